@@ -1,1 +1,1 @@
-"""The full stack as processes of one machine: ``python -m stack``, for developers and for the tests."""
+"""The full stack as processes on one machine, for development and tests: ``python -m stack``."""

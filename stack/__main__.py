@@ -1,10 +1,10 @@
 """``python -m stack``: the full stack on this machine without containers; Ctrl-C stops it.
 
-``python -m stack --bots 10`` also runs a whole experiment on it with scripted labelers, audits what became of
-every label, and ends with status 0 only where none was lost, doubled or inverted.
+``python -m stack --bots 10`` also runs a whole experiment with scripted labelers, audits all labels, and
+exits with status 0 only if none was lost, doubled or inverted.
 
-``python -m stack --backup FOLDER`` and ``--restore FOLDER`` are ``manage.py backup`` and ``restore`` for a
-stack that is stopped.
+``python -m stack --backup FOLDER`` and ``--restore FOLDER`` run ``manage.py backup`` and ``restore`` for a
+stopped stack.
 """
 
 import argparse
@@ -31,20 +31,26 @@ from teacher.settings.arguments import INTERRUPTED, OneLineParser
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = OneLineParser(prog="python -m stack", description="The full stack on this machine.")
-    parser.add_argument("--dir", type=_folder, default=Path("state/stack"), help="its folder (%(default)s)")
-    parser.add_argument("--workers", type=_at_least(1), default=2, help="render workers (%(default)s)")
-    kept = parser.add_argument_group("backup and restore, instead of running it")
-    which = kept.add_mutually_exclusive_group()
-    which.add_argument("--backup", type=_folder, metavar="FOLDER", help="copy all it has to a new folder")
-    which.add_argument("--restore", type=_folder, metavar="FOLDER", help="make a stack of such a folder")
-    whole = parser.add_argument_group("a whole experiment with scripted labelers")
-    whole.add_argument("--bots", type=_at_least(0), default=0, help="how many labelers; 0: no experiment")
-    whole.add_argument("--env", default="ShortHopper-v1", help="what is taught (%(default)s)")
-    whole.add_argument("--labels", type=_at_least(1), default=200, help="labels in all (%(default)s)")
-    whole.add_argument(
-        "--pretrain-labels", type=_at_least(1), help="labels before training (a quarter of all)"
+    parser.add_argument(
+        "--dir", type=_folder, default=Path("state/stack"), help="its folder (default: %(default)s)"
     )
-    whole.add_argument("--steps", type=_at_least(1), default=200_000, help="environment steps (%(default)s)")
+    parser.add_argument(
+        "--workers", type=_at_least(1), default=2, help="render workers (default: %(default)s)"
+    )
+    kept = parser.add_argument_group("backup and restore, instead of running the stack")
+    which = kept.add_mutually_exclusive_group()
+    which.add_argument("--backup", type=_folder, metavar="FOLDER", help="back up all data to a new folder")
+    which.add_argument("--restore", type=_folder, metavar="FOLDER", help="create a stack from a backup")
+    whole = parser.add_argument_group("a whole experiment with scripted labelers")
+    whole.add_argument("--bots", type=_at_least(0), default=0, help="number of labelers; 0: no experiment")
+    whole.add_argument("--env", default="ShortHopper-v1", help="environment (default: %(default)s)")
+    whole.add_argument("--labels", type=_at_least(1), default=200, help="total labels (default: %(default)s)")
+    whole.add_argument(
+        "--pretrain-labels", type=_at_least(1), help="labels before training (default: a quarter of all)"
+    )
+    whole.add_argument(
+        "--steps", type=_at_least(1), default=200_000, help="environment steps (default: %(default)s)"
+    )
     return parser.parse_args(arguments)
 
 
@@ -55,7 +61,7 @@ def _folder(text: str) -> Path:
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    """A converter of whole numbers; ``2e5`` is 200,000."""
+    """Return a parser of integers of at least ``least``; ``2e5`` gives 200,000."""
 
     def convert(text: str) -> int:
         try:
@@ -70,9 +76,9 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the stack until Ctrl-C, or until its experiment has ended; returns the exit status."""
+    """Run the stack until Ctrl-C or the end of its experiment, and return the exit status."""
     options = _parse(sys.argv[1:] if arguments is None else arguments)
-    os.umask(0o077)  # what is written here is for its owner alone
+    os.umask(0o077)  # files are for their owner only
     ASKED_TO_END.clear()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -123,7 +129,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _keep(site: Site, supervisor: Supervisor, options: argparse.Namespace) -> str:
-    """Back the stack up or restore it, with the servers alone that have its data; what came of it."""
+    """Back up or restore the stack with only its data servers running, and return the last line of output."""
     supervisor.start(site.postgres.service())
     supervisor.start(site.s3.service())
     command = "backup" if options.backup else "restore"
@@ -146,7 +152,7 @@ def _wanted(options: argparse.Namespace) -> ExperimentOptions:
 
 
 def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
-    """Each once the one before is ready; those that need nothing of each other together."""
+    """Start all programs in order of dependency, independent ones together."""
     supervisor.start(site.postgres.service())
     supervisor.start(site.redis.service())
     supervisor.start(site.s3.service())

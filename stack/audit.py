@@ -1,7 +1,7 @@
-"""What became of every label of an experiment, from three sides.
+"""Audit of all labels of an experiment.
 
-Scripted labelers write down each answer that the site acknowledged, the site's database holds what it took
-in, and the run's ledger what reached the trainer. Nothing may be lost, doubled or inverted between them.
+Scripted labelers log each label that the site acknowledged, the site's database holds the labels it stored,
+and the run's ledger those that reached the trainer. None may be lost, doubled or inverted between them.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference
 
 Query = Callable[[str], Sequence[Sequence[Any]]]
-"""Runs a SELECT on the site's database."""
+"""Run a SELECT on the site's database and return its rows."""
 
 TARGETS = {"first": 1.0, "second": 0.0, "equal": 0.5}
 
@@ -46,22 +46,22 @@ _STEPS = """
     FROM feedback_comparison comparison
     JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
 """
-_BOT = "bot-"  # how the names of scripted labelers begin
-_OPEN, _OPEN_PER_BOT = 20, 4  # comparisons that training leaves unanswered at any time
+_BOT = "bot-"  # prefix of scripted labelers' names
+_OPEN, _OPEN_PER_BOT = 20, 4  # maximum of open comparisons
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Where an audit looks.
+    """Data sources of an audit.
 
     Attributes:
-        experiment: its name on the site.
-        wanted: labels that the run was to ask for.
-        bots: scripted labelers.
-        answers: what they saw acknowledged, one line of JSON each.
-        ledger: of the run, which has ended.
-        query: of the site's database.
-        bots_killed: labelers that were killed, each of which may not have seen its last answer acknowledged.
+        experiment: name of the experiment on the site.
+        wanted: total labels of the run.
+        bots: number of scripted labelers.
+        answers: log of acknowledged labels, a line of JSON each.
+        ledger: ledger of the ended run.
+        query: runs a SELECT on the site's database.
+        bots_killed: number of killed labelers, each of which may have missed its last acknowledgment.
     """
 
     experiment: str
@@ -73,11 +73,11 @@ class Evidence:
     bots_killed: int = 0
 
     def acknowledged(self) -> list[dict[str, Any]]:
-        """What the labelers saw acknowledged.
+        """Return the labels that labelers saw acknowledged.
 
         Raises:
-            StackError: a line cannot be read. Where labelers were killed, the end of the last one may be
-                missing: that answer is as good as one that its labeler did not see acknowledged.
+            StackError: a line cannot be parsed. If labelers were killed, the last line may be incomplete; its
+                label counts as not acknowledged.
         """
         text = self.answers.read_text(errors="replace") if self.answers.exists() else ""
         lines, answers = text.splitlines(), []
@@ -86,34 +86,34 @@ class Evidence:
                 answers.append(answer)
             elif number < len(lines) or text.endswith("\n") or not self.bots_killed:
                 raise StackError(
-                    f"{self.answers} line {number}: expected an answer as JSON, got {line[:40]!r}; without "
-                    "it nobody can say what became of the labels"
+                    f"{self.answers} line {number}: expected a label as JSON, got {line[:40]!r}; can't audit "
+                    "the labels without it"
                 )
         return answers
 
     def rows(self, statement: str) -> list[Sequence[Any]]:
-        """Those of this experiment, without its name, which comes first in each."""
+        """Return the rows of this experiment, without its name, which is their first column."""
         return [row[1:] for row in self.query(statement) if row[0] == self.experiment]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """How many labels were where, and what is wrong with them.
+    """Result of an audit: counts of labels in each place, and of faults.
 
     Attributes:
-        wanted: labels that the run was to ask for.
-        asked: that it asked for.
-        acknowledged: answers that the labelers saw acknowledged.
-        stored: answers of theirs in the site's database.
+        wanted: total labels of the run.
+        asked: comparisons that the run submitted.
+        acknowledged: labels that labelers saw acknowledged.
+        stored: their labels in the site's database.
         reached: decisions that the trainer has.
-        late: decisions made after the trainer had ended, each by a labeler who was at it.
-        unanswered: comparisons among the last asked that were open when the trainer ended.
-        lost: acknowledged answers that the site has not, or decisions that the trainer has not.
-        doubled: answers that count although they are there already, or no more were wanted.
-        inverted: answers or decisions that say something else than at another place, or than the truth.
-        unknown: answers that no labeler saw acknowledged, or decisions that the site never made.
-        stuck: comparisons that stayed open although many that were asked later were not.
-        gaps: numbers that the feed left out or gave twice.
+        late: decisions after the end of training, each by a labeler who held the pair then.
+        unanswered: comparisons among the last submitted that were open at the end of training.
+        lost: acknowledged labels missing on the site, or decisions missing in the ledger.
+        doubled: labels that count twice or beyond the wanted number.
+        inverted: labels or decisions that differ between places or from the true returns.
+        unknown: labels that no labeler saw acknowledged, or decisions that the site never made.
+        stuck: comparisons that stayed open although many later ones were labeled.
+        gaps: numbers that the feed skipped or repeated.
     """
 
     wanted: int
@@ -132,29 +132,29 @@ class Audit:
 
     @property
     def faults(self) -> dict[str, int]:
-        """What must not be, and how often it is."""
+        """Counts of faults by kind."""
         names = ("lost", "doubled", "inverted", "unknown", "stuck", "gaps")
         return {name: getattr(self, name) for name in names}
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is wrong, and every label that was wanted has reached the trainer."""
+        """True if there is no fault and every wanted label has reached the trainer."""
         is_complete = self.asked == self.reached == self.wanted and self.unanswered == 0
         return is_complete and not any(self.faults.values())
 
     def table(self) -> Table:
-        """For people."""
-        table = Table(title="What became of the labels", title_justify="left", box=None, show_header=False)
+        """Return the audit as a table for the console."""
+        table = Table(title="Audit of the labels", title_justify="left", box=None, show_header=False)
         table.add_column()
         table.add_column(justify="right")
         table.add_column(style="dim")
         facts = (
             ("asked", self.asked, f"of {self.wanted}"),
-            ("acknowledged", self.acknowledged, "as the labelers saw"),
+            ("acknowledged", self.acknowledged, "to the labelers"),
             ("in the database", self.stored, ""),
             ("reached the trainer", self.reached, ""),
-            ("came late", self.late, "after the trainer had ended"),
-            ("unanswered", self.unanswered, "among the last asked"),
+            ("late", self.late, "after the end of training"),
+            ("unlabeled", self.unanswered, "among the last asked"),
         )
         for name, count, remark in facts:
             table.add_row(name, str(count), remark)
@@ -190,17 +190,17 @@ class _Label:
 
     @property
     def verdict(self) -> str:
-        """The answer with the screen taken out of it."""
+        """The label in terms of first and second, independent of the sides on the screen."""
         if self.choice not in ("left", "right"):
             return self.choice
         return "first" if (self.choice == "left") != self.swapped else "second"
 
 
 def audit(evidence: Evidence) -> Audit:
-    """Compare what the three sides hold. Scripted labelers answer as the true returns say.
+    """Compare the labels in all places with each other and with the true returns.
 
     Raises:
-        StackError: as :meth:`Evidence.acknowledged`.
+        StackError: as by :meth:`Evidence.acknowledged`.
     """
     acknowledged = evidence.acknowledged()
     seen = {UUID(line["uuid"]): line for line in acknowledged}
@@ -247,7 +247,7 @@ def audit(evidence: Evidence) -> Audit:
 
 
 def _answer(line: str) -> dict[str, Any] | None:
-    """What a labeler wrote down, None where that cannot be read."""
+    """Return the label in a log line, None if it cannot be parsed."""
     try:
         answer: dict[str, Any] = json.loads(line)
         UUID(answer["uuid"]), UUID(answer["comparison"]), answer["choice"]
@@ -257,7 +257,7 @@ def _answer(line: str) -> dict[str, Any] | None:
 
 
 def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
-    """Whether the site holds another answer than was given, or one that the true returns do not bear out."""
+    """Return whether a stored label differs from the logged one or from the true returns."""
     if line is not None and (label.choice, label.comparison) != (line["choice"], UUID(line["comparison"])):
         return True
     first, second = label.returns
@@ -267,7 +267,7 @@ def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
 
 
 def _truth(preference: Preference) -> float:
-    """The training target that the true returns of the run's own segments give."""
+    """Return the training target by the true returns of the segments."""
     difference = preference.first.true_return - preference.second.true_return
     return 0.5 if difference == 0 else float(difference > 0)
 
@@ -277,5 +277,5 @@ def _gaps(numbers: Sequence[int]) -> int:
 
 
 def _uuid(value: Any) -> UUID:
-    """PostgreSQL gives a UUID, SQLite its digits."""
+    """Return a UUID from a database value, a UUID in PostgreSQL and text in SQLite."""
     return UUID(str(value))

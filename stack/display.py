@@ -1,4 +1,4 @@
-"""What the user sees: a table of programs that changes in place, and a line for what is worth one."""
+"""Console display: a live table of programs, and lines for events."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -21,12 +21,12 @@ _STYLES = {
 
 
 class Display:
-    """A context manager. Without a terminal it prints lines only, one for each program that runs.
+    """Context manager that shows the programs of a stack; without a terminal it only prints lines.
 
     Attributes:
-        processes: what the table shows.
-        progress: a line below the table; empty where there is none.
-        last_words: printed when all is over.
+        processes: programs in the table.
+        progress: line below the table; empty for none.
+        last_words: text to print at the end.
     """
 
     def __init__(self, console: Console) -> None:
@@ -35,7 +35,7 @@ class Display:
         self.last_words = ""
         self._console = console
         self._told: set[str] = set()
-        # Drawn by draw() alone: a thread would have to be careful with forks and locks.
+        # Refreshed by draw() only: a refresh thread would interfere with forks and locks.
         self._live = Live(console=console, auto_refresh=False, get_renderable=self._picture)
 
     def __enter__(self) -> "Display":
@@ -51,11 +51,11 @@ class Display:
             self.say(f"\n{self.last_words}\n", style="")
 
     def say(self, line: str, style: str = "yellow") -> None:
-        """Print a line, above the table where there is one."""
+        """Print a line, above the table if there is one."""
         self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self) -> None:
-        """Show how things stand now."""
+        """Refresh the table."""
         if self._console.is_terminal:
             self._live.refresh()
             return

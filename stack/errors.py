@@ -1,5 +1,5 @@
-"""What the command line reports in one line."""
+"""Errors that the command line reports in one line."""
 
 
 class StackError(Exception):
-    """The stack cannot start or go on; the message says why and what to do."""
+    """The stack cannot start or continue; the message says why and what to do."""

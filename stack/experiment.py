@@ -1,4 +1,4 @@
-"""A whole experiment on a stack: a trainer and scripted labelers, and an audit when training has ended."""
+"""A whole experiment on a stack: a trainer, scripted labelers, and an audit after training."""
 
 import re
 import sys
@@ -20,9 +20,9 @@ from teacher.errors import ConfigError
 from teacher.settings.config import CONFIG_NAME, TeachConfig
 
 _PROGRESS_SECONDS = 1.0
-_LAST_ANSWERS_SECONDS = 30.0  # for the labelers to notice that the experiment is finished
+_LAST_ANSWERS_SECONDS = 30.0  # until the labelers notice that the experiment is finished
 _LEDGER_NAME = "ledger.sqlite3"
-_OPTIONS = {  # of teach, and what they are called here; a name is made from the environment
+_OPTIONS = {  # options of teach and their names here; the run's name is made from the environment
     "--env_id": "--env",
     "--name": "--env",
     "--n_labels": "--labels",
@@ -39,15 +39,15 @@ _PROGRESS = """
 
 @dataclass(frozen=True)
 class ExperimentOptions:
-    """What is to be taught, and by how many scripted labelers.
+    """Settings of an experiment with scripted labelers.
 
     Attributes:
-        env_id: the environment.
-        labels: asked in all.
-        pretrain_labels: asked before training; None: a quarter of all.
-        steps: of training.
-        bots: labelers.
-        seconds: that each of them takes over a pair at least.
+        env_id: environment id.
+        labels: total labels.
+        pretrain_labels: labels before training; None for a quarter of all.
+        steps: environment steps of training.
+        bots: number of scripted labelers.
+        seconds: minimum time per pair.
     """
 
     env_id: str
@@ -76,10 +76,10 @@ def _config(options: ExperimentOptions, site_url: str) -> TeachConfig:
 
 
 class Experiment:
-    """One run of ``teach`` with its labelers, in ``runs`` below the working directory.
+    """A run of ``teach`` with its labelers, in ``runs`` below the working directory.
 
     Raises:
-        StackError: the options do not fit.
+        StackError: the options are invalid.
     """
 
     def __init__(self, site: Site, options: ExperimentOptions) -> None:
@@ -91,10 +91,10 @@ class Experiment:
         self._told_at = 0.0
 
     def run(self, supervisor: Supervisor, display: Display) -> Audit:
-        """Run it to its end; a trainer or labelers that die on the way are started again and go on.
+        """Run the experiment to its end, restarting trainer or labelers that die.
 
         Raises:
-            StackError: something cannot go on.
+            StackError: a program cannot be kept running.
         """
         self._answers.parent.mkdir(mode=0o700, exist_ok=True)
         display.say(f"Run    {self._config.run_dir}", style="")
@@ -140,7 +140,7 @@ class Experiment:
         )
 
     def _progress(self, last: str) -> str:
-        """How far it is, looked up once a second; as before where the database does not answer."""
+        """Return the progress line, refreshed once a second; ``last`` if the database does not respond."""
         if time.monotonic() - self._told_at < _PROGRESS_SECONDS:
             return last
         self._told_at = time.monotonic()
@@ -150,7 +150,7 @@ class Experiment:
             return last
         asked, answered, step = rows[0] if rows else (0, 0, 0)
         wanted, steps = self._config.n_labels, self._config.num_timesteps
-        return f"labels  asked {asked} of {wanted}  answered {answered}   step {step:,} of {steps:,}"
+        return f"comparisons {asked} of {wanted}  labeled {answered}   step {step:,} of {steps:,}"
 
     def _audit(self, bots: Process) -> Audit:
         return audit(

@@ -1,4 +1,4 @@
-"""The folder of a stack: who holds it, its secrets and ports, and what it tells the user's shell."""
+"""The folder of a stack: its lock, secrets, ports, and environment file."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ from stack.errors import StackError
 from teacher.files import atomic_write
 
 T = TypeVar("T")
-PORTS = {  # of each server: the first that is free
+PORTS = {  # of each server; the first free one is used
     "site": range(8000, 8100),
     "s3": range(9000, 9100),
     "postgres": range(5432, 5532),
@@ -26,16 +26,16 @@ PORTS = {  # of each server: the first that is free
 }
 ENV_NAME = "env"
 _SECRETS = "secrets.json"
-_PATIENCE_SECONDS = 10.0  # for the programs of a stack that was killed to end by themselves
+_PATIENCE_SECONDS = 10.0  # for the programs of a killed stack to end by themselves
 
 
 def _secret() -> str:
-    return secrets.token_hex(32)  # letters and digits alone: it needs no quotes anywhere
+    return secrets.token_hex(32)  # only letters and digits, which need no quotes anywhere
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """Made once for each stack."""
+    """Secrets of a stack, generated once."""
 
     secret_key: str = field(default_factory=_secret)
     postgres_password: str = field(default_factory=_secret)
@@ -45,7 +45,7 @@ class Secrets:
 
 
 class Folder:
-    """Where a stack keeps everything; for its owner alone."""
+    """The folder with all data of a stack, accessible to its owner only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -57,19 +57,19 @@ class Folder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
-        """Hold the folder, so that no second stack runs in it.
+        """Lock the folder against a second stack.
 
-        Yields a file descriptor that all programs of the stack are to hold as well: with it a later stack
-        sees whether programs of one that was killed are still there, and which.
+        Yields a file descriptor for all programs of the stack to keep open, by which a later stack finds
+        programs left by a killed one.
 
         Raises:
-            StackError: another stack runs in it, or it has never been a stack's and is not empty.
+            StackError: another stack runs in it, or it holds other files.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mark = self.path / "programs.lock"  # the first file that a stack makes
+        mark = self.path / "programs.lock"  # the first file that a stack creates
         if not mark.exists() and any(self.path.iterdir()):
             raise StackError(
-                f"expected a new or empty folder, or one of a stack; {self.path} holds other files: "
+                f"expected a new or empty folder, or a stack's; {self.path} holds other files: "
                 "choose another --dir"
             )
         with mark.open("a+") as programs, (self.path / "lock").open("a+") as lock:
@@ -77,7 +77,7 @@ class Folder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StackError(f"a stack runs in {self.path} already: {_announced(lock)}") from None
+                raise StackError(f"a stack is running in {self.path} already: {_announced(lock)}") from None
             self.announce(None)
             _take_over(programs)
             try:
@@ -87,11 +87,11 @@ class Folder:
                     self._claims.popitem()[1].close()
 
     def announce(self, url: str | None) -> None:
-        """Let one who starts a second stack here know what runs, and where once it does."""
+        """Write process id and URL into the lock file, for the error of a second stack."""
         (self.path / "lock").write_text(json.dumps({"pid": os.getpid(), "url": url}) + "\n")
 
     def secrets(self) -> Secrets:
-        """The secrets of this stack, made with the first call; raises :class:`StackError`."""
+        """Return the secrets of this stack, generated at the first call; raises :class:`StackError`."""
         path = self.path / _SECRETS
         kept = _read(path, str)
         found = Secrets(**{name: kept[name] for name in Secrets.__dataclass_fields__ if name in kept})
@@ -100,29 +100,29 @@ class Folder:
         return found
 
     def require_stack(self) -> None:
-        """Raise :class:`StackError` where no stack has ever been."""
+        """Raise :class:`StackError` if the folder does not hold a stack."""
         if not (self.path / _SECRETS).exists():
-            raise StackError(f"expected the folder of a stack, {self.path} is none: name it by --dir")
+            raise StackError(f"expected the folder of a stack, got {self.path}; pass it as --dir")
 
     def take_secrets(self, backup: Path) -> None:
-        """Give a new stack the secrets of one that was backed up; other servers' backups have none.
+        """Copy the secrets of a backup into a new stack; backups of other servers have none.
 
         Raises:
-            StackError: this folder has a stack already.
+            StackError: this folder holds a stack already.
         """
         kept, own = backup / "state" / _SECRETS, self.path / _SECRETS
         if own.exists() and (not kept.exists() or own.read_bytes() != kept.read_bytes()):
-            raise StackError(f"a stack is in {self.path} already; restore into another folder: --dir")
+            raise StackError(f"{self.path} holds a stack already; restore into another folder: --dir")
         if kept.exists():
             _write(own, _read(kept, str))
 
     def ports(self) -> tuple[dict[str, int], list[str]]:
-        """A port for each server, last time's where it is free, and lines about those that are not.
+        """Return a port for each server, the last one if it is free, and notes about changed ports.
 
-        No other stack takes them while this one holds its folder, although the servers are still to start.
+        The ports are reserved against other stacks, even before the servers start.
 
         Raises:
-            StackError: none is free, or those of last time cannot be read.
+            StackError: no port is free, or the file of the last ports is damaged.
         """
         last = _read(self.path / "ports.json", int)
         ports = {name: self._free_port(name, last.get(name)) for name in PORTS}
@@ -138,19 +138,19 @@ class Folder:
             if self._claim(port):
                 return port
         first, last = PORTS[name][0], PORTS[name][-1]
-        raise StackError(f"no port for {name}: {first} to {last} are all taken; stop what uses them")
+        raise StackError(f"no port for {name}: {first} to {last} are all taken; stop the programs using them")
 
     def _claim(self, port: int) -> bool:
-        """Reserve a port that no server listens on yet; return whether that worked.
+        """Reserve a port that no server listens on yet, and return whether that worked.
 
-        Binds the UDP port of the same number, which no server wants. Other stacks and the embedded site of
-        ``teach`` leave such a port alone.
+        Binds the UDP port of the same number, which no server needs. Other stacks and the embedded site of
+        ``teach`` skip such a port.
         """
         if port not in self._claims:
             claim = socket.socket(type=socket.SOCK_DGRAM)
             try:
                 claim.bind(("127.0.0.1", port))
-            except (OSError, OverflowError):  # the second where it is no port at all
+            except (OSError, OverflowError):  # OverflowError: not a valid port
                 claim.close()
                 return False
             self._claims[port] = claim
@@ -160,7 +160,7 @@ class Folder:
         return False
 
     def write_env(self, variables: Mapping[str, str]) -> None:
-        """Write what a shell reads with ``. env`` to become a trainer's."""
+        """Write the file ``env``, which a shell sources to run trainers."""
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
         with atomic_write(self.env) as file:
             file.write("".join(lines).encode())
@@ -176,7 +176,7 @@ def _announced(lock: IO[str]) -> str:
 
 
 def _take_over(programs: IO[str]) -> None:
-    """Wait for the programs of a stack that was killed; end those that do not go by themselves."""
+    """Wait for the programs of a killed stack to end, and kill those that do not."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         with contextlib.suppress(BlockingIOError):
@@ -189,7 +189,7 @@ def _take_over(programs: IO[str]) -> None:
 
 
 def _holders(path: Path) -> list[int]:
-    """The other processes that have this file open."""
+    """Return the ids of other processes that have a file open."""
     pids = []
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
@@ -200,7 +200,7 @@ def _holders(path: Path) -> list[int]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like servers
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

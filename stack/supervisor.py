@@ -1,4 +1,4 @@
-"""Keeps the programs of a stack running, and ends them all."""
+"""Supervision of a stack's programs."""
 
 import threading
 import time
@@ -13,16 +13,16 @@ LOOK_SECONDS = 0.1
 
 
 ASKED_TO_END = threading.Event()
-"""Set by the signals that end a stack, beside the exception that they raise."""
+"""Set by the signals that stop a stack, in addition to the exception that they raise."""
 
 
 class Supervisor:
-    """Programs, those started together side by side; a context manager that stops them in reverse.
+    """Keeps programs running; a context manager that stops them in reverse order.
 
     Args:
         logs: folder of their logs.
-        keep_open: a file descriptor that each of them holds.
-        display: shows how they are.
+        keep_open: file descriptor that each of them inherits.
+        display: shows their state.
     """
 
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
@@ -40,10 +40,10 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> list[Process]:
-        """Start programs together and wait until each is ready, or has done its work.
+        """Start programs together and wait until each is ready or has done its work.
 
         Raises:
-            StackError: one of them, or one that was started before, cannot be kept running.
+            StackError: one of them, or one started before, cannot be kept running.
         """
         started = [Process(service, self._logs, [self._keep_open]) for service in services]
         self.processes += started
@@ -55,11 +55,11 @@ class Supervisor:
         return started
 
     def look(self) -> None:
-        """See how everything is, start again what died, and take a short rest.
+        """Check all programs, restart those that died, and sleep for a moment.
 
         Raises:
-            StackError: something cannot be kept running.
-            KeyboardInterrupt: Ctrl-C came where Python drops what is raised, as in a destructor.
+            StackError: a program cannot be kept running.
+            KeyboardInterrupt: Python dropped the exception of a Ctrl-C, as in a destructor.
         """
         if ASKED_TO_END.is_set():
             raise KeyboardInterrupt
@@ -71,9 +71,9 @@ class Supervisor:
         time.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop everything, the last first, within seconds; nothing is left behind.
+        """Stop all programs in reverse order within seconds, leaving no processes behind.
 
-        An exception, such as that of a second Ctrl-C, cuts the waiting short.
+        An exception, such as that of a second Ctrl-C, ends the waiting early.
         """
         try:
             for group in reversed(self._groups):

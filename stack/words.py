@@ -1,4 +1,4 @@
-"""What the user is told to type; it works in a shell that knows nothing of the project."""
+"""Texts with commands for the user, which work in any shell."""
 
 import shlex
 import sys
@@ -10,7 +10,7 @@ from stack.site import ADMIN, Site
 
 
 def welcome(site: Site) -> str:
-    """How to open the site and how to teach on it, with rich's markup."""
+    """Return the text on opening the site and teaching on it, with rich's markup."""
     folder = site.folder
     password = escape(_short(folder.admin_password))
     return (
@@ -24,28 +24,28 @@ def welcome(site: Site) -> str:
 
 
 def farewell(site: Site) -> str:
-    """What is left, and how to be rid of it."""
+    """Return the text on restarting the stack and removing its data."""
     root, data = site.folder.path, site.postgres.data
     folders = [root] if data.is_relative_to(root) else [root, data]
     return (
-        f"The same command starts it again with all its data; logs are in {_short(site.folder.logs)}\n"
+        f"The same command restarts it with all its data; logs are in {_short(site.folder.logs)}\n"
         f"To remove its data: rm -r {' '.join(map(_typed, folders))}"
     )
 
 
 def _short(path: Path) -> str:
-    """Relative where it is below the working directory."""
+    """Return a path relative to the working directory if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if here in path.parents else path)
 
 
 def _typed(path: Path) -> str:
-    """As a word of a command line, which a shell neither looks up in its PATH nor takes for an option."""
+    """Return a path quoted for a command line, so that it is neither looked up in PATH nor an option."""
     word = _short(path)
     return shlex.quote(word if "/" in word and not word.startswith("-") else f"./{word}")
 
 
 def _teach() -> str:
-    """``teach`` of this installation: a new shell need not have it in its PATH."""
+    """Return the command ``teach`` of this installation, which may not be in a new shell's PATH."""
     beside = Path(sys.executable).with_name("teach")
     return _typed(beside) if beside.exists() else f"{shlex.quote(sys.executable)} -m teacher.teach"

@@ -1,4 +1,4 @@
-"""Clips: replay an episode, check it, draw it and encode it, here or in a pool of processes."""
+"""Clips: replaying, checking, rendering and encoding episodes, in this process or a pool."""
 
 from teacher.clips.pool import ClipRenderer
 from teacher.clips.render import CLIP_SIZE, ClipJob, ClipSpec, render

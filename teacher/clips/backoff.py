@@ -1,4 +1,4 @@
-"""Decide when to try again after a failure that may pass."""
+"""Exponential backoff between retries of a temporary failure."""
 
 import random
 import time
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Waits 1, 2, 4 ... ``longest`` seconds between tries, each shortened by up to a half at random.
+    """Waits 1, 2, 4 ... ``longest`` seconds between tries, each shortened at random by up to a half.
 
-    The randomness keeps many runs that lost one site from coming back to it in the same moment.
+    The jitter keeps many runs from returning to a site at the same moment.
 
     Attributes:
-        away: since when and why the other side does not answer; None while it does.
+        away: why and since when the other side is unreachable; None while it responds.
     """
 
     def __init__(self, longest: float = LONGEST_SECONDS) -> None:
@@ -32,11 +32,11 @@ class Backoff:
         self._random = random.Random()
 
     def seconds_left(self) -> float:
-        """Return how long to wait before the next try; 0 where it may be made now."""
+        """Return the seconds until the next try, 0 if it is due."""
         return max(0.0, self._next_try - time.monotonic())
 
     def failed(self, error: Exception) -> None:
-        """Note a try that failed for a reason that may pass."""
+        """Record a temporary failure."""
         if self.away is None:
             self._since = f"{datetime.now().astimezone():%H:%M:%S}"
         self.away = f"{error} (since {self._since})"
@@ -45,19 +45,19 @@ class Backoff:
         self._failures += 1
 
     def succeeded(self) -> None:
-        """Note a try that went well."""
+        """Record a success."""
         self.away = None
         self._failures = 0
         self._next_try = 0.0
 
 
 def patiently(call: Callable[[], T], delays: Sequence[float], revive: Callable[[], None] | None = None) -> T:
-    """Call until the site answers, sleeping ``delays`` seconds in between; for when nothing else can go on.
+    """Call until the site responds, sleeping between tries; for when nothing else can proceed.
 
     Args:
-        call: one request.
-        delays: seconds between two tries.
-        revive: called when the site does not answer, to start it again where that is in our hands.
+        call: makes one request.
+        delays: seconds between tries.
+        revive: called when the site does not respond, to restart it if it runs on this machine.
 
     Raises:
         SiteUnreachableError: the last try failed too.

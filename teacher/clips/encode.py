@@ -1,4 +1,4 @@
-"""Frames to H.264 that every browser plays, with the ffmpeg that imageio-ffmpeg brings."""
+"""Encoding of frames to H.264 that every browser plays, with imageio-ffmpeg's ffmpeg."""
 
 import itertools
 import math
@@ -17,20 +17,20 @@ from teacher.files import part_of
 Frame = NDArray[np.uint8]
 
 HOLD_SECONDS = 0.2
-"""How long the last frame stays, so that the eye sees where a loop ends."""
+"""Seconds that the last frame is held, to mark the end of a loop."""
 
 
 def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
-    """Write ``frames`` as an mp4 at ``path``, which appears complete or not at all.
+    """Write ``frames`` as an MP4 file to ``path`` atomically.
 
     Args:
-        frames: at least one, each ``(height, width, 3)`` of the same shape.
-        path: the clip; its folder is made where it is missing.
+        frames: at least one frame, each ``(height, width, 3)`` of the same shape.
+        path: the clip; its folder is created if it is missing.
         fps: frames per second.
-        size: the longer side in pixels; both sides are made even.
+        size: longer side in pixels; both sides are rounded to even numbers.
 
     Raises:
-        RenderError: no frame came, or the folder or the encoder failed.
+        RenderError: there is no frame, or the file or the encoder failed.
     """
     moving = iter(frames)
     first = next(moving, None)
@@ -45,7 +45,7 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
 
 
 def fit(width: int, height: int, size: int) -> tuple[int, int]:
-    """Return the even ``(width, height)`` nearest to the same shape with ``size`` as its longer side."""
+    """Return even ``(width, height)`` with ``size`` as the longer side and about the same aspect ratio."""
     scale = size / max(width, height)
     return max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
@@ -65,7 +65,7 @@ def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps
             for frame in frames:
                 cast(IO[bytes], process.stdin).write(np.ascontiguousarray(frame).data)
         except BrokenPipeError:
-            pass  # the encoder stopped; its last words say why
+            pass  # the encoder stopped; its standard error says why
         except BaseException:
             process.kill()
             raise
@@ -77,7 +77,7 @@ def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps
 def _command(shape: tuple[int, ...], path: Path, fps: int, size: int) -> list[str]:
     height, width = shape[:2]
     to_width, to_height = fit(width, height, size)
-    # Averaging areas makes one smooth pixel of several; small pictures, as of Atari, keep their edges.
+    # Averaging areas gives smooth reduction; small frames, as of Atari, keep their edges when enlarged.
     scaling = f"scale={to_width}:{to_height}:flags={'area' if to_width < width else 'neighbor'}"
     color_tags = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
     return [

@@ -1,7 +1,7 @@
-"""Find out whether an environment draws itself in a way of its own.
+"""Detection of environments with custom rendering.
 
-The quick scene of :mod:`teacher.clips.scene` stands in for Gymnasium's MuJoCo viewer and for nothing else: a
-labeler must see what the environment's own ``render()`` shows.
+The fast scene of :mod:`teacher.clips.scene` may replace only Gymnasium's MuJoCo viewer: labelers must see
+what the environment's own ``render()`` shows.
 """
 
 import inspect
@@ -14,17 +14,18 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 _HANDED_ON = {gym.Wrapper.render, OrderEnforcing.render, PassiveEnvChecker.render}
-"""What a wrapper does that shows what is below it."""
+"""``render`` implementations of wrappers that only pass the call on."""
 _FREE_CAMERA = -1
 _PAINT = ("geom_rgba", "mat_rgba", "site_rgba", "tex_data", "cam_pos", "cam_quat")
-"""Of a model: what code can repaint after it was loaded."""
+"""Attributes of a model's appearance that code may change after loading."""
 
 
 def draws_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
-    """Return whether ``render()`` of a made environment is Gymnasium's MuJoCo viewer with its own settings.
+    """Return whether ``render()`` of an environment is Gymnasium's MuJoCo viewer with default settings.
 
-    It is not where a wrapper or a subclass overrides ``render()``, where the camera, size, model file,
-    visual options or renderer are not the defaults of Gymnasium's class, or where the model was repainted.
+    It is not if a wrapper or a subclass overrides ``render()``, if the camera, size, model file, visual
+    options or renderer differ from the defaults of Gymnasium's class, or if the model's appearance was
+    changed.
     """
     while isinstance(env, gym.Wrapper):
         if type(env).render not in _HANDED_ON or "render" in vars(env):
@@ -34,7 +35,7 @@ def draws_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
 
 
 def _is_plain(bare: Any) -> bool:
-    # Not at the top: MuJoCo is imported where there is such an environment.
+    # Not at the top: MuJoCo is imported for such environments only.
     import mujoco  # noqa: PLC0415
     from gymnasium.envs.mujoco import mujoco_env, mujoco_rendering  # noqa: PLC0415
 
@@ -56,7 +57,7 @@ def _is_plain(bare: Any) -> bool:
 
 
 def _camera_of(kind: type) -> Any:
-    """Return the camera settings that Gymnasium's class has by default: an argument's, or its module's."""
+    """Return the default camera settings of Gymnasium's class, from an argument or from its module."""
     argument = inspect.signature(kind).parameters.get("default_camera_config")
     constants = vars(sys.modules[kind.__module__])
     return constants.get("DEFAULT_CAMERA_CONFIG") if argument is None else argument.default

@@ -1,4 +1,4 @@
-"""A pool of rendering processes that survives whatever happens in them."""
+"""A pool of rendering processes that survives crashes and hangs of its processes."""
 
 import contextlib
 import json
@@ -18,29 +18,30 @@ from teacher.errors import RenderError, ReplayMismatchError
 from teacher.files import remove_abandoned_parts
 
 ATTEMPTS = 2
-"""How often a job is tried: a second time in case the first met a passing trouble."""
+"""Number of tries per job, in case of a temporary failure."""
 
 START_SECONDS = 60.0
-"""How long a new process may take until it answers."""
+"""Maximum seconds until a new process responds."""
 
 _Task = tuple[ClipJob, "Future[Path]"]
 
 
 class ClipRenderer:
-    """Renders clips in processes of its own, which start with the first job.
+    """Renders clips in separate processes, which start with the first job.
 
-    They are started afresh, not forked: OpenGL and torch do not survive a fork. They import neither torch nor
-    the main module, do not see the terminal's Ctrl-C, and die with this process even when it is killed.
+    The processes are spawned, not forked, as OpenGL and torch do not survive a fork. They import neither
+    torch nor the main module, ignore the terminal's Ctrl-C, and end with this process even if it is killed.
 
-    A job that fails, crashes its process or outlasts ``timeout`` seconds is tried once more; then its future
-    raises :class:`RenderError`, or :class:`ReplayMismatchError` where the episode differs from the recorded.
+    A job that fails, crashes its process or takes longer than ``timeout`` seconds is tried once more. Then
+    its future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the replay differs from the
+    recording.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
-        """Start no process yet; ``workers`` is their number, by default one for every two processors."""
+        """Set the number of processes, by default one per two CPUs; none is started yet."""
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
-        self._lock = threading.Lock()  # no job is queued once the queue was emptied for good
+        self._lock = threading.Lock()  # so that no job is queued after close() has emptied the queue
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._workers = [_Worker(timeout) for _ in range(count)]
         self._threads = [
@@ -50,7 +51,7 @@ class ClipRenderer:
             thread.start()
 
     def submit(self, job: ClipJob) -> "Future[Path]":
-        """Render to ``job.path``, the future's result; see :func:`render`."""
+        """Render a job by :func:`render` in one of the processes; the future's result is ``job.path``."""
         future: Future[Path] = Future()
         with self._lock:
             if self._closed:
@@ -59,7 +60,7 @@ class ClipRenderer:
         return future
 
     def close(self) -> None:
-        """Stop at once: waiting jobs are cancelled, others raise :class:`RenderError` and leave no file."""
+        """Stop immediately: cancel waiting jobs; running ones raise :class:`RenderError`, leaving no file."""
         with self._lock, contextlib.suppress(queue.Empty):
             self._closed = True
             while True:
@@ -84,20 +85,20 @@ class ClipRenderer:
                 continue
             try:
                 self._render(worker, job)
-            except Exception as error:  # whatever it is, someone waits for the future
+            except Exception as error:  # any error must reach the future
                 future.set_exception(error)
             else:
                 future.set_result(job.path)
         worker.stop()
 
     def _render(self, worker: "_Worker", job: ClipJob) -> None:
-        """Render, and try again what fails; raises the last error."""
+        """Render a job, retrying on failure; raises the last error."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 worker.render(job)
                 return
             except Exception:
-                remove_abandoned_parts(job.path)  # a process that was killed could not
+                remove_abandoned_parts(job.path)  # a killed process could not do it
                 if self._closed:
                     name = job.path.name
                     raise RenderError(f"{name} was not finished: the renderer was closed") from None
@@ -106,9 +107,9 @@ class ClipRenderer:
 
 
 class _Worker:
-    """One rendering process, started when it is needed and replaced when it had to be killed.
+    """One rendering process, started on demand and replaced after it was killed.
 
-    It belongs to one thread; only :meth:`close` is for others.
+    It belongs to one thread; other threads may call only :meth:`close`.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -137,7 +138,7 @@ class _Worker:
             process.release()
 
     def close(self) -> None:
-        """Start no more processes, and wake the thread that waits for this one by killing it."""
+        """Kill the process, which wakes the thread waiting for it, and start no more."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -156,7 +157,7 @@ class _Worker:
 
 
 class _Process:
-    """The operating system's side of a worker: a process group, a pipe, and its standard error."""
+    """An operating-system process with its process group, pipe and standard error."""
 
     def __init__(self) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
@@ -169,7 +170,7 @@ class _Process:
                 stdout=subprocess.DEVNULL,
                 stderr=self._words,
                 start_new_session=True,
-                # Environments registered by the user's own modules are to be found there too.
+                # So that modules that register the user's environments are found there too.
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
@@ -178,7 +179,7 @@ class _Process:
         self._is_ready = False
 
     def ask(self, job: ClipJob, timeout: float) -> dict[str, str]:
-        """Request a clip; raises :class:`RenderError` where no answer comes, and the process is spent."""
+        """Request a clip; raises :class:`RenderError` without a response, and the process is unusable."""
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
         try:
@@ -197,7 +198,7 @@ class _Process:
         return message
 
     def kill(self) -> None:
-        """End the process and the encoder it may have started, and wait until it is gone."""
+        """Kill the process and the encoder it may have started, and wait for its end."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The trainer's side of rendering elsewhere: clips by render workers, and here where these do not answer."""
+"""The trainer's side of render workers, with local rendering while they are unavailable."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ from teacher.errors import RenderError, StorageError
 from teacher.storage import Storage
 
 PATIENCE = 90.0
-"""Seconds after which a clip is made here instead; a task is killed after 60."""
+"""Seconds until a clip is rendered here instead; workers kill a task after 60."""
 
 POLL_SECONDS = 0.25
 _CONNECTING = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1}
@@ -31,12 +31,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Clip:
-    """One clip on its way.
+    """A submitted clip.
 
     Attributes:
-        sent_at: when it went to the queue.
-        refused: a worker could not make it.
-        error: why it could not be made here.
+        job: what to render.
+        future: the future that :meth:`RenderQueue.submit` returned.
+        sent_at: time at which it was sent to the queue.
+        refused: True if a worker could not render it.
+        error: why it could not be rendered here.
     """
 
     job: ClipJob
@@ -55,25 +57,26 @@ class _Clip:
 
 
 class RenderQueue:
-    """Has clips made by render workers (:mod:`teacher.render_tasks`), which put them into the store.
+    """Sends clips to render workers (:mod:`teacher.render_tasks`), which upload them to the store.
 
-    The result of a clip is None where it is in the store, and the path of a file to be uploaded where it was
-    made here. That is where clips are made while Redis or all workers are away, which is said once. Later one
-    clip tries the queue again, and the others follow when that one came back. What a worker could not make is
-    tried here, and what cannot be made here waits for the workers: only both together give a clip up.
+    A clip's result is None if a worker has uploaded it, or the path of a file to upload if it was rendered
+    here. Clips are rendered here while Redis or all workers are unavailable, with one warning; from time to
+    time one clip tries the queue again, and if it comes back the others follow. Clips that fail on a worker
+    are tried here, and clips that fail here wait for the workers; only those that fail on both raise an
+    error.
 
-    All of this happens in a thread; :meth:`submit` never waits.
+    A thread does all the work; :meth:`submit` never blocks.
     """
 
     def __init__(self, redis_url: str, storage: Storage, storage_url: str, renderer: ClipRenderer) -> None:
-        """``storage_url`` leads render workers to ``storage``; ``renderer``'s owner closes it."""
+        """Start the thread; workers open ``storage`` by ``storage_url``; the caller closes ``renderer``."""
         timeouts = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
         self._celery = celery_app(
             redis_url, broker_transport_options={**_CONNECTING, **timeouts}, redis_socket_timeout=5.0
         )
         self._storage, self._storage_url, self._renderer = storage, storage_url, renderer
         self._lock = threading.Lock()
-        self._new: list[_Clip] = []  # under the lock: for the thread to look at
+        self._new: list[_Clip] = []  # guarded by the lock: for the thread to pick up
         self._closed = False
         self._sent: dict[str, _Clip] = {}  # by the task's id
         self._last_sign = 0.0  # of a worker
@@ -84,13 +87,13 @@ class RenderQueue:
         self._thread.start()
 
     def submit(self, job: ClipJob) -> "Future[Path | None]":
-        """Have a clip made; see the class. The future raises what :class:`ClipRenderer`'s would."""
+        """Render a clip by a worker or here; the future raises what :class:`ClipRenderer`'s would."""
         clip = _Clip(job)
         self._look_at(clip)
         return clip.future
 
     def close(self) -> None:
-        """Request no more clips, and cancel those on their way, though workers may still finish them."""
+        """Stop, and cancel the pending clips, though workers may still finish them."""
         with self._lock:
             self._closed = True
         self._wake.set()
@@ -105,7 +108,7 @@ class RenderQueue:
             self._new.append(clip)
         self._wake.set()
 
-    # What follows runs in the queue's own thread, except _made_here.
+    # The following methods run in the queue's thread, except _made_here.
 
     def _work(self) -> None:
         while not self._closed:
@@ -115,8 +118,8 @@ class RenderQueue:
                 clips, self._new = deque(self._new), []
             try:
                 self._use_queue(clips)
-            except Exception as error:  # of Redis, kombu or the network: whatever it is, clips go on here
-                self._lose(f"the render queue does not answer ({type(error).__name__})", "it does", clips)
+            except Exception as error:  # from Redis, kombu or the network: render here instead
+                self._lose(f"the render queue does not respond ({type(error).__name__})", "it does", clips)
             self._take_back(clips)
             self._make_here(clips)
 
@@ -126,7 +129,7 @@ class RenderQueue:
         return max(POLL_SECONDS, self._away.seconds_left()) if self._new else None
 
     def _use_queue(self, clips: "deque[_Clip]") -> None:
-        """Send from ``clips`` what may be sent, and take what came back."""
+        """Send clips if the queue is available, and receive results."""
         if self._away.seconds_left():
             return
         while clips and (self._away.away is None or not self._sent):
@@ -152,14 +155,14 @@ class RenderQueue:
         self._sent[task] = clip
 
     def _take(self, clip: _Clip, result: Any) -> bool:
-        """Look at what became of a clip; False where the store cannot be asked for it now."""
+        """Process a worker's result; return False if the store cannot be checked for the clip now."""
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:
             try:
                 if not self._storage.size(clip.job.key):
-                    reason = f"it says that {clip.job.key} is in {self._storage_url}, which has none"
+                    reason = f"it reported {clip.job.key} in {self._storage_url}, but it is not there"
             except StorageError as error:
-                self._complain("a render worker has made a clip, which cannot be looked for: %s", error)
+                self._complain("cannot check the store for a render worker's clip: %s", error)
                 return False
         self._trust()
         if reason is None:
@@ -168,32 +171,32 @@ class RenderQueue:
             clip.settle(None, clip.error)
         else:
             clip.refused = True
-            self._complain("a render worker could not make a clip, so it is rendered here: %s", reason)
+            self._complain("a render worker could not render a clip, rendering it here: %s", reason)
             self._make_here([clip])
         return True
 
     def _trust(self) -> None:
         if self._away.away is not None:
-            _log.warning("the render queue is back: its workers make the clips again")
+            _log.warning("the render queue is back: its workers render the clips again")
         self._away.succeeded()
 
     def _take_back(self, clips: "deque[_Clip]") -> None:
-        """Take back what has been away for too long: its worker, or its task in Redis, is gone."""
+        """Take back clips without a result for too long, as their worker or task is gone."""
         now = time.monotonic()
         overdue = [task for task, clip in self._sent.items() if now - clip.sent_at > PATIENCE]
         if overdue and now - self._last_sign > PATIENCE:
-            self._lose(f"no render worker answered for {PATIENCE:g} s", "one does", clips)
+            self._lose(f"no render worker responded for {PATIENCE:g} s", "one does", clips)
         else:
             clips.extend(self._sent.pop(task) for task in overdue)
 
     def _complain(self, message: str, reason: object) -> None:
-        """Say once what may come again and again."""
+        """Log a warning unless the same one was logged before."""
         if message not in self._complaints:
             _log.warning(message, reason)
             self._complaints.add(message)
 
     def _lose(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
-        """Take back what was sent. It may be made twice, which changes nothing."""
+        """Take back all sent clips and log why; rendering a clip twice is harmless."""
         if self._away.away is None:
             _log.warning("%s: clips are rendered here until %s", reason, until)
         self._away.failed(RenderError(reason))
@@ -202,7 +205,7 @@ class RenderQueue:
 
     def _make_here(self, clips: Iterable[_Clip]) -> None:
         for clip in clips:
-            if clip.error is not None:  # it has been tried
+            if clip.error is not None:  # it failed here before
                 with self._lock:
                     self._new.append(clip)
                 continue
@@ -220,10 +223,8 @@ class RenderQueue:
             clip.settle(done.result())
         elif clip.refused or not isinstance(clip.error, RenderError):
             clip.settle(None, clip.error)
-        else:  # perhaps it is only this machine that cannot draw
-            self._complain(
-                "a clip cannot be rendered here either, it waits for render workers: %s", clip.error
-            )
+        else:  # it may fail only on this machine
+            self._complain("a clip cannot be rendered here, waiting for render workers: %s", clip.error)
             try:
                 self._look_at(clip)
             except RenderError as closed:

@@ -1,4 +1,4 @@
-"""From a recipe to a clip: play the episode again, check it, draw it."""
+"""Rendering a clip from a recipe: replay the episode, check it, and draw it."""
 
 import base64
 import contextlib
@@ -27,20 +27,20 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, describe_exception
 
 CLIP_SIZE = 400
-"""The longer side of a clip in pixels."""
-_MOST_PIXELS = 4096 * 4096  # of a captured picture: a small file may say that it is a huge one
+"""Longer side of a clip in pixels."""
+_MOST_PIXELS = 4096 * 4096  # of a captured frame, as a small file may declare a huge image
 
 
 @dataclass(frozen=True, eq=False)
 class ClipSpec:
-    """What to show: the steps of an episode from ``start`` on, one frame for the outcome of each.
+    """Content of a clip: the steps of an episode from ``start`` on, with a frame after each.
 
     Attributes:
-        recipe: plays the episode up to the last step to be shown.
-        start: index of the first step shown.
-        digests: of the observation before each shown step, to be met; None checks nothing. Digests, because
-            observations may be pictures, and a spec is sent to other processes.
-        frames: a picture of each shown step, as JPEG files: they are shown, and nothing is played again.
+        recipe: replays the episode up to the last shown step.
+        start: index of the first shown step.
+        digests: expected digests of the observation before each shown step; None for no check. They replace
+            observations, which may be large images, as specs are sent to other processes.
+        frames: captured frames of the shown steps as JPEG files, shown instead of a replay; None to replay.
     """
 
     recipe: EpisodeRecipe
@@ -53,22 +53,22 @@ class ClipSpec:
         if self.start < 0 or shown < 1 or (self.digests is not None and len(self.digests) != shown):
             digests = "no" if self.digests is None else len(self.digests)
             raise DataError(
-                f"expected a shot of 1 or more steps with a digest of each, got {shown} steps from "
+                f"expected a clip of 1 or more steps with a digest of each, got {shown} steps from "
                 f"{self.start} and {digests} digests"
             )
         if self.frames is not None and len(self.frames) != shown:
-            raise DataError(f"expected a picture of each of {shown} steps, got {len(self.frames)}")
+            raise DataError(f"expected a frame for each of {shown} steps, got {len(self.frames)}")
 
     @classmethod
     def of(cls, segment: Segment) -> "ClipSpec":
-        """Show a segment: what was captured of it, or its replay, checked against what was recorded."""
+        """Return the spec of a segment: its captured frames, or a replay checked against the recording."""
         if segment.frames is not None:
             return cls(segment.recipe, segment.start, frames=segment.frames)
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
 
     @classmethod
     def of_episode(cls, episode: Trajectory) -> "ClipSpec":
-        """Show a whole episode: what was captured of it, or its replay, which nothing is checked against."""
+        """Return the spec of a whole episode: its captured frames, or an unchecked replay."""
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class ClipSpec:
 
     @classmethod
     def from_dict(cls, data: Any) -> "ClipSpec":
-        """Read back :meth:`to_dict`. Raises :class:`DataError` for anything else."""
+        """Return the spec that :meth:`to_dict` wrote. Raises :class:`DataError` for anything else."""
         try:
             digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
             frames = data.get("frames")
@@ -89,19 +89,19 @@ class ClipSpec:
                 frames = tuple(base64.b64decode(frame, validate=True) for frame in frames)
             return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests, frames)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"not a shot: {error!r}; expected what ClipSpec.to_dict wrote") from error
+            raise DataError(f"not a clip: {error!r}; expected the output of ClipSpec.to_dict") from error
 
 
 @dataclass(frozen=True, eq=False)
 class ClipJob:
-    """One clip to be made.
+    """A clip to render.
 
     Attributes:
-        spec: what it shows.
-        path: where a renderer on this machine leaves it.
-        fps: frames a second, one frame a step.
-        key: its name in the store, for renderers elsewhere, which put it there.
-        size: the longer side in pixels.
+        spec: content of the clip.
+        path: file for renderers on this machine.
+        fps: frames per second; one frame is one step.
+        key: key in the store, for render workers, which upload the clip.
+        size: longer side in pixels.
     """
 
     spec: ClipSpec
@@ -112,13 +112,13 @@ class ClipJob:
 
 
 class ReplayRenderer:
-    """One environment and its camera, ready to show any episode of that environment.
+    """Replays and renders episodes of one environment.
 
-    ``size`` is the longer side of a picture where the camera is ours to choose, in pixels; ``make`` makes the
+    ``size`` is the longer side of a frame in pixels if this project's camera renders it; ``make`` makes the
     environment instead of :func:`make_env`.
 
     Raises:
-        RenderError: the environment cannot be made or cannot draw itself.
+        RenderError: the environment cannot be made or rendered.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class ReplayRenderer:
                 f"{env_id} cannot be made for rendering: {describe_exception(error)}"
             ) from error
         self._scene: Any = None
-        self._is_quick: bool | None = None  # whether our scene shows what the environment would
+        self._is_quick: bool | None = None  # True if MujocoScene shows what the environment would
 
     def frames(self, spec: ClipSpec) -> Iterator[Frame]:
-        """Play the episode and yield a picture after each step to be shown.
+        """Replay the episode and yield a frame after each shown step.
 
         Raises:
-            ReplayMismatchError: the episode does not come out as it was recorded.
-            RenderError: the environment gave no picture.
+            ReplayMismatchError: the replay differs from the recording.
+            RenderError: the environment failed or returned no frame.
         """
         try:
             for index, step in enumerate(replay(spec.recipe, self._env)):
@@ -176,7 +176,7 @@ class ReplayRenderer:
             return as_frame(self._env.render(), self._name)
         bare: Any = self._env.unwrapped
         if self._scene is None:
-            # Not at the top: a process that only trains must not touch OpenGL, which may be missing.
+            # Not at the top: a process that only trains must not need OpenGL.
             from teacher.clips.scene import MujocoScene  # noqa: PLC0415
 
             self._scene = MujocoScene(bare.model, bare.mujoco_renderer.default_cam_config, self._size)
@@ -184,22 +184,22 @@ class ReplayRenderer:
 
 
 def render(job: ClipJob) -> None:
-    """Encode a clip as an mp4 at ``job.path``, in this process.
+    """Render a clip to an MP4 file ``job.path`` in this process.
 
     Raises:
-        ReplayMismatchError: the replay differs from what was recorded.
-        RenderError: the environment cannot be drawn, or the clip cannot be encoded or written.
+        ReplayMismatchError: the replay differs from the recording.
+        RenderError: the environment cannot be rendered, or the clip cannot be encoded or written.
     """
     with contextlib.closing(frames_of(job.spec, job.size)) as frames:
         encode(frames, job.path, job.fps, job.size)
 
 
 def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, None]:
-    """Yield a picture after each step to be shown: those captured, else those of a replay.
+    """Yield a frame after each shown step: the captured ones, else those of a replay.
 
     Raises:
-        ReplayMismatchError: the replay differs from what was recorded.
-        RenderError: the environment cannot be drawn, or a captured picture is damaged.
+        ReplayMismatchError: the replay differs from the recording.
+        RenderError: the environment cannot be rendered, or a captured frame is damaged.
     """
     if spec.frames is not None:
         yield from captured(spec.frames)
@@ -209,10 +209,10 @@ def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, N
 
 
 def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
-    """Yield pictures from JPEG files, all as large as the first.
+    """Decode frames from JPEG files, all of the same size.
 
     Raises:
-        RenderError: one is damaged, or of another size.
+        RenderError: one is damaged, or has another size.
     """
     shape: tuple[int, ...] | None = None
     for data in frames:
@@ -222,10 +222,10 @@ def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
                     raise ValueError(f"it has {image.size[0]} by {image.size[1]} pixels")
                 frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise RenderError(f"a captured picture cannot be read: {describe_exception(error)}") from error
+            raise RenderError(f"cannot read a captured frame: {describe_exception(error)}") from error
         shape = shape or frame.shape
         if frame.shape != shape:
-            raise RenderError(f"expected captured pictures of one shape, got {shape} and {frame.shape}")
+            raise RenderError(f"expected captured frames of one shape, got {shape} and {frame.shape}")
         yield frame
 
 

@@ -1,9 +1,9 @@
-"""MuJoCo pictures that are quick on a processor and easy to judge.
+"""Rendering of MuJoCo scenes that is fast on a CPU and easy to judge.
 
-Gymnasium's own viewer spends most of its time on multisampling, shadow maps and reflections. Here the model
-is copied and the copy is dressed: even light, a ground of plain squares that fades into the backdrop, flat
-shadows under the limbs, and a camera that follows the body but not its ups and downs. The environment's
-own model is never touched, so drawing cannot change what is simulated.
+Gymnasium's viewer spends most of its time on multisampling, shadow maps and reflections. Here a copy of the
+model is restyled: even light, a checkered floor that fades into the backdrop, flat shadows under the limbs,
+and a camera that follows the body horizontally only. The environment's own model is never modified, so that
+rendering cannot change the simulation.
 """
 
 import copy
@@ -29,17 +29,17 @@ _SHADOW_ALPHA = 0.30
 
 @dataclass(frozen=True)
 class View:
-    """Where the camera stands.
+    """Camera and style of a model's clips.
 
     Attributes:
-        distance: meters from the point looked at.
-        height: of that point above the ground; it does not follow the body up and down.
-        elevation: degrees, negative looks down.
-        azimuth: degrees; 90 looks along +y, so that +x, forward, points right.
-        follow: whether the point looked at moves along with the first body.
-        tile: meters a side of the squares on the ground; a body that crosses one from frame to frame could
-            as well run backwards, so fast ones need large ones.
-        other_side: bodies whose limbs get the second color, so that legs can be told apart.
+        distance: meters from the camera to the point it looks at.
+        height: fixed height of that point above the floor, in meters.
+        elevation: degrees; negative looks down.
+        azimuth: degrees; 90 looks along +y, so that forward, +x, points right.
+        follow: move the point horizontally with the first body.
+        tile: side of the floor's squares in meters; a body that crosses one per frame seems to run backward,
+            so fast bodies need large squares.
+        other_side: bodies whose limbs get the second color, to tell legs apart.
     """
 
     distance: float
@@ -62,18 +62,18 @@ _VIEWS = {
     "inverted pendulum": View(2.9, 0.25, elevation=-4.0, follow=False),
     "cartpole": View(4.0, 0.0, elevation=-4.0, follow=False),
 }
-"""By the name in the model's XML."""
+"""Views by the model's name in its XML."""
 
 
 class MujocoScene:
-    """Draws one model, again and again, from the data of its simulation.
+    """Renders one model from the data of its simulation.
 
     Raises:
-        RenderError: no OpenGL works without a screen.
+        RenderError: headless OpenGL does not work.
     """
 
     def __init__(self, model: Any, camera: dict[str, Any] | None, size: int) -> None:
-        """``camera``: the environment's own, for models without a view of ours; ``size``: pixels a side."""
+        """Prepare the scene; ``camera`` is used for models without a :class:`View`; frames are square."""
         self._view = _VIEWS.get(_model_name(model))
         self._model = _dressed(model, self._view, size)
         self._floor = _floor_height(self._model) if self._view is not None and self._view.follow else None
@@ -83,10 +83,10 @@ class MujocoScene:
             self._gl = backend.GLContext(size, size)
             self._gl.make_current()
             self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        # PyOpenGL answers a missing library with the first three.
+        # PyOpenGL raises one of the first three for a missing library.
         except (AttributeError, ImportError, OSError, RuntimeError, mujoco.FatalError) as error:
             raise RenderError(
-                f"MuJoCo cannot draw with MUJOCO_GL={backend_name}: {one_line(error)}; "
+                f"MuJoCo cannot render with MUJOCO_GL={backend_name}: {one_line(error)}; "
                 "leave it unset, or install libegl1 and libgl1-mesa-dri, or libosmesa6"
             ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
@@ -102,7 +102,7 @@ class MujocoScene:
         self._backdrop = _gradient(self._camera.elevation, self._model.vis.global_.fovy, size)
 
     def draw(self, data: Any) -> Frame:
-        """Draw the state in ``data`` as ``(size, size, 3)``."""
+        """Render the state in ``data`` as a frame ``(size, size, 3)``."""
         if self._view is not None and self._view.follow:
             self._camera.lookat[:2] = data.subtree_com[1, :2]
         mujoco.mjv_updateScene(
@@ -137,7 +137,7 @@ def _model_name(model: Any) -> str:
 
 
 def _dressed(model: Any, view: View | None, size: int) -> Any:
-    """Return a copy of ``model`` that looks as the docstring of this module describes."""
+    """Return a restyled copy of ``model``."""
     model = copy.copy(model)
     quality = model.vis.quality
     quality.offsamples, quality.numslices, quality.numstacks = 0, 16, 8
@@ -153,10 +153,10 @@ def _dressed(model: Any, view: View | None, size: int) -> Any:
 
 
 def _tile_floor(model: Any, tile: float) -> None:
-    """Make planes reach beyond the fog, with squares of two light tones where they have a texture.
+    """Extend planes beyond the fog, with a checker of two light tones if they have a texture.
 
-    The third size is the spacing of a plane's polygons. Few are enough under even light; the many of an
-    endless plane, or of the models' own, would take more than half of a frame's time.
+    The third size is the spacing of a plane's polygons. A few suffice under even light; those of an infinite
+    plane, or of the models' default, would take more than half of the rendering time.
     """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes] = (30.0, 30.0, 30.0)
@@ -209,7 +209,7 @@ def _camera(model: Any, view: View | None, settings: dict[str, Any] | None) -> A
 
 
 def _light(scene: Any) -> None:
-    """Light from the camera and from above its left: round limbs look round, and nothing is black."""
+    """Light from the camera and from above its left, so that limbs look round and nothing is black."""
     scene.nlight = 2
     for light, (direction, ambient, diffuse) in zip(
         scene.lights,
@@ -228,14 +228,14 @@ def _floor_height(model: Any) -> float | None:
 
 
 def _move_floor(scene: Any, lookat: NDArray[np.float64], period: float) -> None:
-    """Keep the floor under the camera, by whole periods of its pattern."""
+    """Move the floor with the camera, by whole periods of its pattern."""
     for geom in scene.geoms[: scene.ngeom]:
         if geom.type == mujoco.mjtGeom.mjGEOM_PLANE:
             geom.pos[:2] = np.round(lookat[:2] / period) * period
 
 
 def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
-    """Lay a dark flat ellipse under each limb: it tells how high the limb is, and costs next to nothing."""
+    """Add a dark flat ellipse under each limb, a cheap shadow that shows the limb's height."""
     for geom in np.flatnonzero(model.geom_bodyid > 0):
         radius = model.geom_size[geom, 0]
         axis = data.geom_xmat[geom].reshape(3, 3)[:2, 2] * model.geom_size[geom, 1]
@@ -256,7 +256,7 @@ def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
 
 
 def _gradient(elevation: float, fovy: float, size: int) -> Frame:
-    """Return the backdrop: the horizon, and the sky above it; bottom row first, as OpenGL reads."""
+    """Return the backdrop of horizon and sky, bottom row first as in OpenGL."""
     rows = np.linspace(-1.0, 1.0, size)
     angles = elevation + np.degrees(np.arctan(rows * np.tan(np.radians(fovy / 2))))
     share = np.clip(angles / 25.0, 0.0, 1.0)[:, None, None]

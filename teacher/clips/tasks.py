@@ -1,17 +1,17 @@
-"""Rendering on any number of hosts: ``celery --app teacher.render_tasks worker --concurrency 2``.
+"""Render workers on any number of hosts: ``celery --app teacher.render_tasks worker --concurrency 2``.
 
-With ``--without-gossip --without-mingle`` workers do not tell each other how they are, which none of them
-uses, and which is the square of their number.
+With ``--without-gossip --without-mingle``, workers do not exchange status messages, which they do not use and
+whose number grows with the square of the workers.
 
-A task says in JSON what a clip shows (an episode's recipe and where the clip begins), how it looks and where
-it goes; the worker replays, draws, encodes, uploads and confirms. A worker needs this package, OpenGL and the
-store, nothing of the trainer's memory, neither torch nor Django. Its settings are environment variables:
-``REDIS_URL``, ``TEACHER_STORAGE`` (the only store it writes to, ``s3://bucket`` or a prefix in it, with the
-``S3_ENDPOINT_URL`` and ``AWS_...`` of :func:`teacher.storage.open_storage`) and ``TEACHER_RENDER_MODULES``
-(the modules that recipes of the form ``module:Env-v0``, and transforms of observations, may import, separated
-by commas; unset, none).
+A task describes in JSON what a clip shows (an episode's recipe and the first step), its size and frame rate,
+and its key in the store; the worker replays, renders, encodes, uploads and confirms. A worker needs this
+package, OpenGL and the store, but not the trainer's memory, torch or Django. Its settings are environment
+variables: ``REDIS_URL``, ``TEACHER_STORAGE`` (the only store it writes to, ``s3://bucket`` or a prefix in it,
+with the ``S3_ENDPOINT_URL`` and ``AWS_...`` of :func:`teacher.storage.open_storage`) and
+``TEACHER_RENDER_MODULES`` (modules that recipes of the form ``module:Env-v0`` and observation transforms may
+import, separated by commas; default none).
 
-Whoever may write to the queue may have episodes replayed here, so keep Redis behind a password.
+Anyone who can write to the queue can run replays here, so protect Redis with a password.
 """
 
 import contextlib
@@ -38,25 +38,25 @@ from teacher.storage import Storage, open_storage, put_verified
 QUEUE = "render"
 TASK = "teacher.render_clip"
 TIME_LIMIT = 60.0
-"""Seconds after which a task is killed, with all it started."""
+"""Seconds after which a task and its child processes are killed."""
 
-_VISIBILITY_TIMEOUT = 120  # seconds after which Redis may give the task of a host that vanished to another
-_RENDER_SECONDS = 25.0  # for each of two tries, so that a hung environment is reported before it is killed
+_VISIBILITY_TIMEOUT = 120  # seconds after which Redis gives the task of a lost host to another
+_RENDER_SECONDS = 25.0  # for each of two tries, so that a hang is reported before the task is killed
 _RESULT_SECONDS = 3600
 _FOLDER_PREFIX = "rl-teacher-clip-"
 _MAX_FRAMES, _MAX_SIZE, _MAX_FPS = 5000, 2048, 240
 
 
 class QuietRedisBackend(RedisBackend):
-    """Results that are looked up when wanted: no subscription for each, which would have to outlive Redis."""
+    """Result backend that polls, without a subscription per task, which would not survive Redis restarts."""
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
-        """Subscribe to nothing."""
+        """Do not subscribe to the result."""
 
 
 def celery_app(redis_url: str | None, **settings: Any) -> Celery:
-    """Make the Celery application of both sides; ``settings`` are further ones of Celery."""
-    app = Celery("teacher.render_tasks", fixups=[])  # Django is none of a worker's business
+    """Return the Celery application of trainer and workers; ``settings`` are additional Celery settings."""
+    app = Celery("teacher.render_tasks", fixups=[])  # without Django
     app.conf.update(
         broker_url=redis_url,
         result_backend=redis_url and f"{__name__}:{QuietRedisBackend.__name__}+{redis_url}",
@@ -66,11 +66,11 @@ def celery_app(redis_url: str | None, **settings: Any) -> Celery:
         task_reject_on_worker_lost=True,
         task_time_limit=TIME_LIMIT,
         worker_prefetch_multiplier=1,
-        # Forked before anything touches OpenGL: drawing happens in processes that these start afresh.
+        # Forked before OpenGL is used: rendering runs in processes that these spawn.
         worker_pool="prefork",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        # Without a limit a worker waits for ever where Redis is gone and nothing has told the connection so.
+        # Without a limit, a worker waits forever on a connection that was lost without notice.
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_TIMEOUT,
             "socket_connect_timeout": 5.0,
@@ -89,27 +89,27 @@ app = celery_app(os.environ.get(REDIS_VARIABLE, "").strip() or None)
 
 @celeryd_init.connect
 def _check_settings(**_: Any) -> None:
-    """Refuse to start a worker that could do nothing."""
+    """Refuse to start a worker without a queue or store."""
     try:
         if read_redis_url() is None:
             raise ConfigError(f"expected {REDIS_VARIABLE}, such as redis://:password@host:6379/0")
         if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", _own_storage()):
-            raise ConfigError("expected TEACHER_STORAGE, such as s3://clips: the store that clips go to")
+            raise ConfigError("expected TEACHER_STORAGE, the clip store, such as s3://clips")
     except ConfigError as error:
         raise SystemExit(f"render worker: {error}") from error
 
 
 def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
-    """Return a job as JSON values; ``storage_url`` is where ``job.key`` lies."""
+    """Return a job as JSON values, with the URL of the store of ``job.key``."""
     spec = job.spec.to_dict()
     return {"shot": spec, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
 
 @app.task(name=TASK, shared=False)
 def render_clip(request: dict[str, Any]) -> dict[str, Any]:
-    """Make one clip and put it into the store: ``{"bytes": size}``, or ``{"error": reason}``.
+    """Render a clip and store it; returns ``{"bytes": size}``, or ``{"error": reason}``.
 
-    Doing it again changes nothing: a clip that is there stays.
+    A clip that is in the store already is kept, so the task is idempotent.
     """
     try:
         return {"bytes": _render(request)}
@@ -128,10 +128,10 @@ def _render(request: Mapping[str, Any]) -> int:
 
 
 def _remove_older_folders(new: Path) -> None:
-    """Remove what tasks left that were killed at work: where it lies may be memory.
+    """Remove the folders of killed tasks, which may be in memory.
 
-    How old they are is judged by the clock that dates files, by which ``new`` was made just now: this
-    process's own may be another one.
+    Their age is relative to the new folder's time stamp, as the file system's clock may differ from this
+    process's.
     """
     made = new.stat().st_mtime
     for folder in new.parent.glob(f"{_FOLDER_PREFIX}*"):
@@ -141,17 +141,17 @@ def _remove_older_folders(new: Path) -> None:
 
 
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
-    """Read the job in a message. Raises :class:`DataError` for what this worker should not do."""
+    """Return the job in a message. Raises :class:`DataError` for one that this worker must not run."""
     try:
         spec = ClipSpec.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
         storage = str(request["storage"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"not a request for a clip: {error!r}") from error
+        raise DataError(f"not a clip request: {error!r}") from error
     frames = len(spec.recipe.actions) - spec.start
     if frames > _MAX_FRAMES or not 1 <= fps <= _MAX_FPS or not 2 <= size <= _MAX_SIZE:
         raise DataError(
-            f"expected at most {_MAX_FRAMES} frames, {_MAX_FPS} a second and {_MAX_SIZE} pixels, "
+            f"expected at most {_MAX_FRAMES} frames, {_MAX_FPS} per second and {_MAX_SIZE} pixels, "
             f"got {frames}, {fps} and {size}"
         )
     for name, module in _imported(spec.recipe):
@@ -169,12 +169,12 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """Yield what in a recipe names a module to be imported, and the module."""
+    """Yield each name in a recipe that imports a module, and the module."""
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)
     if transform not in (None, FLATTEN):
-        yield str(transform), str(transform).partition(":")[0]  # all of it where there is no colon
+        yield str(transform), str(transform).partition(":")[0]  # all of it without a colon
 
 
 def _own_storage() -> str:
@@ -192,5 +192,5 @@ def _store(url: str) -> Storage:
 
 @cache
 def _renderer() -> ClipRenderer:
-    """Return the one rendering process of this process of the worker's pool, which dies with it."""
+    """Return the renderer of this pool process, with one rendering process that ends with it."""
     return ClipRenderer(workers=1, timeout=_RENDER_SECONDS)

@@ -1,4 +1,4 @@
-"""A first picture before a run begins, so that nobody is asked about clips that cannot be drawn here."""
+"""A test clip before a run starts, to fail early if clips cannot be rendered on this machine."""
 
 import contextlib
 import tempfile
@@ -10,14 +10,14 @@ from teacher.clips.render import ClipJob, ClipSpec
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import RenderError
 
-_STREAM = 5  # apart from the episodes of everything else
+_STREAM = 5  # seed stream, distinct from all others
 
 
 def check_drawing(task: TaskInfo, seed: int) -> None:
-    """Make a clip of one step, as all clips of a run are made: in a process of its own.
+    """Render a clip of one step in a separate process, as all clips of a run.
 
     Raises:
-        RenderError: it cannot be made; where OpenGL is missing, the last line is what to type.
+        RenderError: it cannot be rendered; if OpenGL is missing, the last line is the command to install it.
     """
     with contextlib.closing(make_vector_env(task, 1, [seed, _STREAM])) as envs:
         envs.action_space.seed(seed)
@@ -29,5 +29,5 @@ def check_drawing(task: TaskInfo, seed: int) -> None:
         try:
             renderer.submit(job).result()
         except RenderError as error:
-            why = f"no clip of {task.env_id} can be made on this machine: {error}"
+            why = f"cannot render clips of {task.env_id} on this machine: {error}"
             raise RenderError(with_install_command(why)) from error

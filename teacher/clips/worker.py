@@ -1,8 +1,7 @@
 """The rendering process behind :class:`ClipRenderer`: ``python -m teacher.clips.worker FILE_DESCRIPTOR``.
 
-It knows its parent only through one socket, and greets it with an empty answer when it is ready. A request
-and its answer are one JSON object each. When the socket closes, the parent is gone, in whatever way, and so
-is this process.
+It talks to its parent through one socket, and sends an empty response when it is ready. Each request and
+response is a JSON object. When the socket closes, the parent has ended and this process exits.
 """
 
 import json
@@ -24,7 +23,7 @@ Request = dict[str, Any]
 
 
 def main(descriptor: int) -> None:
-    """Answer requests one after the other until the parent closes the socket."""
+    """Serve requests one after the other until the parent closes the socket."""
     connection = Connection(descriptor)
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
@@ -39,7 +38,7 @@ def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> N
         try:
             requests.put(json.loads(connection.recv_bytes()))
         except (EOFError, OSError):
-            # The group is this process and the encoder it may have started; a hung render goes with them.
+            # The group is this process and the encoder it may have started; this also ends a hung render.
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -51,7 +50,7 @@ def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
         else:
             frames = renderers.open(spec.recipe, request["size"]).frames(spec)
         encode(frames, Path(request["path"]), request["fps"], request["size"])
-    except Exception as error:  # an environment may raise anything; the parent decides what becomes of it
+    except Exception as error:  # an environment may raise anything; the parent handles it
         renderers.close()
         if isinstance(error, ReplayMismatchError):
             return {"mismatch": str(error)}
@@ -60,7 +59,7 @@ def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
 
 
 class _Renderers:
-    """Keeps the last renderer open: a run has one environment, and a new OpenGL context takes 0.2 s."""
+    """Keeps the last renderer open, as a run has one environment and a new OpenGL context takes 0.2 s."""
 
     def __init__(self) -> None:
         self._key = ""

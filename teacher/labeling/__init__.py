@@ -1,1 +1,1 @@
-"""The labeling site, seen from the trainer."""
+"""The trainer's side of the labeling site."""

@@ -1,4 +1,4 @@
-"""A researcher's API token, as it is sent with a request."""
+"""Authentication of requests with a researcher's API token."""
 
 from urllib.parse import quote
 
@@ -7,13 +7,13 @@ from requests.auth import AuthBase
 
 
 class BearerToken(AuthBase):
-    """Sends the token; being ``auth``, it also keeps a password in ~/.netrc from taking its place."""
+    """Adds the token to requests; as ``auth`` it also takes precedence over a password in ~/.netrc."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Sign the request with the token."""
-        # One that was not copied well may have characters that no header has.
+        """Add the token to a request."""
+        # A badly copied token may have characters that headers do not allow.
         request.headers["Authorization"] = f"Bearer {quote(self._token, errors='replace')}"
         return request

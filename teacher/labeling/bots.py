@@ -1,11 +1,11 @@
-"""Scripted labelers, for watching and testing the loop without people.
+"""Scripted labelers, for demonstrations and tests without people.
 
 ``python -m teacher.bots --site http://127.0.0.1:8000 --experiment ShortHopper-v1-demo --token-file token``
 
 A bot does over HTTP what a browser does: it opens an invitation, keeps the cookies, leases a pair, fetches
-both clips, answers by the side of the screen, and sends an answer again until the site has acknowledged it.
-Which side is better it asks with a researcher's token: the one with the larger true return. Told to, it
-errs in the ways of teacher/settings/teachers.py.
+both clips, answers by the side of the screen, and repeats an answer until the site acknowledges it. It reads
+the true returns with a researcher's token, and prefers the higher one or follows an error model of
+:mod:`teacher.settings.teachers`.
 """
 
 import json
@@ -28,7 +28,7 @@ from teacher.settings.arguments import OneLineParser
 from teacher.settings.teachers import Answerer, ErrorModel
 
 LONGEST_LOOK = 50.0  # seconds; a lease that is not renewed lasts 60
-_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
+_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between bytes of the response
 _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
 _PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
@@ -38,25 +38,25 @@ _MP4_BRAND_OFFSET = slice(4, 8)
 
 
 class BotError(Exception):
-    """The site answered in a way that a labeler's browser could not go on with."""
+    """The site's response would stop a labeler's browser."""
 
 
 class Bot(threading.Thread):
-    """One labeler that never tires; ends when the experiment is finished, or when the site stops it.
+    """A scripted labeler; ends when the experiment is finished or the site stops it.
 
     Args:
         site: address of the site.
-        experiment: what to label.
-        token: of the researcher who owns the experiment.
-        name: the labeler's name; a bot of the same name goes on as the same labeler.
-        log: file to which each acknowledged answer is appended as one line of JSON.
-        error_model: how it answers, always right by default. Two bots of different names err differently.
+        experiment: name of the experiment.
+        token: token of the researcher who owns the experiment.
+        name: the labeler's name; a bot of the same name continues as the same labeler.
+        log: file to append each acknowledged label to, as a line of JSON.
+        error_model: error model, by default always correct. Bots of different names make different errors.
 
     Attributes:
-        seconds: that it takes over a pair at least, as people do; to be set before it starts. At most
-            :data:`LONGEST_LOOK`: later the pair would be somebody else's.
-        answered: acknowledged answers so far.
-        stopped: whether the site gives it nothing more, because it failed too many checks.
+        seconds: minimum time per pair; set it before the start. At most :data:`LONGEST_LOOK`, as the lease
+            expires later.
+        answered: acknowledged labels so far.
+        stopped: True if the site stopped it because it failed too many attention checks.
         error: why it ended before the experiment did.
     """
 
@@ -81,7 +81,7 @@ class Bot(threading.Thread):
         self._log = log
         self._answerer = Answerer(error_model, seed=0)
         self._session = requests.Session()
-        self._session.trust_env = False  # a password in ~/.netrc would take the place of the token
+        self._session.trust_env = False  # a password in ~/.netrc would replace the token
 
     def run(self) -> None:
         """Label until the experiment is finished."""
@@ -94,23 +94,23 @@ class Bot(threading.Thread):
             self.error = error
 
     def _sign_in(self) -> None:
-        """Open an invitation of its own, which leads to the labeling page and its cookies."""
+        """Create and open an invitation, which leads to the labeling page and its cookies."""
         while True:
             answer = self._as_researcher("POST", f"{self._path}/invites", json={"labeler": self.name})
             if answer.status_code != HTTPStatus.NOT_FOUND:
                 break
-            time.sleep(_IDLE_SECONDS)  # the run has not told the site of its experiment yet
+            time.sleep(_IDLE_SECONDS)  # the run has not created its experiment yet
         self._session.cookies.clear()
         page = self._until_answered("GET", _json(answer)["invite_url"])
         _check(page)
-        self._session.headers["Referer"] = page.url  # Django wants to see it where the site speaks HTTPS
-        # Cookies are good where the invitation leads to, which may be another name or path of the site.
+        self._session.headers["Referer"] = page.url  # Django requires it over HTTPS
+        # Cookies are valid where the invitation leads, which may be another host name or path of the site.
         begins = page.url.rpartition(f"experiments/{self._experiment}/")[0]
         if begins and _place(begins) != _place(self._site):
             self._labeling_site = begins
 
     def _label(self) -> bool:
-        """Answer one pair, or wait where there is none; False once there will be no more."""
+        """Label one pair, or wait if there is none; return False once there will be no more."""
         offer = _json(self._as_labeler(f"{self._path}/leases", {"count": 1, "held": [], "shown": None}))
         self.stopped = offer["notice"] == "stopped"
         if self.stopped or offer["notice"] == "done" or offer["state"] == "finished":
@@ -149,18 +149,18 @@ class Bot(threading.Thread):
                 "comparison": lease["comparison"],
             }
             line |= {side: truth[side]["true_return"] for side in ("left", "right")}
-            with self._log.open("a") as log:  # one write of one line: bots may share the file
+            with self._log.open("a") as log:  # a single write per line, as bots may share the file
                 log.write(json.dumps(line) + "\n")
 
     def _as_researcher(self, method: str, path: str, **request: Any) -> requests.Response:
         return self._until_answered(method, path, auth=self._token, **request)
 
     def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
-        """Post as the labeler, signing in again where the session has ended."""
+        """Post as the labeler, signing in again if the session has ended."""
         answer = self._post(path, body)
         if answer.status_code in _SIGNED_OUT:
             self._sign_in()
-            answer = self._post(path, body)  # refused again, it is an error: asking on would never end
+            answer = self._post(path, body)  # refused again, it is an error; retrying would never end
         return answer
 
     def _post(self, path: str, body: Mapping[str, Any]) -> requests.Response:
@@ -169,7 +169,7 @@ class Bot(threading.Thread):
         return self._until_answered("POST", self._labeling_site + path, json=body, headers=headers)
 
     def _until_answered(self, method: str, path: str, **request: Any) -> requests.Response:
-        """Send the same request until the site answers it, whatever the answer is."""
+        """Repeat a request until the site responds, with any status."""
         wait = 0.25
         while True:
             try:
@@ -183,7 +183,7 @@ class Bot(threading.Thread):
 
 
 def _place(url: str) -> tuple[str | None, str]:
-    """Return what cookies are bound to: host and path, not the port."""
+    """Return the host and path of a URL, to which cookies are bound."""
     parts = urlsplit(url)
     return parts.hostname, parts.path
 
@@ -199,44 +199,40 @@ def _json(answer: requests.Response) -> Any:
 
 
 def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
-    """Choose the side with the larger true return, with the errors of this labeler."""
+    """Choose the side with the higher true return, with the errors of this labeler."""
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
     if left is None or right is None:
         return "cant_tell"
-    # The name is in the key, because bots that share a comparison do not share their errors.
+    # The key includes the name, so that bots make independent errors on the same comparison.
     return _CHOICES[answerer.answer(left, right, f"{name}/{truth['comparison']}")]
 
 
 def _error_model(text: str) -> ErrorModel:
-    """Parse ``--teacher``; raises :class:`ConfigError` where it needs more than two returns and a click."""
+    """Parse ``--teacher``; raises :class:`ConfigError` for a model that bots cannot follow."""
     error_model = ErrorModel.parse(text)
     if error_model.needs_segment:
         raise ConfigError(
-            f"--teacher: a bot sees returns only; give {text} to teach, which tells them to bots"
+            f"--teacher: a bot sees returns only; pass {text} to teach, which computes them for bots"
         )
     if error_model.soft is not None:
-        raise ConfigError(
-            "--teacher: soft answers with a probability, which no click can say; expected noisy"
-        )
+        raise ConfigError("--teacher: soft gives a probability, which bots cannot click; expected noisy")
     return error_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run some bots until the experiment is finished."""
+    """Run bots until the experiment is finished, and return the exit status."""
     parser = OneLineParser(prog="python -m teacher.bots", description="Scripted labelers.")
-    parser.add_argument("--site", required=True, help="address of the labeling site")
-    parser.add_argument("--experiment", required=True, help="its name on the site")
+    parser.add_argument("--site", required=True, help="URL of the labeling site")
+    parser.add_argument("--experiment", required=True, help="name of the experiment on the site")
     parser.add_argument("--token-file", type=Path, required=True, help="file with a researcher's token")
-    parser.add_argument("--count", type=int, default=3, help="how many bots (default: 3)")
+    parser.add_argument("--count", type=int, default=3, help="number of bots (default: 3)")
     parser.add_argument(
         "--teacher",
         default="oracle",
-        help="how they answer: oracle, or mistake:0.1, noisy:1, skip:0.5, equal:0.5, several with commas",
+        help="error model: oracle, or mistake:0.1, noisy:1, skip:0.5, equal:0.5, joined by commas",
     )
-    parser.add_argument(
-        "--seconds", type=float, default=0.0, help="that each takes over a pair at least (default: 0)"
-    )
-    parser.add_argument("--log", type=Path, help="append each acknowledged answer to this file, as JSON")
+    parser.add_argument("--seconds", type=float, default=0.0, help="minimum seconds per pair (default: 0)")
+    parser.add_argument("--log", type=Path, help="append each acknowledged label to this file, as JSON")
     options = parser.parse_args(arguments)
     try:
         token = read_token(options.token_file)
@@ -260,11 +256,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for bot in bots:
         bot.join()
         end = (
-            f"; ended by {bot.error}"
+            f"; failed: {bot.error}"
             if bot.error
-            else "; stopped for careless answers"
+            else "; stopped by failed attention checks"
             if bot.stopped
             else ""
         )
-        print(f"{bot.name}: {pluralize(bot.answered, 'answer')}{end}")
+        print(f"{bot.name}: {pluralize(bot.answered, 'label')}{end}")
     return 1 if any(bot.error for bot in bots) else 0

@@ -1,7 +1,7 @@
-"""The labeling site's REST interface, from the trainer's side.
+"""Client of the labeling site's REST API.
 
-Every call is one request with a timeout, and every request may be repeated without harm. Nothing here waits
-and tries again: whoever calls decides that, because only they know what else there is to do meanwhile.
+Every call is one idempotent request with a timeout. Nothing here waits or retries: callers decide that, as
+they know what else there is to do meanwhile.
 """
 
 import ipaddress
@@ -20,22 +20,22 @@ from teacher.errors import SiteRefusedError, SiteUnreachableError
 from teacher.labeling.bearer import BearerToken
 
 MAX_COMPARISONS_PER_REQUEST = 200
-_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between two bytes of the answer
+_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between bytes of the response
 _TRY_LATER = frozenset({408, 425, 429})
-_PAGE = 1000  # the most that one answer holds
-_MAX_DETAILS = 3  # of many errors of one kind
+_PAGE = 1000  # maximum items per response
+_MAX_DETAILS = 3  # errors quoted in a message
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSettings:
-    """What the site is told about a run; ``name`` is unique on the site, ``fps`` is the clips'.
+    """Settings of a run's experiment on the site; ``name`` is unique there, ``fps`` is that of clips.
 
     Attributes:
-        pretrain_labels: answers that are needed before training starts; None where none are waited for.
-        gold_rate: share of what labelers see whose answer is known, which the site takes from a new run; None
-            leaves it to the site.
+        pretrain_labels: labels needed before training starts; None if training does not wait for any.
+        gold_rate: share of attention checks, which the site adopts from a new run; None leaves it to the
+            site.
     """
 
     name: str
@@ -51,13 +51,13 @@ class ExperimentSettings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run as the site knows it.
+    """A run's experiment on the site.
 
     Attributes:
         last_seq: number of the newest feed item.
-        page_url: its own page, where researchers watch, pause and finish it.
-        label_url: the labeling page, for people who are signed in.
-        invite_url: a link that signs one labeler in and leads to the labeling page.
+        page_url: the experiment's page, where researchers watch, pause and finish it.
+        label_url: the labeling page, for labelers who are signed in.
+        invite_url: link that signs one labeler in and leads to the labeling page.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class ClipReference:
-    """A clip in the media store, and the true return of its segment where the environment has one."""
+    """A clip in the media store, and its segment's true return if the environment has one."""
 
     key: str
     true_return: float | None
@@ -80,11 +80,10 @@ class ClipReference:
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """A comparison whose two clips can be read; the higher ``priority`` is labeled first.
+    """A comparison with both clips in the store; higher ``priority`` is labeled first.
 
     Attributes:
-        gold: its answer where that is known. Such a pair finds out labelers who do not look, and never comes
-            back as a decision.
+        gold: the known answer of an attention check, which the feed never returns; None for others.
     """
 
     uuid: UUID
@@ -98,7 +97,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class Registered:
-    """How many comparisons of one request were new, and how many the site had already."""
+    """Numbers of new and of already known comparisons in a request."""
 
     registered: int
     existing: int
@@ -106,12 +105,13 @@ class Registered:
 
 @dataclass(frozen=True)
 class Feed:
-    """The feed after a cursor, and how the experiment stands.
+    """Feed items after a cursor, and the experiment's status.
 
     Attributes:
-        last_seq: number of the experiment's newest item; larger than the last of ``items`` where more wait.
-        active_labelers: people with a pair on their screen or an answer in the last two minutes.
-        open: comparisons without a decision; ``open_training`` those of the training phase.
+        last_seq: number of the experiment's newest item, higher than the last of ``items`` if there are more.
+        active_labelers: labelers with a pair on their screen or a label in the last two minutes.
+        open: comparisons without a decision.
+        open_training: open comparisons of the training phase.
     """
 
     state: SiteState
@@ -124,22 +124,22 @@ class Feed:
 
 @dataclass(frozen=True)
 class Point:
-    """Values of a run's curves (tag to value) at one environment step."""
+    """Values of a run's curves at one environment step, by tag."""
 
     step: int
     values: Mapping[str, float]
 
 
 class FeedbackClient:
-    """One method per endpoint that the trainer uses.
+    """Client of the site's API, with a method per endpoint that the trainer uses.
 
-    Every method raises :class:`SiteUnreachableError` where trying again later may help (no connection, no
-    answer in time, 5xx, 429) and :class:`SiteRefusedError` where it will not.
+    Every method raises :class:`SiteUnreachableError` if retrying later may help (no connection, timeout, 5xx,
+    429) and :class:`SiteRefusedError` if it will not.
 
     Args:
-        site_url: address of the site, such as ``http://127.0.0.1:8000``; a path in front of ``/api`` is kept.
+        site_url: URL of the site, such as ``http://127.0.0.1:8000``; a path before ``/api`` is kept.
         token: a researcher's token.
-        session: the connection pool to use, for callers with their own proxies or certificates.
+        session: connection pool to use, for custom proxies or certificates.
     """
 
     def __init__(self, site_url: str, token: str, session: requests.Session | None = None) -> None:
@@ -150,24 +150,24 @@ class FeedbackClient:
             self._session.trust_env = False  # a proxy cannot reach this machine's own address
 
     def check(self) -> None:
-        """See that a site of this kind answers, is ready, and takes the token of a researcher.
+        """Check that the site is ready and accepts the token.
 
         Raises:
-            SiteRefusedError: something else answers there, or the token is not good.
-            SiteUnreachableError: nothing answers, or the site is not ready.
+            SiteRefusedError: another program responds there, or the token is invalid.
+            SiteUnreachableError: there is no response, or the site is not ready.
         """
         self._call(lambda data: data["status"], "GET", "/readyz")
         try:
             self.decisions("-", 0, 1)
         except SiteRefusedError as error:
-            if error.status != HTTPStatus.NOT_FOUND:  # there is no such experiment: that is told to some only
+            if error.status != HTTPStatus.NOT_FOUND:  # with a valid token it is not found
                 raise
 
     def put_experiment(self, settings: ExperimentSettings, *, state: SiteState | None = None) -> Experiment:
-        """Create the experiment or go on with it; ``state`` None leaves its state alone.
+        """Create or update the experiment; ``state`` None leaves its state unchanged.
 
         Raises:
-            SiteRefusedError: status 409 where another run has this name.
+            SiteRefusedError: another run has this name (status 409).
         """
         body = to_builtins(settings)
         del body["name"]
@@ -179,11 +179,11 @@ class FeedbackClient:
         return self._call(lambda data: convert(data, Experiment), "PUT", _path(settings.name), body)
 
     def register(self, experiment: str, comparisons: Sequence[Registration]) -> Registered:
-        """Offer comparisons to labelers, all or none of them; at most ``MAX_COMPARISONS_PER_REQUEST``.
+        """Register comparisons for labeling, all or none; at most ``MAX_COMPARISONS_PER_REQUEST``.
 
         Raises:
-            SiteRefusedError: status 422 where the site cannot read a clip, 409 where it knows a UUID with
-                other content.
+            SiteRefusedError: the site cannot read a clip (status 422), or has a UUID with other content
+                (409).
         """
         body = {"comparisons": to_builtins(comparisons)}
         return self._call(
@@ -191,12 +191,12 @@ class FeedbackClient:
         )
 
     def decisions(self, experiment: str, after: int, limit: int = _PAGE) -> Feed:
-        """Read the feed items with a number above ``after``, oldest first, at most ``limit``."""
+        """Read at most ``limit`` feed items with numbers above ``after``, oldest first."""
         path = _path(experiment, f"decisions?after={after}&limit={limit}")
         return self._call(lambda data: convert(data, Feed), "GET", path)
 
     def statuses(self, experiment: str) -> dict[UUID, str]:
-        """Read the status of each comparison the site knows: open, answered or cancelled."""
+        """Read the status of each registered comparison: open, answered or cancelled."""
         statuses: dict[UUID, str] = {}
         after = 0
         while True:
@@ -208,20 +208,20 @@ class FeedbackClient:
             after = page[-1][0]
 
     def cancel(self, experiment: str, comparisons: Sequence[UUID]) -> int:
-        """Withdraw comparisons nobody has answered; returns how many were withdrawn."""
+        """Cancel comparisons that have no label yet, and return their number."""
         body = {"comparisons": to_builtins(comparisons)}
         return self._call(lambda data: int(data["cancelled"]), "POST", _path(experiment, "cancel"), body)
 
     def post_points(self, experiment: str, points: Sequence[Point], waiting_for: int | None) -> int:
-        """Add to the curves on the experiment's page and say how many labels training waits for."""
+        """Add points to the experiment's curves, and set the number of labels that training waits for."""
         body = {"points": to_builtins(points), "waiting_for": waiting_for}
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
     def add_episode(self, experiment: str, step: int, key: str) -> None:
-        """Show labelers the video of a whole episode that is in the media store.
+        """Show labelers a whole episode's video, which is in the media store.
 
         Raises:
-            SiteRefusedError: status 422 where the site cannot read it.
+            SiteRefusedError: the site cannot read it (status 422).
         """
         self._call(
             lambda data: data["stored"], "POST", _path(experiment, "episodes"), {"step": step, "key": key}
@@ -239,17 +239,17 @@ class FeedbackClient:
         body: Mapping[str, Any] | None = None,
     ) -> T:
         try:
-            # A redirect would turn a PUT or POST into a GET, so it is reported instead of followed.
+            # Following a redirect would turn a PUT or POST into a GET, so it is an error.
             response = self._session.request(
                 method, self.site_url + path, json=body, timeout=_TIMEOUT, allow_redirects=False
             )
         except requests.RequestException as error:
             raise SiteUnreachableError(
-                f"no answer from the labeling site at {self.site_url}: {_reason(error)}"
+                f"no response from the labeling site at {self.site_url}: {_reason(error)}"
             ) from error
         if response.status_code >= 500 or response.status_code in _TRY_LATER:
             raise SiteUnreachableError(
-                f"the labeling site at {self.site_url} cannot answer now: {_detail(response)}"
+                f"the labeling site at {self.site_url} is not available now: {_detail(response)}"
             )
         if not response.ok or response.is_redirect:
             raise SiteRefusedError(self._refusal(response), response.status_code)
@@ -257,14 +257,14 @@ class FeedbackClient:
             return parse(response.json())
         except (KeyError, TypeError, ValueError) as error:
             raise SiteRefusedError(
-                f"{self.site_url} does not answer as a labeling site of this version does "
-                f"({method} {path}: {error!r}); check the address and that both sides are up to date",
+                f"{self.site_url} is not a labeling site of this version ({method} {path}: {error!r}); "
+                "check the address and that both sides are up to date",
                 response.status_code,
             ) from error
 
     def _refusal(self, response: requests.Response) -> str:
         hint = (
-            "; make one with `python manage.py create_token USER` on the site and put it into TEACHER_TOKEN"
+            "; create one with `python manage.py create_token USER` on the site and set TEACHER_TOKEN to it"
         )
         match response.status_code:
             case 401:
@@ -278,7 +278,7 @@ class FeedbackClient:
 
 
 def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
-    """Read number, UUID and status of each comparison on a page of the list."""
+    """Return id, UUID and status of each comparison on a page of the list."""
     return [(int(item["id"]), UUID(item["uuid"]), str(item["status"])) for item in data["items"]]
 
 
@@ -288,7 +288,7 @@ def _path(experiment: str, rest: str | None = None) -> str:
 
 
 def _detail(response: requests.Response) -> str:
-    """Return an RFC 9457 problem in one line; the bare status where the body is something else."""
+    """Return an RFC 9457 problem in one line, or only the status if the body is something else."""
     status = f"{response.status_code} {response.reason}"
     try:
         problem = response.json()

@@ -1,7 +1,7 @@
-"""The labeling site on this machine: started by the first run that needs it, joined by the others.
+"""The labeling site on this machine: started by the first run that needs it, shared by the others.
 
-The site is a process of its own (``python -m human_feedback_site.embedded``, which explains its locks), so
-that neither Ctrl-C nor a crash of one run takes it from the others. This module knows it by its files alone.
+The site is a separate process (``python -m human_feedback_site.embedded``, which explains its locks), so
+that Ctrl-C or a crash of one run does not stop it for the others. This module reads only its files.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.files import read_token
 from teacher.settings.addresses import require_own_address
 
-# What serves a state folder.
+# The command that serves a state folder.
 COMMAND = (sys.executable, "-m", "human_feedback_site.embedded")
 PACKAGES = Path(__file__).resolve().parents[2]
 """The folder that holds ``human_feedback_site``, installed or not; the site starts in it."""
@@ -34,13 +34,13 @@ _RETRY_SECONDS = 1.0
 
 @dataclass
 class SiteHandle:
-    """A site that serves at least until :meth:`release` or the end of this process.
+    """A site that runs at least until :meth:`release` or the end of this process.
 
     Attributes:
-        url: the site, from this machine.
+        url: URL of the site on this machine.
         token: a researcher's token.
-        storage: where clips go: ``s3://bucket/prefix`` or a folder.
-        instance_id: tells this site from another one that may come to listen at the same address.
+        storage: clip store, ``s3://bucket/prefix`` or a folder.
+        instance_id: distinguishes this site from a later one at the same address.
     """
 
     url: str
@@ -52,42 +52,42 @@ class SiteHandle:
 
     @property
     def admin_url(self) -> str:
-        """Address of the admin pages."""
+        """URL of the admin pages."""
         return f"{self.url}/admin/"
 
     @property
     def admin_password_file(self) -> Path:
-        """File that holds the password of the user ``admin``."""
+        """File with the password of the user ``admin``."""
         return self._folder.state_dir / "admin_password"
 
     def revive(self) -> None:
-        """Start the site again if it has died, on the port it had; does not wait until it serves.
+        """Restart the site on its port if it has died, without waiting until it serves.
 
-        While its state folder is not there, it cannot be started.
+        Does nothing while its state folder is missing.
         """
         if not self._folder.serves() and self._folder.state_dir.is_dir():
             self._folder.spawn()
 
     def release(self) -> None:
-        """Say that this run needs the site no longer; it ends after the last one."""
+        """Release the site, which stops when no run needs it."""
         self._run_lock.close()
 
 
 def ensure_site(
     state_dir: Path, bind: str = "127.0.0.1", public_url: str | None = None, storage: str | None = None
 ) -> SiteHandle:
-    """Start the one site of a state folder, or join it; several processes may call this at once.
+    """Start the site of a state folder, or use the running one; several processes may call this at once.
 
     Args:
         state_dir: folder of the site's database, clips, secrets and log.
         bind: address to listen on.
-        public_url: address by which other machines reach the site.
-        storage: where clips are; without it ``TEACHER_STORAGE``, else a folder in the state folder.
+        public_url: URL at which other machines reach the site.
+        storage: clip store (default: ``TEACHER_STORAGE``, else a folder in the state folder).
 
     Raises:
-        ConfigError: nothing here can listen there, the options do not fit together, or the site already
-            serves with others.
-        SiteUnreachableError: it did not start; the message ends with what its log says.
+        ConfigError: this machine cannot listen on the address, the options do not fit together, or the site
+            already runs with others.
+        SiteUnreachableError: it did not start; the message ends with the last line of its log.
     """
     require_own_address(bind)
     storage = storage or os.environ.get("TEACHER_STORAGE", "")
@@ -96,13 +96,13 @@ def ensure_site(
     wanted = {"bind": bind, "public_url": public_url or "", "storage": storage}
     folder = _StateFolder(state_dir.resolve(), wanted)
     try:
-        folder.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # it will hold secrets
+        folder.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # for secrets
         run_lock = _lock_run(folder.state_dir / "site" / "runs")
     except OSError as error:
         raise ConfigError(f"--state_dir: cannot make {error.filename}: {error.strerror}") from error
     try:
         site = folder.join_or_start()
-        folder.wanted = {name: site[name] for name in wanted}  # revived, it serves as it did
+        folder.wanted = {name: site[name] for name in wanted}  # a revived site keeps its options
         return SiteHandle(
             url=site["url"],
             token=read_token(folder.state_dir / "token"),
@@ -117,13 +117,13 @@ def ensure_site(
 
 
 def find_running_site(state_dir: Path) -> tuple[str, str] | None:
-    """Return address and token of the site of a state folder; None where it does not serve now."""
+    """Return URL and token of a state folder's site; None if it is not running."""
     site = _StateFolder(state_dir.resolve(), {}).find_site()
     return None if site is None else (str(site["url"]), read_token(state_dir / "token"))
 
 
 class _StateFolder:
-    """What the files of a state folder say, and the command that starts its site."""
+    """Reads the files of a state folder and starts its site."""
 
     def __init__(self, state_dir: Path, wanted: Mapping[str, str]) -> None:
         self.state_dir = state_dir
@@ -132,7 +132,7 @@ class _StateFolder:
         self._child: subprocess.Popen[bytes] | None = None
 
     def join_or_start(self) -> Mapping[str, Any]:
-        """Wait for the site, started where it does not run; returns where it is and how it serves."""
+        """Start the site unless it runs, wait until it serves, and return its address and options."""
         deadline = time.monotonic() + START_SECONDS
         log_start = self._log.stat().st_size if self._log.exists() else 0
         child: subprocess.Popen[bytes] | None = None
@@ -142,7 +142,7 @@ class _StateFolder:
                 self._check_options(site)
                 return site
             status = None if child is None else child.poll()
-            if status == 0:  # it found another one that starts, or is about to end
+            if status == 0:  # it found another one that is starting or stopping
                 time.sleep(_RETRY_SECONDS)
             elif status is not None:
                 raise SiteUnreachableError(f"the labeling site did not start: {self._last_words(log_start)}")
@@ -154,18 +154,18 @@ class _StateFolder:
         )
 
     def find_site(self) -> Mapping[str, Any] | None:
-        """Return what ``site/lock`` announces, if that very site answers there."""
+        """Return the content of ``site/lock`` if that instance of the site responds."""
         try:
             site: dict[str, Any] = json.loads((self.state_dir / "site" / "lock").read_text())
             with requests.Session() as session:
                 session.trust_env = False  # no proxy reaches this machine's own address
                 answer = session.get(f"{site['url']}/livez", timeout=5).json()
             return site if answer["instance"] == site["instance"] else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no file, no answer, another's
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no file, response or such site
             return None
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start a process that becomes the site; it exits with 0 where the folder has one already."""
+        """Start a site process, which exits with status 0 if the folder has a site already."""
         options = [f"--{name.replace('_', '-')}={value}" for name, value in self.wanted.items()]
         with self._log.open("ab") as log:
             child = subprocess.Popen(
@@ -174,14 +174,14 @@ class _StateFolder:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is meant for the run, not for the site
+                start_new_session=True,  # so that Ctrl-C stops only the run
             )
         threading.Thread(target=child.wait, daemon=True).start()  # so that it never stays a zombie
         self._child = child
         return child
 
     def serves(self) -> bool:
-        """Return whether a site serves, or the process last spawned here is still about to."""
+        """Return whether a site serves, or the last spawned process is still starting."""
         return (self._child is not None and self._child.poll() is None) or self.find_site() is not None
 
     def _check_options(self, site: Mapping[str, Any]) -> None:
@@ -189,23 +189,23 @@ class _StateFolder:
         for name, value in self.wanted.items():
             if value not in (defaults[name], site[name]):
                 raise ConfigError(
-                    f"--{name}: the site of {self.state_dir} already serves with {site[name] or 'none'}, "
-                    f"got {value}; end the runs that use it first, or choose another --state_dir"
+                    f"--{name}: the site of {self.state_dir} already runs with {site[name] or 'none'}, "
+                    f"got {value}; stop the runs that use it first, or choose another --state_dir"
                 )
 
     def _last_words(self, log_start: int) -> str:
-        """Return the last line that the log has gained since it had ``log_start`` bytes."""
+        """Return the last line of the log after its first ``log_start`` bytes."""
         with self._log.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
         return f"{last} (see {self._log})"
 
 
 def _lock_run(folder: Path) -> IO[str]:
-    """Open a file in ``folder`` that stays locked while this process keeps it open.
+    """Create a file in ``folder`` that stays locked while this process keeps it open.
 
-    It gets its name after it is locked, because the site removes unlocked ones.
+    It is renamed into place after it is locked, as the site removes unlocked ones.
     """
     folder.mkdir(parents=True, exist_ok=True)
     unnamed = folder / uuid.uuid4().hex

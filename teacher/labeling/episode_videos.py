@@ -1,4 +1,4 @@
-"""Upload the newest video of a whole episode, and announce it to the site."""
+"""Upload of the newest video of a whole episode to the store and the site."""
 
 import logging
 import threading
@@ -12,9 +12,9 @@ _log = logging.getLogger(__name__)
 
 
 class EpisodeVideoUploader:
-    """Keeps the newest video until it is in the store and the site knows it.
+    """Uploads the newest video and announces it to the site.
 
-    :meth:`offer` may be called from any thread, the rest by one.
+    :meth:`offer` may be called from any thread, the other methods from one only.
     """
 
     def __init__(self, experiment: str, storage: Storage, client: FeedbackClient) -> None:
@@ -26,22 +26,22 @@ class EpisodeVideoUploader:
         self._uploaded: int | None = None
 
     def offer(self, video: Path, step: int) -> None:
-        """Take on a video made at ``step`` environment steps, in place of one that still waits."""
+        """Queue a video of environment step ``step``, replacing one that still waits."""
         with self._lock:
             self._offered = (video, step)
 
     def upload(self) -> None:
-        """Upload what waits.
+        """Upload the queued video, if any.
 
         Raises:
-            StorageError: trying again later may help.
+            StorageError: retrying later may help.
         """
         with self._lock:
             offered = self._offered
         if offered is None:
             return
         video, step = offered
-        if video.exists():  # otherwise somebody has tidied up
+        if video.exists():  # somebody may have deleted it
             self._storage.put(self._key(step), video)
             self._uploaded = step
         with self._lock:
@@ -49,10 +49,10 @@ class EpisodeVideoUploader:
                 self._offered = None
 
     def announce(self) -> None:
-        """Tell the site of what is uploaded. One that refuses it is not told again: training can do without.
+        """Announce the uploaded video to the site; a refusal is logged and not retried.
 
         Raises:
-            SiteUnreachableError: trying again later may help.
+            SiteUnreachableError: retrying later may help.
         """
         if self._uploaded is None:
             return

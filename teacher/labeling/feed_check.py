@@ -1,8 +1,7 @@
-"""Whether the site still has what a run has read from it: its experiment, and the decisions so far.
+"""Checks that the site still has the experiment and the decisions that a run has read from it.
 
-A trainer reads decisions after the last one that it knows. From an experiment that was deleted, or a database
-that was replaced or restored to an older state, it would miss what comes. So it goes on with none of these,
-and makes nothing there.
+A trainer reads the decisions after the last one it knows. It would miss new ones if the experiment was
+deleted, or the database was replaced or restored to an older state. So it stops then, and creates nothing.
 """
 
 import os
@@ -14,20 +13,22 @@ from teacher.errors import ForgottenError, SiteRefusedError
 from teacher.labeling.client import Experiment, ExperimentSettings, Feed, FeedbackClient
 from teacher.settings.config import CONFIG_NAME
 
-_LOOKED_BACK = 100  # decisions that are compared
+_LOOKED_BACK = 100  # decisions to compare
 
 
 def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger) -> tuple[Experiment, int]:
-    """Make the experiment on the site, or take it up again where it is as this run has left it.
+    """Create the experiment on the site, or continue it if it is as this run has left it.
 
-    Also returns how many comparisons a site is asked anew that has lost them before any was decided.
+    Returns:
+        The experiment, and the number of comparisons to register again because the site lost the experiment
+        before any decision.
 
     Raises:
-        ForgottenError: it was deleted, or has other decisions than this run has read. Nothing was made.
-        SiteRefusedError, SiteUnreachableError: as :meth:`FeedbackClient.put_experiment`.
+        ForgottenError: it was deleted, or its decisions differ from those read. Nothing was created.
+        SiteRefusedError, SiteUnreachableError: as by :meth:`FeedbackClient.put_experiment`.
     """
     feed = last_decisions(client, settings.name, ledger)
-    experiment = client.put_experiment(settings)  # refuses a name that another run has now
+    experiment = client.put_experiment(settings)  # fails if another run has taken the name
     if feed is None:
         return experiment, len(ledger.unfinished("registered"))
     _compare(client, settings.name, ledger, feed)
@@ -35,10 +36,10 @@ def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger
 
 
 def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | None:
-    """Read the last decisions up to the ledger's cursor; None where there is no experiment yet.
+    """Read the last decisions up to the ledger's cursor; return None if there is no experiment yet.
 
     Raises:
-        ForgottenError: there is none any more.
+        ForgottenError: the experiment is gone.
     """
     try:
         return client.decisions(name, max(0, ledger.cursor - _LOOKED_BACK), _LOOKED_BACK)
@@ -51,7 +52,7 @@ def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | 
 
 
 def check_feed(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) -> None:
-    """Refuse a feed that ends before the last decision that was read; raises :class:`ForgottenError`."""
+    """Raise :class:`ForgottenError` if a feed ends before the last decision that was read."""
     if feed.last_seq < ledger.cursor:
         raise ForgottenError(
             f"expected at least {ledger.cursor} decisions of {name} on the site at {client.site_url}, it has "
@@ -60,7 +61,7 @@ def check_feed(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) ->
 
 
 def experiment_gone(client: FeedbackClient, name: str, ledger: Ledger) -> ForgottenError:
-    """Make the error for an experiment that the site does not have, or not any more."""
+    """Return the error for an experiment that is missing on the site."""
     return ForgottenError(
         f"the site at {client.site_url} has no experiment {name} of this token's owner, and this run has "
         f"read {ledger.cursor} decisions of it: it was deleted there, or the site has another database; "
@@ -69,9 +70,9 @@ def experiment_gone(client: FeedbackClient, name: str, ledger: Ledger) -> Forgot
 
 
 def refuse_lost_database(state_dir: Path, ledger: Ledger) -> None:
-    """Refuse to start a new site on this machine where the one that this run has read from is gone.
+    """Raise :class:`ForgottenError` if this machine's site has lost the database that the run has read from.
 
-    A backup is restored only where there is no site. Raises :class:`ForgottenError`.
+    No new site is started then, as a backup can be restored only without one.
     """
     database = state_dir.resolve() / "site.sqlite3"
     if ledger.cursor and not database.exists() and not os.environ.get("DATABASE_URL"):
@@ -82,14 +83,14 @@ def refuse_lost_database(state_dir: Path, ledger: Ledger) -> None:
 
 
 def _compare(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) -> None:
-    """Refuse a site whose last decisions up to the cursor are not those that were read."""
+    """Raise :class:`ForgottenError` if the last decisions up to the cursor differ from those read."""
     check_feed(client, name, ledger, feed)
     theirs = {item.seq: (item.comparison, item.decision) for item in feed.items}
     for seq, ours in ledger.outcomes(ledger.cursor - _LOOKED_BACK).items():
         if theirs.get(seq) != ours:
             raise ForgottenError(
-                f"decision {seq} of {name} on the site at {client.site_url} is another than this run has "
-                f"read: its database was restored to an older state, and people have answered since; "
+                f"decision {seq} of {name} on the site at {client.site_url} differs from the one this run "
+                f"has read: its database was restored to an older state, and people have labeled since; "
                 f"{_remedy(ledger)}"
             )
 
@@ -97,8 +98,8 @@ def _compare(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) -> N
 def _remedy(ledger: Ledger) -> str:
     run = ledger.path.parent
     if not (run / CONFIG_NAME).exists():
-        return f"restore its newest backup, or begin anew in another log_dir; {ledger.path} keeps the labels"
+        return f"restore its newest backup, or start again in another log_dir; {ledger.path} keeps the labels"
     return (
-        f"restore its newest backup, or begin another run from this one's policy: -n NAME --policy {run} "
+        f"restore its newest backup, or start another run from this one's policy: -n NAME --policy {run} "
         f"(teach export {run} FILE writes its labels)"
     )

@@ -1,4 +1,4 @@
-"""People as teachers: comparisons go to the labeling site, decisions come back, all beside the training."""
+"""Collection of people's labels: a thread sends comparisons to the labeling site and reads decisions."""
 
 import contextlib
 import math
@@ -23,34 +23,33 @@ from teacher.labeling.publisher import Publisher, PublishTarget
 from teacher.queries.collector import CollectorStatus
 
 POLL_SECONDS = 2.5
-_START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries while nothing has started yet
+_START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries before training starts
 _FINISH_DELAYS = (1.0, 2.0, 4.0)
-_REVIVED_SECONDS = 2.0  # at most, between tries with a site that starts again on this machine
+_REVIVED_SECONDS = 2.0  # maximum between tries while this machine's site restarts
 _MAX_POINTS = 200  # in one request
 _MAX_POINTS_KEPT = 20_000  # while the site is away
 _CLOSE_SECONDS = 10.0
 
 
 class HumanCollector:
-    """Asks people through the labeling site; a thread of its own does all that may take time.
+    """Collects labels from people through the labeling site; a separate thread does all slow work.
 
-    On construction the experiment is made on the site, or taken up again, and comparisons that an earlier
-    process left on their way are carried on. Trouble that waiting does not mend (a token revoked, a disk
-    full, nothing that can be rendered) stops the thread and is raised by the next :meth:`receive` or
-    :meth:`submit`.
+    The constructor creates the experiment on the site or continues it, and resumes comparisons that an
+    earlier process left unregistered. Permanent errors (a revoked token, a full disk, failing renders) stop
+    the thread and are raised by the next :meth:`receive` or :meth:`submit`.
 
     Attributes:
-        experiment: as the site knew it on construction, with the addresses for labelers.
-        asked_anew: comparisons that the site had lost with the whole experiment, before any was decided.
+        experiment: the experiment on the site at construction, with its URLs.
+        asked_anew: comparisons registered again because the site lost the experiment before any decision.
     """
 
     def __init__(self, publication: PublishTarget, revive: Callable[[], None] | None = None) -> None:
-        """Take up the experiment; ``revive``, called when the site does not answer, may start it again.
+        """Create or continue the experiment; ``revive`` is called to restart an unreachable site.
 
         Raises:
-            SiteRefusedError: a wrong token, or another run has this name.
-            SiteUnreachableError: no answer within some seconds.
-            ForgottenError: the site has forgotten decisions of this run; nothing was made there.
+            SiteRefusedError: the token is invalid, or another run has this name.
+            SiteUnreachableError: the site did not respond within some seconds.
+            ForgottenError: the site has lost decisions of this run; nothing was created there.
         """
         self._ledger, self._client = publication.ledger, publication.client
         self._settings = publication.settings
@@ -58,7 +57,7 @@ class HumanCollector:
         self.experiment, self.asked_anew = patiently(
             lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
         )
-        self._lock = threading.Lock()  # for what both threads change, down to the next blank line
+        self._lock = threading.Lock()  # for the attributes until the next blank line
         self._submitted: deque[Comparison] = deque()
         self._arrived: list[Preference] = []
         self._points: deque[Point] = deque(maxlen=_MAX_POINTS_KEPT)
@@ -120,7 +119,7 @@ class HumanCollector:
         self._wake.set()
 
     def finish(self) -> None:
-        """Close, and tell the site that no more labels are wanted.
+        """Close, and finish the experiment on the site.
 
         Raises:
             SiteUnreachableError, SiteRefusedError: the site could not be told.
@@ -132,16 +131,16 @@ class HumanCollector:
 
     def _tell_finished(self) -> None:
         try:
-            self._read_feed()  # to finish an experiment that was deleted would make another
+            self._read_feed()  # finishing a deleted experiment would create it again
         except SiteRefusedError as error:
             raise self._explained(error) from error
         self._post_points()
-        with contextlib.suppress(StorageError):  # the last video may have come after the last round
+        with contextlib.suppress(StorageError):  # the last video may have arrived after the last round
             self._videos.upload()
         self._videos.announce()
         self._client.put_experiment(self._settings, state="finished")
         while self._read_feed().items:
-            pass  # the last answers came after the last poll
+            pass  # labels that arrived after the last poll
 
     def close(self) -> None:
         """See :meth:`Collector.close`."""
@@ -159,7 +158,7 @@ class HumanCollector:
         if self._trouble is not None:
             raise self._trouble
 
-    # What follows runs in the collector's own thread.
+    # The following methods run in the collector's thread.
 
     def _work(self) -> None:
         try:
@@ -193,12 +192,12 @@ class HumanCollector:
                 self._to_site.succeeded()
             except SiteUnreachableError as error:
                 self._to_site.failed(error)
-                self._told_waiting_for = None  # of a trainer that is away for long the site forgets it
+                self._told_waiting_for = None  # the site forgets it while the trainer is away
                 if self._revive is not None:
                     self._revive()
 
     def _seconds_to_next(self) -> float:
-        """Return seconds to a poll or the next try with what is away; other events wake the thread."""
+        """Return the seconds until the next poll or retry; other events wake the thread."""
         to_poll = max(self._next_poll - time.monotonic(), self._to_site.seconds_left())
         return max(0.0, min(to_poll, self._to_store.seconds_left() or to_poll))
 
@@ -207,7 +206,7 @@ class HumanCollector:
             return
         feed = self._read_feed()
         self._post_points()
-        if not feed.items:  # otherwise there may be more
+        if not feed.items:  # with items there may be more
             self._reconcile(feed)
             self._next_poll = time.monotonic() + POLL_SECONDS
 
@@ -215,17 +214,17 @@ class HumanCollector:
         feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
         check_feed(self._client, self._settings.name, self._ledger, feed)
         if feed.items:
-            with self._lock:  # who has seen an answer counted in the ledger finds it in the next receive
+            with self._lock:  # so that a label counted in the ledger is in the next receive()
                 self._ledger.record(feed.items, cursor=feed.items[-1].seq)
                 self._arrived += self._ledger.preferences(item.comparison for item in feed.items)
         self._feed = feed
         return feed
 
     def _reconcile(self, feed: Feed) -> None:
-        """Look for what the site has open no longer, where that is less than the ledger has.
+        """Update the ledger if the site has fewer open comparisons, or training would wait for them forever.
 
-        Comparisons that somebody cancelled free their place; those that the site never heard of (its database
-        was replaced) are registered again. Otherwise training would wait for their answers for ever.
+        Cancelled comparisons are closed; those unknown to the site, as after its database was replaced, are
+        registered again.
         """
         missing = self._missing_from(feed)
         if missing > 0 and missing != self._missing:

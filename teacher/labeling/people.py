@@ -1,4 +1,4 @@
-"""People as teachers: the site where they answer, opened and told of what they are asked."""
+"""Opening the labeling site and creating a run's experiment on it."""
 
 import contextlib
 import os
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteOptions:
-    """Which labeling site, and what people are asked there; all as the options of ``teach``."""
+    """The labeling site and the experiment's prompt; options as of ``teach``."""
 
-    name: Annotated[str | None, "of the experiment on the site"] = None
-    prompt: Annotated[str, "the sentence labelers see"] = DEFAULT_PROMPT
-    site_url: Annotated[str | None, "a site elsewhere, its token in TEACHER_TOKEN"] = None
-    storage: Annotated[str | None, "where clips go: s3://bucket/prefix or a folder"] = None
-    state_dir: Annotated[str, "folder of the site on this machine"] = "state"
-    bind: Annotated[str, "address that the site on this machine listens on"] = "127.0.0.1"
-    public_url: Annotated[str | None, "address by which others reach it"] = None
+    name: Annotated[str | None, "name of the experiment on the site"] = None
+    prompt: Annotated[str, "the question that labelers see"] = DEFAULT_PROMPT
+    site_url: Annotated[
+        str | None, "labeling site to use, with its token in TEACHER_TOKEN (default: one on this machine)"
+    ] = None
+    storage: Annotated[str | None, "clip store: s3://bucket/prefix or a folder"] = None
+    state_dir: Annotated[str, "folder of this machine's site"] = "state"
+    bind: Annotated[str, "address that this machine's site listens on"] = "127.0.0.1"
+    public_url: Annotated[str | None, "URL under which others reach this machine's site"] = None
 
     def __post_init__(self) -> None:
         refuse_all(self, site_checks(self.site_url, self.storage, self.bind, self.public_url))
@@ -45,7 +47,7 @@ class SiteOptions:
 
 @dataclass(frozen=True)
 class Site:
-    """Where people label; ``revive`` starts the site again where that is in our hands."""
+    """An open labeling site; ``revive`` restarts it if it runs on this machine."""
 
     url: str
     token: str
@@ -55,17 +57,17 @@ class Site:
 
     @property
     def has_bucket(self) -> bool:
-        """Return whether clips lie where render workers on other hosts can put them."""
+        """Return whether clips are in a bucket, which render workers on other hosts can write to."""
         return self.storage.startswith("s3://")
 
 
 def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
-    """Open the site that the options name, or the one of this machine, started where it does not run.
+    """Return the site that the options name, or this machine's, started if it does not run.
 
     Raises:
-        ConfigError: the options do not fit, or the token is missing.
-        ForgottenError: the site of this machine is gone, and the run of this ledger has read from it.
-        SiteUnreachableError: the site on this machine did not start.
+        ConfigError: the options are invalid, or the token is missing.
+        ForgottenError: the database of this machine's site is gone, and the run has read from it.
+        SiteUnreachableError: this machine's site did not start.
     """
     require_token(options.site_url)
     if options.site_url is not None and options.storage is not None:
@@ -85,15 +87,15 @@ def ask_people(
     value: Value = true_return,
     renderer: Renderer | None = None,
 ) -> HumanCollector:
-    """Begin, or take up again, an experiment on the site; ``parts`` closes it.
+    """Create or continue an experiment on the site, and return its collector.
 
     Args:
-        site: where.
-        ledger: of the run.
-        settings: of the experiment.
-        parts: takes up what is opened.
-        value: of a segment, for scripted labelers.
-        renderer: makes clips; without it processes of this machine or render workers do.
+        site: the labeling site.
+        ledger: the run's ledger.
+        settings: settings of the experiment.
+        parts: stack that closes what is opened.
+        value: function of a segment whose values scripted labelers see as returns.
+        renderer: renders clips; None for processes of this machine or render workers.
     """
     client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
     storage = open_storage(site.storage)
@@ -104,44 +106,44 @@ def ask_people(
 
 
 def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) -> None:
-    """Let an experiment go on that is finished; one that is paused stays so.
+    """Reopen a finished experiment; a paused one stays paused.
 
     Raises:
-        ForgottenError, SiteRefusedError, SiteUnreachableError: as :func:`take_up`.
+        ForgottenError, SiteRefusedError, SiteUnreachableError: as by :func:`take_up`.
     """
     with contextlib.closing(FeedbackClient(site.url, site.token)) as client:
         if last_decisions(client, settings.name, ledger) is None:
-            return  # it begins anew
+            return  # it will be created
         experiment, _ = take_up(client, settings, ledger)
         if experiment.state == "finished":
             client.put_experiment(settings, state="running")
 
 
 def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) -> "ClipRenderer | RenderQueue":
-    """Open processes on this machine, and with ``REDIS_URL`` a queue of render workers before them."""
+    """Return a renderer on this machine, with ``REDIS_URL`` behind a queue of render workers."""
     renderer = parts.enter_context(ClipRenderer())
     redis_url = read_redis_url()
     if not redis_url or not site.has_bucket:
         return renderer
-    from teacher.clips.queue import RenderQueue  # noqa: PLC0415 (it brings Celery)
+    from teacher.clips.queue import RenderQueue  # noqa: PLC0415 (imports Celery)
 
     queue = RenderQueue(redis_url, storage, site.storage, renderer)
     return parts.enter_context(contextlib.closing(queue))
 
 
 def about_lost(collector: HumanCollector) -> list[str]:
-    """Say that the site had lost the experiment, where it had."""
+    """Return a note if the site had lost the experiment."""
     if not collector.asked_anew:
         return []
     name, asked = collector.experiment.name, pluralize(collector.asked_anew, "comparison")
-    return [f"The site did not have {name} any more; it was made again, and asks {asked} anew"]
+    return [f"The site had lost {name}; it was created again, and asks {asked} anew"]
 
 
 def about_rendering(site: Site) -> list[str]:
-    """Say who makes the clips, where that is not this machine's processes alone."""
+    """Return a note about render workers if ``REDIS_URL`` is set."""
     redis_url = read_redis_url()
     if not redis_url:
         return []
     if not site.has_bucket:
         return [f"{REDIS_VARIABLE} is not used: render workers need --storage s3://bucket/prefix"]
-    return [f"Clips are made by the render workers of {urlsplit(redis_url).hostname}"]
+    return [f"Clips are rendered by the render workers of {urlsplit(redis_url).hostname}"]

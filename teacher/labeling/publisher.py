@@ -1,4 +1,4 @@
-"""The way of a comparison to the labelers: render, upload, confirm, and only then register."""
+"""Publishing comparisons to labelers: render, upload and confirm the clips, and only then register."""
 
 import contextlib
 import logging
@@ -26,7 +26,7 @@ from teacher.labeling.client import (
 from teacher.queries.judges import Value, true_return
 from teacher.storage import Storage, put_verified
 
-_MAX_RENDERING = 16  # pairs between the renderer and the store, so that a store that is away fills no disk
+_MAX_RENDERING = 16  # pairs rendered but not uploaded, so that an unreachable store does not fill the disk
 _MAX_FAILURES_IN_A_ROW = 8
 _MAX_REFUSALS_IN_A_ROW = 5
 _UNPROCESSABLE = 422
@@ -36,18 +36,23 @@ _log = logging.getLogger(__name__)
 
 
 class Renderer(Protocol):
-    """Makes clips, each in its own time."""
+    """Renders clips asynchronously."""
 
     def submit(self, job: ClipJob) -> "Future[Path] | Future[Path | None]":
-        """Begin with a clip; None where it is in the store already."""
+        """Start rendering a clip; the future gives its file, or None if it is in the store already."""
 
 
 @dataclass(frozen=True)
 class PublishTarget:
-    """Where the clips of a run go and who is told of them.
+    """The store and site that a run's comparisons are published to.
 
     Attributes:
-        value: of a segment, which the site never shows to labelers but tells scripted ones.
+        ledger: the run's ledger.
+        client: client of the site.
+        renderer: renders the clips.
+        storage: stores the clips.
+        settings: settings of the experiment.
+        value: function of a segment whose values only scripted labelers see, as returns.
     """
 
     ledger: Ledger
@@ -58,7 +63,7 @@ class PublishTarget:
     value: Value = true_return
 
     def key(self, comparison: Comparison, side: str) -> str:
-        """Return the name of one clip in the store."""
+        """Return the key of a clip in the store."""
         return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
 
 
@@ -72,14 +77,15 @@ class _Rendering:
 
 
 class Publisher:
-    """Carries comparisons from the ledger to the site, step by step; to be used by one thread.
+    """Publishes comparisons of the ledger on the site, step by step; used by one thread.
 
     Args:
-        folder: for clips that are not uploaded yet; emptied here and by :meth:`close`.
+        publication: the store and site to publish to.
+        folder: folder of clips that are not uploaded yet; emptied here and by :meth:`close`.
         wake: called from other threads when there is something to do.
 
     Attributes:
-        failed: comparisons given up because they could not be rendered.
+        failed: comparisons dropped because they could not be rendered.
     """
 
     def __init__(self, publication: PublishTarget, folder: Path, wake: Callable[[], None]) -> None:
@@ -97,30 +103,30 @@ class Publisher:
         folder.mkdir(parents=True)
 
     def __len__(self) -> int:
-        """Return how many comparisons are on their way."""
+        """Return the number of comparisons that are not registered yet."""
         return len(self._unchecked) + len(self._waiting) + len(self._rendering) + len(self._uploaded)
 
     def add(self, comparisons: Iterable[Comparison]) -> None:
-        """Take on new comparisons."""
+        """Add new comparisons."""
         self._waiting.extend(comparisons)
 
     def add_again(self, comparisons: Iterable[Comparison]) -> None:
-        """Take on comparisons whose clips may be in the store already, from before."""
+        """Add comparisons whose clips may be in the store already."""
         self._unchecked.extend(comparisons)
 
     def render(self) -> None:
-        """Give the renderer as much as it may have."""
+        """Submit waiting comparisons to the renderer, up to its limit."""
         while self._waiting and len(self._rendering) < _MAX_RENDERING:
             comparison = self._waiting.popleft()
             clips = {side: self._submit(comparison, side) for side in _SIDES}
             self._rendering.append(_Rendering(comparison, clips))
 
     def upload(self) -> None:
-        """Upload what is rendered, and give up what cannot be.
+        """Upload rendered clips, and drop comparisons that could not be rendered.
 
         Raises:
-            StorageError: trying again later may help.
-            RenderError, ReplayMismatchError: nothing can be rendered, many times in a row.
+            StorageError: retrying later may help.
+            RenderError, ReplayMismatchError: many renders in a row failed.
         """
         while self._unchecked:
             comparison = self._unchecked[0]
@@ -135,7 +141,7 @@ class Publisher:
                 self._give_up(rendering.comparison, error)
                 continue
             for side, path in paths.items():
-                if path is not None:  # otherwise a render worker has put it there
+                if path is not None:  # None: a render worker has uploaded it
                     put_verified(self._at.storage, self._at.key(rendering.comparison, side), path)
             self._failures_in_a_row = 0
             self._rendering.remove(rendering)
@@ -143,11 +149,11 @@ class Publisher:
             self._remove_files(rendering.comparison)
 
     def register(self) -> None:
-        """Offer to labelers what is in the store.
+        """Register the comparisons whose clips are in the store.
 
         Raises:
-            SiteUnreachableError: trying again later may help, also where the site does not find clips yet.
-            SiteRefusedError: it will not.
+            SiteUnreachableError: retrying later may help, also if the site does not find a clip yet.
+            SiteRefusedError: retrying will not help.
         """
         while self._uploaded:
             batch = list(islice(self._uploaded, MAX_COMPARISONS_PER_REQUEST))
@@ -161,7 +167,7 @@ class Publisher:
                 self._uploaded.popleft()
 
     def close(self) -> None:
-        """Drop what is on its way; the ledger keeps it for the next time."""
+        """Drop all unregistered comparisons, which the ledger keeps for the next process."""
         for rendering in self._rendering:
             for clip in rendering.clips.values():
                 clip.cancel()
@@ -180,12 +186,12 @@ class Publisher:
         self.failed += 1
         self._failures_in_a_row += 1
         if self.failed == 1:
-            _log.warning("a clip cannot be made, its comparison is replaced: %s", error)
+            _log.warning("cannot render a clip, replacing its comparison: %s", error)
         if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
             raise error
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
-        """Check clips that the site cannot read, and try again, but not for ever."""
+        """Queue comparisons again whose clips the site cannot read, for a limited number of times."""
         if error.status != _UNPROCESSABLE:
             raise error
         self._refusals_in_a_row += 1
@@ -209,7 +215,7 @@ class Publisher:
             uuid=comparison.uuid,
             phase="training" if comparison.phase == "gold" else comparison.phase,
             step=comparison.step,
-            # Left-over pretraining pairs rank last: people should judge what the agent does now.
+            # Left-over pretraining pairs come last: labelers should judge current behavior.
             priority=1 if comparison.phase == "training" else 0,
             first=first,
             second=second,

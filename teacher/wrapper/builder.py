@@ -1,4 +1,4 @@
-"""What asking and learning begin with: saved answers and predictors, who answers, how many are due when."""
+"""Initial state of the wrapper's trainer: saved preferences, predictors, collector, label schedule."""
 
 import contextlib
 import logging
@@ -27,19 +27,18 @@ from teacher.wrapper.settings import WrapperConfig
 PREFERENCES_NAME = "preferences.npz"
 CHECKPOINTS_NAME = "reward_predictor_checkpoints"
 _CHECKPOINT = re.compile(r"predictor-(\d+)\.npz")
-_SYNTHETIC_PERIOD = 0.25  # seconds from one answer to the next, as in DRLHP
+_SYNTHETIC_PERIOD = 0.25  # seconds per label, as in DRLHP
 _PEOPLE_PERIOD = 3.0
 
 _log = logging.getLogger("teacher.wrapper")
 
 
 def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> tuple[PreferenceDataset, int]:
-    """What there is to learn from, and how many answers ``prefs_dir`` held.
+    """Return the preferences to start from, and the number of them from ``prefs_dir``.
 
     Raises:
-        ConfigError: what was saved there has segments of another length, or ``log_dir`` is of another
-            environment.
-        DataError, OSError: ``prefs_dir`` cannot be read, or is of another environment.
+        ConfigError: the saved segments have another length, or ``log_dir`` is from another environment.
+        DataError, OSError: ``prefs_dir`` cannot be read, or is from another environment.
     """
     dataset = _saved_preferences(config, source)
     loaded = len(dataset)
@@ -47,35 +46,35 @@ def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> 
     dataset.upsert(ledger.targets())
     if not same_environment(dataset.env_id, source.env_id):
         raise ConfigError(
-            f"log_dir: {config.logs} holds answers about {dataset.env_id}, expected {source.env_id}; choose "
+            f"log_dir: {config.logs} holds labels for {dataset.env_id}, expected {source.env_id}; choose "
             "another log_dir"
         )
-    dataset.env_id = source.env_id  # where the environment has two names
+    dataset.env_id = source.env_id  # if the environment has two names
     return dataset, loaded
 
 
 def keep_last(dataset: PreferenceDataset, config: WrapperConfig, most: int | None) -> None:
-    """Learn from so many answers only, those given last, where the predictor's settings say ``most``.
+    """Limit the dataset to the newest ``most`` preferences, if the predictor's settings have a limit.
 
     Raises:
-        ConfigError: training would never begin.
+        ConfigError: the limit is less than training needs to start.
     """
     if most is None or not config.train_reward:
         return
     if most < config.n_initial_prefs:
         raise ConfigError(
             f"reward.max_preferences: expected n_initial_prefs ({config.n_initial_prefs}) or more, or "
-            f"training never begins; got {most}"
+            f"training never starts; got {most}"
         )
     dataset.max_size = min(most, config.max_prefs_in_db)
 
 
 def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
-    """What was answered in ``prefs_dir``; empty where none is named.
+    """Return the preferences in ``prefs_dir``, none if it is not set.
 
     Raises:
         ConfigError: its segments have another length.
-        DataError, OSError: it cannot be read, or is of another environment.
+        DataError, OSError: it cannot be read, or is from another environment.
     """
     if config.prefs_dir is None:
         return PreferenceDataset()
@@ -96,11 +95,11 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
 def first_predictors(
     config: WrapperConfig, source: Source, network: MakeNetwork | None
 ) -> tuple[RewardPredictor | None, RewardPredictor]:
-    """What rewards are predicted with from the first step on, None without a pretrained one; what is trained.
+    """Return the pretrained predictor to use from the first step, None without one, and the one to train.
 
     Raises:
-        ConfigError: a setting of ``reward`` does nothing, or a pretrained predictor has other settings.
-        DataError: the pretrained predictor cannot be read, or does not fit.
+        ConfigError: a setting of ``reward`` has no effect, or a pretrained predictor has other settings.
+        DataError: the pretrained predictor cannot be read, or does not fit the environment.
     """
     folder = config.pretrained_reward_predictor_dir
     if folder is None:
@@ -114,17 +113,17 @@ def first_predictors(
     )
     if config.reward not in (RewardConfig(), used.config):
         raise ConfigError(
-            f"reward: expected the settings of {path}, which count, or none; leave it out beside "
+            f"reward: expected the settings of {path}, or none; leave it out with "
             "pretrained_reward_predictor_dir"
         )
-    _log.info("rewards are predicted by %s", path)
+    _log.info("predicting rewards with %s", path)
     return used, trained
 
 
 def new_predictor(
     config: WrapperConfig, source: Source, network: MakeNetwork | None, reward: RewardConfig
 ) -> RewardPredictor:
-    """A predictor with the settings ``reward`` that learned nothing yet."""
+    """Return an untrained predictor with the settings ``reward``."""
     spaces = source.observation_space, source.action_space
     return RewardPredictor(*spaces, reward, config.seed, config.device, network)
 
@@ -137,19 +136,23 @@ def collector_of(
     parts: contextlib.ExitStack,
     seed: int,
 ) -> Collector:
-    """Who answers.
+    """Return the collector that the settings ask for.
 
     Args:
-        parts: what ends it.
-        seed: of the UUIDs and mistakes where a function answers.
+        config: settings of the wrapper.
+        source: the environment that segments come from.
+        clips: shows segments to people.
+        ledger: stores comparisons and labels.
+        parts: stack that closes the collector.
+        seed: seed of a scripted teacher's UUIDs and mistakes.
 
     Raises:
-        ConfigError: people cannot be asked in the way that is configured.
-        SiteUnreachableError, SiteRefusedError: the site does not answer, or does not take the experiment.
+        ConfigError: people cannot label in the configured way.
+        SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.
     """
     if config.synthetic_prefs or not config.collect_prefs:
         return SyntheticTeacher(ledger, seed, _judge(config, ledger))
-    from teacher.wrapper.people import people_collector  # noqa: PLC0415 (most never ask people)
+    from teacher.wrapper.people import people_collector  # noqa: PLC0415 (needed for people only)
 
     return people_collector(config, source, clips, ledger, parts)
 
@@ -161,7 +164,7 @@ def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
 
 
 def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
-    """Return when how many labels are due; by the clock, those ``asked`` before count as due."""
+    """Return the label schedule; one by time counts the ``asked`` comparisons as due already."""
     if config.schedule is not None:
         return config.schedule
     if config.n_prefs is not None and config.total_timesteps is not None:
@@ -171,12 +174,12 @@ def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The saved predictors of a folder, oldest first."""
+    """Return the saved predictors in a folder, oldest first."""
     return sorted(path for path in folder.glob("*.npz") if _CHECKPOINT.fullmatch(path.name))
 
 
 def newest_checkpoint(folder: Path) -> Path:
-    """The newest predictor of a folder of checkpoints, or of a ``log_dir``; a file itself.
+    """Return the newest predictor file in a folder of checkpoints or a ``log_dir``; a file is returned as is.
 
     Raises:
         DataError: there is none.

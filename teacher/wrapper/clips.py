@@ -1,4 +1,4 @@
-"""What people are shown of a segment: its episode played again, its own images, or pictures taken of it."""
+"""Clips of segments by replaying episodes, from image observations, or from frames captured in training."""
 
 import contextlib
 from collections.abc import Callable
@@ -27,21 +27,21 @@ Mode = Literal["replay", "observations", "pictures", "none"]
 
 
 class ClipSource:
-    """Sees to it that a segment can be shown.
+    """Makes the clips of segments.
 
-    An episode is played again in an environment that ``env_fn`` makes, in a thread of this process, where
-    that function can be called. Without it a segment is asked about with pictures: its own observations,
-    where they are images, else those that the environment drew while it was stepped.
+    With ``env_fn``, a thread of this process replays the episode in an environment that the function makes.
+    Without it, clips consist of the observations if they are images, otherwise of frames that the environment
+    rendered while it was stepped.
 
     Attributes:
-        mode: which of these.
+        mode: one of these ways.
 
     Raises:
-        ConfigError: people are to answer, and there is no way to show them anything.
+        ConfigError: people are to label, and there is no way to show them segments.
     """
 
     def __init__(self, config: WrapperConfig, source: Source, can_draw: bool) -> None:
-        """``can_draw``: whether the environment's ``render()`` returns pictures."""
+        """Choose the mode; ``can_draw`` means that the environment's ``render()`` returns images."""
         self._config, self._source = config, source
         self.mode: Mode = "none"
         if config.synthetic_prefs or not config.collect_prefs:
@@ -54,33 +54,33 @@ class ClipSource:
             self.mode = "pictures"
         else:
             raise ConfigError(
-                "people need something to look at: pass env_fn, which makes the environment with "
-                "render_mode='rgb_array', or make this one so, or an obs_transform_func that gives images"
+                "people need clips: pass env_fn, which makes the environment with render_mode='rgb_array', "
+                "make this environment with it, or pass an obs_transform_func that returns images"
             )
         self._stage: ReplayRenderer | None = None
         self._closed = False
         self._thread = ThreadPoolExecutor(1, "clips")
 
     def can_show(self, segment: Segment) -> bool:
-        """Whether a new segment may be asked about: pictures were taken of it, where it takes pictures."""
+        """Return whether a new segment can be shown, which in mode ``pictures`` needs captured frames."""
         return self.mode != "pictures" or segment.frames is not None
 
     def showable(self, segment: Segment) -> Segment:
-        """A segment as it is asked about."""
+        """Return a segment with the frames that its clip needs."""
         if self.mode != "observations":
             return segment
         return replace(segment, frames=tuple(jpeg(self._shown(one)) for one in segment.next_observations))
 
     def submit(self, job: ClipJob) -> "Future[Path]":
-        """Begin with a clip of a replay; see :class:`~teacher.labeling.publisher.Renderer`."""
+        """Start rendering a clip by replay; see :class:`~teacher.labeling.publisher.Renderer`."""
         return self._thread.submit(self._film, job)
 
     def frames(self, segment: Segment) -> "Future[list[Frame]]":
-        """Begin with the pictures of a segment that is asked about."""
+        """Start rendering the frames of a segment."""
         return self._thread.submit(self._frames, ClipSpec.of(segment))
 
     def close(self) -> None:
-        """Stop after the clip that is being made."""
+        """Stop after the clip being rendered."""
         self._closed = True
         self._thread.submit(self._close_stage)
         self._thread.shutdown(wait=False)
@@ -99,7 +99,7 @@ class ClipSource:
         try:
             return list(self._stage.frames(spec))
         except BaseException:
-            self._close_stage()  # the next clip begins with another one
+            self._close_stage()  # the next clip makes a new one
             raise
 
     def _make(self) -> gym.Env[Any, Any]:
@@ -114,7 +114,7 @@ class ClipSource:
         return TransformObservation(env, transform, self._source.observation_space)
 
     def _shown(self, image: NDArray[np.uint8]) -> Frame:
-        """An image as an RGB picture, enlarged: its last channels, of a stack those of the last image."""
+        """Return the last channels of an image observation as an enlarged RGB frame."""
         shape = cast(spaces.Box, self._source.observation_space).shape
         if len(shape) == 4:
             image = image[-1]

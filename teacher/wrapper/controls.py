@@ -1,4 +1,4 @@
-"""What the wrappers of one environment and of several have in common: a trainer behind them, and controls."""
+"""Common base of the single and the vector wrapper: the trainer and the methods that control it."""
 
 import contextlib
 import logging
@@ -46,13 +46,13 @@ _log = logging.getLogger("teacher.wrapper")
 
 
 class Controls:
-    """The methods by which a program controls learning from preferences, whatever it wraps."""
+    """Methods of both wrappers that control learning from preferences."""
 
     _trainer: PreferenceTrainer
     _wants_prediction: bool
 
     def __reduce__(self) -> Any:
-        """Refuse to be copied or sent to another process, which would learn nothing there."""
+        """Refuse to be copied or pickled, as a copy would not learn."""
         raise ConfigError(
             f"{type(self).__name__} cannot be copied or sent to another process, as SubprocVecEnv does: its "
             f"predictor is trained in this one; {ONE_PREDICTOR}"
@@ -60,28 +60,28 @@ class Controls:
 
     @property
     def trainer(self) -> PreferenceTrainer:
-        """What asks and learns."""
+        """The trainer that submits comparisons and fits the predictor."""
         return self._trainer
 
     @property
     def using_reward_from_predictor(self) -> bool:
-        """Whether ``step`` returns predicted rewards now."""
+        """True if ``step`` returns predicted rewards now."""
         return self._wants_prediction and self._trainer.predictor is not None
 
     @property
     def address(self) -> str:
-        """Where people label; empty where nobody does."""
+        """Address where people label; empty if nobody does."""
         return self._trainer.address
 
     def switch_to_true_reward(self) -> None:
-        """Return the environment's own reward from the next step on, until switched back."""
+        """Make ``step`` return the environment's own reward until switched back."""
         self._wants_prediction = False
 
     def switch_to_predicted_reward(self) -> None:
-        """Return predicted rewards from the next step on.
+        """Make ``step`` return predicted rewards.
 
         Raises:
-            DataError: there is no predictor yet, and none has to come.
+            DataError: there is no predictor, and none is trained.
         """
         if self._trainer.predictor is None and not self._trainer.config.predicts:
             raise DataError(
@@ -91,66 +91,66 @@ class Controls:
         self._wants_prediction = True
 
     def save_prefs(self) -> Path:
-        """Write all preferences into ``log_dir``; the file, which ``prefs_dir`` reads.
+        """Write all preferences into ``log_dir``, for use as ``prefs_dir``, and return the file's path.
 
         Raises:
-            DataError: there is none yet.
+            DataError: there are none yet.
         """
         return self._trainer.save_preferences()
 
     def save_reward_predictor(self) -> Path:
-        """Write the predictor that is used now among its checkpoints in ``log_dir``; the file.
+        """Write the current predictor to the checkpoints in ``log_dir`` and return the file's path.
 
         Raises:
-            DataError: there is none yet.
+            DataError: there is no predictor yet.
         """
         return self._trainer.save_predictor()
 
     @property
     def predictor(self) -> RewardPredictor | None:
-        """What rewards are predicted with now, another object whenever it was trained on; None before."""
+        """Predictor of the rewards, a new object after each update; None before the first."""
         return self._trainer.predictor
 
     def relabel(self, buffer: Any, *, scaled_actions: bool = True) -> int:
-        """Give all steps in a replay buffer of Stable-Baselines3 the rewards that are predicted for them now.
+        """Replace all rewards in a replay buffer of Stable-Baselines3 by those of the current predictor.
 
-        Rewards are stored when a step is made, so an agent that learns from old steps would else go on
-        learning from what earlier predictors said, and from the 0 before there was one. Do it whenever
-        :attr:`predictor` is another one. It takes a ``ReplayBuffer``, or a ``DictReplayBuffer`` where there
-        is an ``obs_transform_func``. Wrappers of observations or actions belong inside this one.
+        Rewards are stored when a step is made, so without relabeling an off-policy agent keeps learning from
+        rewards of earlier predictors, and from zeros before the first. Relabel whenever :attr:`predictor` is
+        a new object. Takes a ``ReplayBuffer``, or with ``obs_transform_func`` a ``DictReplayBuffer``.
+        Wrappers of observations or actions belong inside this one.
 
         Args:
             buffer: such as ``model.replay_buffer``.
-            scaled_actions: whether actions of a Box lie in [-1, 1] there, as Stable-Baselines3's agents store
-                them; False where they are stored as they are executed.
+            scaled_actions: True if the buffer holds Box actions scaled to [-1, 1], as Stable-Baselines3's
+                agents store them; False if it holds them as executed.
 
         Returns:
-            How many rewards were replaced.
+            The number of replaced rewards.
 
         Raises:
-            ConfigError: it is another kind of buffer, or does not hold what the predictor reads.
+            ConfigError: the buffer is of another kind, or lacks inputs of the predictor.
             DataError: there is no predictor yet.
         """
         if (predictor := self.predictor) is None:
             raise DataError(
                 f"there is no reward predictor yet, only {self._trainer.answers} of "
-                f"{self._trainer.config.n_initial_prefs} answers to train one; relabel later"
+                f"{self._trainer.config.n_initial_prefs} labels to train one; relabel later"
             )
         spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # of the wrapper that this is part of
         transform = self._trainer.config.obs_transform_func
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
     def answer(self, count: int | None = None) -> int:
-        """Ask here, with ``people="notebook"``, about ``count`` waiting pairs or all; how many were answered.
+        """Ask in this notebook about ``count`` waiting pairs, or all, and return the number of labels.
 
         Raises:
-            ConfigError: answers are given elsewhere.
+            ConfigError: ``people`` is not ``"notebook"``.
         """
         return self._trainer.answer(count)
 
 
 def _single_spaces(env: Any) -> tuple[Space, Space]:
-    """Of observations and actions of one environment."""
+    """Return the observation and action space of a single environment."""
     observations = getattr(env, "single_observation_space", env.observation_space)
     return observations, getattr(env, "single_action_space", env.action_space)
 
@@ -158,10 +158,10 @@ def _single_spaces(env: Any) -> tuple[Space, Space]:
 def begin(
     env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool
 ) -> PreferenceTrainer:
-    """The trainer that keyword arguments ask for, of an environment's single spaces."""
+    """Return the trainer for an environment with the given keyword arguments."""
     config = read_settings(settings)
     require_own_agent(config)
-    working_device(config.device)  # before a folder is made
+    working_device(config.device)  # before making a folder
     for name in ("env_wrapper", "reward_predictor", "pref_interface"):
         logger = {"env_wrapper": "", "reward_predictor": ".predictor", "pref_interface": ".preferences"}[name]
         logging.getLogger(f"teacher.wrapper{logger}").setLevel(getattr(config, f"{name}_log_level"))
@@ -183,31 +183,30 @@ def begin(
 
 
 def is_of_parts(space: Space) -> bool:
-    """Return whether the predictor cannot read observations as they are."""
+    """Return whether the predictor needs ``obs_transform_func`` for observations of this space."""
     return not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete)
 
 
 def transformed_space(
     space: Space, function: Callable[[Any], Any] | None, make: Callable[[], Any] = lambda: None
 ) -> Space:
-    """The space of what a function makes of observations, found out by trying it.
+    """Return the space of transformed observations, determined by transforming one.
 
     Args:
-        space: of observations.
-        function: None where they are read as they are.
-        make: another environment, for a real observation where the function knows nothing of a drawn one.
+        space: the observation space.
+        function: the transform; None for observations as they are.
+        make: makes an environment, for a real observation if the function fails on a sampled one.
 
     Raises:
         ConfigError: the function fails.
-        EnvironmentUnsuitableError: what there is then is no array of numbers.
+        EnvironmentUnsuitableError: the result is not a numeric array.
     """
     if function is None:
         if is_of_parts(space):
             name = transform_for(space)
             raise EnvironmentUnsuitableError(
                 f"observations are {one_line(space)}; expected numbers: pass obs_transform_func"
-                f"{'' if ':function' in name else '=' + name.replace(':', '.')}, which makes a vector or an "
-                "image of one"
+                f"{'' if ':function' in name else '=' + name.replace(':', '.')}, which returns an array"
             )
         return space
     try:
@@ -218,7 +217,7 @@ def transformed_space(
         ) from error
     if made.dtype.kind not in "fiub":
         raise EnvironmentUnsuitableError(
-            f"obs_transform_func made {made.dtype} of an observation; expected an array of numbers"
+            f"obs_transform_func returned an array of {made.dtype}; expected a numeric array"
         )
     if made.dtype == np.uint8:
         return spaces.Box(0, 255, made.shape, np.uint8)
@@ -242,12 +241,12 @@ def predict(
     after: NDArray[Any],
     terminated: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Predicted rewards of steps of a few environments: all ``(n, ...)``, to ``(n,)``."""
+    """Return predicted rewards ``(n,)`` of ``n`` steps; all inputs are ``(n, ...)``."""
     return predictor.step_rewards(StepsBatch(before, actions, after, terminated))
 
 
 def drawn(env: Any) -> Any:
-    """What an environment draws. Raises :class:`RenderError` where a screen is missing, or OpenGL."""
+    """Return what an environment renders. Raises :class:`RenderError` without a display or OpenGL."""
     try:
         return env.render()
     except Exception as error:  # it may raise anything
@@ -262,5 +261,5 @@ def drawn(env: Any) -> Any:
 
 
 def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:
-    """What is returned where predicted rewards are wanted and there is no predictor yet."""
+    """Return the reward before there is a predictor: zero or the true one, by ``initial_reward``."""
     return np.zeros_like(true)[()] if config.predicts and config.initial_reward == "zero" else true

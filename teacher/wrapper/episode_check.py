@@ -1,7 +1,7 @@
-"""What the wrapper finds out of its environment: how long segments may be, and whether episodes end early.
+"""Checks of episode lengths: the segment length that fits, and episodes that end early.
 
-The rule is that of ``teach``, in :mod:`teacher.envs.trial`. An environment is tried in a second one of its
-kind; where none can be made, the agent's own first episodes are the trial.
+The rules are those of ``teach``, in :mod:`teacher.envs.trial`. Random episodes are tried in a second
+environment of the same kind; if none can be made, the agent's first episodes are the trial.
 """
 
 import contextlib
@@ -36,15 +36,15 @@ _log = logging.getLogger("teacher.wrapper")
 
 
 class EpisodeWatcher:
-    """Watches how long episodes are: refuses what no label can teach, at first, and warns of it later.
+    """Checks the length of the agent's episodes: raises an error for unsuitable first ones, and warns later.
 
     Args:
-        config: with a segment length.
-        env_id: of the environment.
-        trial: what random episodes told; None where the first ones of the agent are to tell.
+        config: settings with a segment length.
+        env_id: id of the environment.
+        trial: trial of random episodes; None to use the agent's first episodes.
 
     Attributes:
-        config: the same.
+        config: settings with a segment length.
     """
 
     def __init__(self, config: WrapperConfig, env_id: str, trial: Trial | None) -> None:
@@ -55,10 +55,10 @@ class EpisodeWatcher:
         self._warn_once = WarnOnce()
 
     def note(self, length: int, *, terminated: bool) -> None:
-        """Take note of an episode of the agent's that ended.
+        """Record the length of one of the agent's episodes.
 
         Raises:
-            EnvironmentUnsuitableError: it is one of the first, and they end early, or are too short.
+            EnvironmentUnsuitableError: the agent's first episodes end early or are too short.
         """
         if self._trial is None and self.config.collect_prefs:
             self._note_first(length, terminated)
@@ -67,7 +67,7 @@ class EpisodeWatcher:
                 _log,
                 "early end",
                 f"{self._env_id} ended an episode early, and the length of episodes leaks the reward; "
-                "allow_variable_horizon=True says that this is meant",
+                "pass allow_variable_horizon=True to accept this",
             )
 
     def _is_early(self, length: int) -> bool:
@@ -92,26 +92,26 @@ class EpisodeWatcher:
 def _ways(config: WrapperConfig, trial: Trial) -> str:
     first, second = fillings(trial, people=not config.synthetic_prefs)
     return (
-        f'teacher.FixedHorizon(env, "{first}") (or "{second}") around the environment fills what is missing; '
+        f'teacher.FixedHorizon(env, "{first}") (or "{second}") around the environment fills missing steps; '
         "allow_variable_horizon=True accepts it"
     )
 
 
 def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
-    """Fit the settings to an environment, and say so.
+    """Fit the segment length to an environment, and log it.
 
     Args:
-        config: as given.
-        env: one environment, or a vector environment.
-        env_id: its name.
-        fps: frames a second of its clips.
+        config: settings as given.
+        env: an environment or a vector environment.
+        env_id: its id.
+        fps: frames per second of its clips.
 
     Returns:
-        What watches the episodes to come, and holds the settings with a segment length: as given, else of the
-        pairs that are gone on with, else as episodes allow.
+        A watcher of the agent's episodes that holds the settings with a segment length: the given one, else
+        that of saved pairs, else one that fits the episodes.
 
     Raises:
-        EnvironmentUnsuitableError: episodes end early, or are shorter than a given length.
+        EnvironmentUnsuitableError: episodes end early, or are shorter than the given segment length.
     """
     length = config.segment_length or _length_of_pairs(config)
     usual = usual_length(None, fps)
@@ -125,7 +125,7 @@ def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -
 def _checked(
     config: WrapperConfig, trial: Trial, instead: WithoutEnds, env_id: str, given: int | None, usual: int
 ) -> int:
-    """Find the length of segments; refuse at once all that does not do."""
+    """Return the segment length; raise all problems in one error."""
     problems: list[TeacherError] = []
     filled = trial
     if trial.early and not config.allow_variable_horizon:
@@ -137,7 +137,7 @@ def _checked(
         raise join_errors(problems)
     length = given or filled.fitted(usual)
     if length < usual and given is None:
-        _log.warning("%s; segment_length says another", filled.told(usual))
+        _log.warning("%s; pass segment_length for another one", filled.told(usual))
     else:
         _log.info("Segments of %d steps", length)
     return length
@@ -161,7 +161,7 @@ def _early(
 
 
 def _trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[Trial, WithoutEnds] | None:
-    """Try random episodes in a second environment; None where there is none that can be tried."""
+    """Try random episodes in a second environment; return None if that is not possible."""
     try:
         other = make_again(env) if config.env_fn is None else config.env_fn()
         if other is None:
@@ -174,12 +174,12 @@ def _trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[T
             most = wanted if config.allow_variable_horizon else horizon or LIMIT
             return try_episodes(other, horizon, config.seed, most, _Patience()), instead
     except (Exception, SystemExit) as error:  # an environment may raise anything
-        _log.info("no random episodes were tried: %s", error)
+        _log.info("could not try random episodes: %s", error)
         return None
 
 
 class _Patience:
-    """Says once that trying takes long, as where each step draws a picture."""
+    """Logs once that the trial is slow, as in environments that render each step."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS
@@ -188,15 +188,15 @@ class _Patience:
         if time.monotonic() > self._until:
             self._until = math.inf
             _log.warning(
-                "trying random episodes, %d of %d so far; allow_variable_horizon=True tries each no further "
-                "than a segment",
+                "trying random episodes, %d of %d so far; allow_variable_horizon=True stops each after one "
+                "segment",
                 tried,
                 TRIAL_EPISODES,
             )
 
 
 def _length_of_pairs(config: WrapperConfig) -> int | None:
-    """The length of segments in ``prefs_dir``, else of pairs in ``log_dir``; None where there are none."""
+    """Return the segment length of ``prefs_dir``, else of ``log_dir``; None if neither has segments."""
     if config.prefs_dir is not None:
         path = Path(config.prefs_dir)
         return saved_length(path / PREFERENCES_NAME if path.is_dir() else path)

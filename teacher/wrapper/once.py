@@ -1,10 +1,10 @@
-"""Warnings that are given once, however often there is reason."""
+"""Warnings that are logged only once."""
 
 import logging
 
 
 class WarnOnce:
-    """Remembers what was warned of."""
+    """Logs one warning per topic."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -13,7 +13,7 @@ class WarnOnce:
         return about in self._given
 
     def __call__(self, log: logging.Logger, about: str, warning: str) -> None:
-        """Warn, unless a warning about the same topic was given before."""
+        """Log a warning unless one about the same topic was logged already."""
         if about not in self._given:
             self._given.add(about)
             log.warning(warning)

@@ -1,4 +1,4 @@
-"""What is asked about an environment that is stepped elsewhere, and when."""
+"""Pacing of comparisons in the wrapper: how many to submit, of which segments, and when."""
 
 import logging
 import math
@@ -16,22 +16,22 @@ from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
 
 _ASKED_AT_ONCE = 10  # pairs
-_CANDIDATES = 2  # new segments for each that is asked about, once there is a predictor to choose by
-_FEW = "few segments"  # what a warning is about
+_CANDIDATES = 2  # new segments per submitted one, once there is a predictor to select by
+_FEW = "few segments"  # topic of a warning
 
 _log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class QueryPacing:
-    """Asks about new segments while labels are due, and with the last step for all that are missing then.
+    """Submits comparisons of new segments when labels are due, and all missing ones at the last step.
 
     Args:
-        config: how.
-        learning: asks, and knows what was asked before.
-        clips: what shows a segment.
+        config: settings of the wrapper.
+        learning: submits comparisons and knows the earlier ones.
+        clips: makes the clips of segments.
 
     Attributes:
-        wanting: whether segments for comparisons are wanting.
+        wanting: True while more segments are needed for the comparisons that are due.
     """
 
     def __init__(
@@ -41,26 +41,26 @@ class QueryPacing:
         self._last_step = _last_step(learning.schedule)
         self._began = time.monotonic()
         self.wanting = False
-        self._unused = 0  # segments that came since the last comparison, less those in it
+        self._unused = 0  # new segments that no comparison has used
         self._warn_once = WarnOnce()
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Take in new segments, those that can be shown."""
+        """Add the new segments that can be shown."""
         showable = [segment for segment in segments if self._clips.can_show(segment)]
         self._learning.pool.add(showable)
         self._unused = min(self._unused + len(showable), self._learning.pool.capacity)
 
     def over(self, steps: int) -> bool:
-        """Return whether all labels are due by now; never where people give them, who would be flooded."""
+        """Return whether all labels of a scripted teacher are due; False for people, to not flood them."""
         config = self._config
         return config.collect_prefs and config.synthetic_prefs and steps >= self._last_step
 
     def ask(self, steps: int, *, choose: bool) -> None:
-        """Submit what is due, of segments that no earlier comparison took; when all is due, of any.
+        """Submit the comparisons that are due, of unused segments; once all labels are due, of any.
 
         Args:
             steps: environment steps so far.
-            choose: whether there is a predictor to choose pairs by.
+            choose: select pairs by the predictor.
         """
         self._warn_of_few(steps)
         if self.over(steps):
@@ -80,7 +80,7 @@ class QueryPacing:
             self._unused -= needed
 
     def _ask_rest(self, steps: int, choose: bool) -> None:
-        """Ask for all that is missing, and about other pairs where a teacher could tell nothing."""
+        """Submit all missing comparisons, replacing pairs that the teacher can't tell apart."""
         learning = self._learning
         learning.submit_rest(lambda: self._submit(self._missing(steps), steps, choose))
         self._unused = 0
@@ -90,13 +90,13 @@ class QueryPacing:
             self._warn_once(
                 _log,
                 "missing answers",
-                f"{pluralize(missing, 'answer')} of {due} missing in the end: no further pair of "
+                f"{pluralize(missing, 'label')} of {due} missing at the end: no other pair of "
                 f"{pluralize(len(learning.pool), 'segment')} could be told apart; a larger "
                 "max_pref_interface_segs gives more pairs",
             )
 
     def _submit(self, count: int, steps: int, choose: bool) -> Submitted:
-        """Ask about so many pairs, or as many as there are."""
+        """Submit ``count`` pairs, or as many as there are."""
         learning = self._learning
         submitted = learning.submit(
             count,
@@ -106,7 +106,7 @@ class QueryPacing:
             shown=self._clips.showable,
         )
         if submitted:
-            _log.info("asked about %s at step %d", pluralize(len(submitted), "pair"), steps)
+            _log.info("submitted %s at step %d", pluralize(len(submitted), "comparison"), steps)
         return submitted
 
     def _due(self, steps: float) -> int:
@@ -114,30 +114,30 @@ class QueryPacing:
         return self._learning.due(int(steps))
 
     def _missing(self, steps: int) -> int:
-        """Return how many labels are due and not asked for, of those training waits for where it does."""
+        """Return the number of due labels without a comparison; before training, of the initial labels."""
         asked = self._learning.asked
         missing, initial = self._due(steps) - asked, self._config.n_initial_prefs - asked
         return min(missing, initial) if initial > 0 else missing
 
     def _warn_of_few(self, steps: int) -> None:
-        """Say where segments that are new until the last step do not suffice for all answers."""
-        if self._last_step == math.inf or _FEW in self._warn_once:  # counting takes a look into the ledger
+        """Warn if the new segments until the last step will be too few for all labels."""
+        if self._last_step == math.inf or _FEW in self._warn_once:  # before reading the ledger to count
             return
         missing = self._due(self._last_step) - self._learning.asked
         new = self._unused + int(max(0, self._last_step - steps) / self._learning.pool.length)
         if missing <= new // 2:
             return
-        others = "; the others are about segments of earlier questions, asked with the last step"
+        others = "; the other comparisons reuse earlier segments at the last step"
         self._warn_once(
             _log,
             _FEW,
-            f"new segments are too few: {pluralize(missing, 'answer')} wanted until step "
-            f"{self._last_step:.0f}, and {pluralize(new, 'segment')} for them, two for each"
-            f"{others if self._config.synthetic_prefs else ''}; shorten segment_length, want fewer answers "
-            "(n_prefs), or make more steps (total_timesteps)",
+            f"too few new segments: {pluralize(missing, 'label')} due until step {self._last_step:.0f}, two "
+            f"segments each, but only {pluralize(new, 'segment')}"
+            f"{others if self._config.synthetic_prefs else ''}; shorten segment_length, lower n_prefs, or "
+            "raise total_timesteps",
         )
 
 
 def _last_step(schedule: LabelSchedule) -> float:
-    """With which all answers are due; infinity where they are due without end, or nobody knows."""
+    """Return the step at which all labels are due; infinity if there is none or it is unknown."""
     return schedule.num_timesteps if isinstance(schedule, ExponentialSchedule | RateSchedule) else math.inf

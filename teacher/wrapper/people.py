@@ -1,4 +1,4 @@
-"""Where people answer: the site, a terminal, or a notebook."""
+"""Collectors of people's labels: on the site, in a terminal, or in a notebook."""
 
 import contextlib
 import uuid
@@ -22,12 +22,12 @@ _RUN_ID_NAME = "run_id"
 def people_collector(
     config: WrapperConfig, source: Source, clips: ClipSource, ledger: Ledger, parts: contextlib.ExitStack
 ) -> Collector:
-    """Ask people in the way that is configured; ``parts`` ends it.
+    """Return the collector that ``people`` asks for; ``parts`` closes it.
 
     Raises:
-        ConfigError: that way does not work here.
-        DataError: what ``log_dir`` holds of an earlier run is damaged.
-        SiteUnreachableError, SiteRefusedError: the site does not answer, or does not take the experiment.
+        ConfigError: it does not work here, as a terminal in a notebook.
+        DataError: the files of an earlier run in ``log_dir`` are damaged.
+        SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.
     """
     if config.people != "site":
         terminal = terminal_descriptor() if config.people == "terminal" else None
@@ -43,7 +43,7 @@ def people_collector(
         fps=source.fps,
         has_true_reward=True,
     )
-    renderer = clips if clips.mode == "replay" else None  # pictures need no more than the usual processes
+    renderer = clips if clips.mode == "replay" else None  # captured frames need only the usual renderer
     collector = ask_people(site, ledger, settings, parts, renderer=renderer)
     said = (f"Label here: {collector.experiment.invite_url}", *site.welcome, *about_lost(collector))
     print(*said, sep="\n", flush=True)
@@ -51,7 +51,7 @@ def people_collector(
 
 
 def run_id_in(logs: Path) -> uuid.UUID:
-    """By which the site knows the experiment of this ``log_dir`` again.
+    """Return the run id by which the site recognizes the experiment of this ``log_dir``.
 
     Raises:
         DataError: the file that holds it is damaged.
@@ -63,4 +63,4 @@ def run_id_in(logs: Path) -> uuid.UUID:
     try:
         return uuid.UUID(path.read_text())
     except ValueError as error:
-        raise DataError(f"{path} is damaged, expected the id of a run; choose another log_dir") from error
+        raise DataError(f"{path} is damaged: expected a run id; choose another log_dir") from error

@@ -1,4 +1,4 @@
-"""Whoever sits before the program as a teacher: a pair as one picture that moves, and a line of answer."""
+"""Labels from the person who runs the program: each pair is a GIF, each answer a line of input."""
 
 import contextlib
 import logging
@@ -25,9 +25,9 @@ from teacher.errors import ConfigError, TeacherError
 from teacher.queries.collector import CollectorStatus
 
 Frames = Callable[[Segment], "Future[list[Frame]]"]
-"""The pictures of a segment, when they are made."""
+"""Start rendering a segment; the future gives its frames."""
 Read = Callable[[str], str]
-"""Asks in one line, and waits for one. Raises EOFError where there will be none."""
+"""Print a question and return the line of answer. Raise EOFError at the end of input."""
 
 _SIDES = {"l": "left", "r": "right", "e": "equal", "": "cant_tell", "c": "cant_tell"}
 _QUESTION = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
@@ -39,21 +39,21 @@ _log = logging.getLogger(__name__)
 
 
 class _ClosedError(EOFError):
-    """Nobody is asked any more."""
+    """The collector was closed while it waited."""
 
 
 class PromptCollector:
-    """Asks in a terminal beside all else, or, in a notebook, when :meth:`answer` is called.
+    """Asks in a terminal, from a thread, or in a notebook, by calls of :meth:`answer`.
 
-    Which segment is on the left follows from the comparison's UUID. Comparisons that an earlier process left
-    unanswered are asked first.
+    The comparison's UUID determines which segment is on the left. Comparisons left open by an earlier process
+    are asked first.
 
     Args:
-        ledger: of the run.
-        frames: makes the pictures of a segment.
-        folder: where the moving pictures are put, one file at a time.
-        fps: frames a second.
-        terminal: where lines come from, to be asked in a thread; None waits for :meth:`answer`.
+        ledger: stores comparisons and labels.
+        frames: renders the frames of a segment.
+        folder: folder of the GIF that shows the current pair.
+        fps: frames per second.
+        terminal: file descriptor of the terminal to ask in; None to wait for calls of :meth:`answer`.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class PromptCollector:
 
     @property
     def status(self) -> CollectorStatus:
-        """See :meth:`Collector.status`; where lines have ended, so has asking."""
+        """See :meth:`Collector.status`; finished once the input has ended."""
         return CollectorStatus(state=self._state, active_labelers=1, failed=self._failed)
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """See :meth:`Collector.report`; the program itself tells."""
+        """See :meth:`Collector.report`; does nothing, as the program shows its own progress."""
 
     def show(self, film: Path, step: int) -> None:
-        """See :meth:`Collector.show`; nothing is shown but pairs."""
+        """See :meth:`Collector.show`; does nothing, as only pairs are shown."""
 
     def finish(self) -> None:
         """See :meth:`Collector.finish`."""
@@ -108,7 +108,7 @@ class PromptCollector:
             self._thread.join(5.0)
 
     def answer(self, count: int | None = None, read: Read | None = None) -> int:
-        """Ask now, in this thread, about ``count`` pairs that wait, or all; how many were answered."""
+        """Ask in this thread about ``count`` waiting pairs, or all, and return the number of labels."""
         answered = 0
         with contextlib.suppress(EOFError):
             while self._waiting and answered != count:
@@ -124,11 +124,11 @@ class PromptCollector:
                 self._wake.wait()
         except EOFError:
             self._state = "finished"
-        except Exception as error:  # whoever asks for answers is told
+        except Exception as error:  # raised by receive()
             self._trouble = error
 
     def _ask(self, comparison: Comparison, read: Read, show: Callable[[Path], None]) -> bool:
-        """Whether there is an answer; a pair that cannot be shown is given up."""
+        """Ask about a comparison and return whether it has a label; it has none if it cannot be shown."""
         swapped = bool(comparison.uuid.int & 1)
         left, right = (comparison.first, comparison.second)[:: -1 if swapped else 1]
         try:
@@ -139,7 +139,7 @@ class PromptCollector:
         except (TeacherError, TimeoutError) as error:
             self._ledger.set_status([comparison.uuid], "failed")
             self._failed += 1
-            _log.warning("a pair cannot be shown, another is asked about instead: %s", error)
+            _log.warning("cannot show a pair, asking about another one instead: %s", error)
             return False
         path = self._folder / "pair.gif"
         write_gif(path, side_by_side(*clips), self._fps)
@@ -155,7 +155,7 @@ class PromptCollector:
         return True
 
     def _pictures(self, segment: Segment) -> list[Frame]:
-        """Those of one side, waited for as long as anybody is there to see them."""
+        """Return the frames of a segment, waiting for them until a timeout or :meth:`close`."""
         made, deadline = self._frames(segment), time.monotonic() + _CLIP_SECONDS
         while True:
             try:
@@ -184,13 +184,13 @@ def _decision(side: str, swapped: bool) -> Decision:
 
 
 def side_by_side(left: Sequence[Frame], right: Sequence[Frame]) -> list[Frame]:
-    """Two clips of pictures of one shape as one."""
+    """Return the frames of two clips, of the same shape, joined side by side."""
     gap = np.full((left[0].shape[0], _GAP, 3), 255, np.uint8)
     return [np.hstack([one, gap, other]) for one, other in zip(left, right, strict=True)]
 
 
 def write_gif(path: Path, frames: Sequence[Frame], fps: int) -> None:
-    """An endless picture that moves, at ``path``, which appears complete or not at all."""
+    """Write a looping GIF to ``path`` atomically."""
     first, *rest = [Image.fromarray(frame) for frame in frames]
     part = path.with_suffix(".part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,8 +203,8 @@ def _tell(path: Path) -> None:
 
 
 def _show_here(path: Path) -> None:
-    """In a notebook the picture itself, elsewhere where it is."""
-    if not _in_notebook():  # where IPython may be installed, too, and would name an object
+    """Display the GIF in a notebook, print its path elsewhere."""
+    if not _in_notebook():  # IPython may be installed but would only print an object
         _tell(path)
         return
     from IPython.display import Image as Shown  # noqa: PLC0415
@@ -214,15 +214,15 @@ def _show_here(path: Path) -> None:
 
 
 def _in_notebook() -> bool:
-    """Whether this process is a notebook's kernel, which shows pictures."""
+    """Return whether this process is a notebook's kernel, which displays images."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 def terminal_descriptor() -> int:
-    """Where the program's lines come from. Raises :class:`ConfigError` in a notebook."""
+    """Return the file descriptor of standard input. Raises :class:`ConfigError` without a terminal."""
     problem = 'people: there is no terminal here; in a notebook pass people="notebook"'
-    if _in_notebook():  # what the kernel was started with is no place where anybody types
+    if _in_notebook():  # nobody types into the kernel's standard input
         raise ConfigError(problem)
     try:
         return sys.stdin.fileno()
@@ -231,7 +231,7 @@ def terminal_descriptor() -> int:
 
 
 class _Lines:
-    """Lines from a file descriptor, for one thread, which stops waiting when it is told to."""
+    """Reads lines from a file descriptor in one thread, until ``stop`` is set."""
 
     def __init__(self, descriptor: int, stop: threading.Event) -> None:
         self._descriptor, self._stop = descriptor, stop

@@ -1,4 +1,4 @@
-"""Segments from an environment that is stepped elsewhere, cut while its episodes go on."""
+"""Recording of segments from an environment that another program steps, cut during its episodes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True)
 class Source:
-    """Where segments come from.
+    """The environment that segments come from.
 
     Attributes:
-        env_id: of the environment.
-        observation_space: of what segments hold, which may be made of the environment's observations.
-        action_space: of one environment.
-        replayable: whether the seed of each episode is known, so that it can be played again.
-        fps: frames a second of a clip; one frame is one step.
+        env_id: id of the environment.
+        observation_space: space of the observations in segments, after any transform.
+        action_space: action space of one environment.
+        replayable: True if the seed of each episode is known, so that it can be replayed.
+        fps: frames per second of a clip; one frame is one step.
     """
 
     env_id: str
@@ -35,13 +35,15 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What came of one step.
+    """One environment step.
 
     Attributes:
-        action: as executed.
-        observation: after the step, as segments hold it.
-        reward: the environment's own.
-        frame: a picture of what came of it, as a JPEG file, where one was taken.
+        action: action as executed.
+        observation: observation after the step, transformed.
+        reward: true reward.
+        terminated: the episode ended in a terminal state.
+        truncated: the episode was cut off, as by a time limit.
+        frame: frame rendered after the step, as a JPEG file; None if none was captured.
     """
 
     action: Any
@@ -53,10 +55,10 @@ class Step:
 
 
 class SegmentRecorder:
-    """Records the steps of one environment, and gives them as segments while its episodes grow.
+    """Records the steps of one environment and cuts them into segments during its episodes.
 
-    It holds the steps of two segments at most, however long an episode is, and of one that can be played
-    again its actions. See :class:`SegmentCutter` for where segments begin.
+    It holds at most the steps of two segments, and of replayable episodes all actions.
+    :class:`SegmentCutter` chooses where segments start.
     """
 
     def __init__(self, source: Source, length: int, random: np.random.Generator) -> None:
@@ -67,34 +69,34 @@ class SegmentRecorder:
         self._began = False
         self._collecting = True
         self._cutter = SegmentCutter(length, random)
-        self._actions: list[Any] = []  # of the whole episode, where that can be played again
+        self._actions: list[Any] = []  # of the whole episode if it is replayable
         self._rewards: list[float] = []
         self._states: list[NDArray[Any]] = []
         self._frames: list[bytes | None] = []
         self._first = 0  # index in the episode of the first step held
         self.steps = 0
-        """Of the episode so far."""
+        """Steps of the current episode."""
 
     def begin(self, observation: Any, seed: int | None = None) -> None:
-        """Begin an episode, reset with ``seed``."""
+        """Start an episode that was reset with ``seed``."""
         self._seed, self._began, self.steps = seed or 0, True, 0
         self._actions = []
         self._hold_from(observation)
 
     def leave(self) -> None:
-        """Take no note of the rest of the episode, of which something is not known."""
+        """Ignore the rest of the episode, which cannot be reproduced."""
         self._began = False
 
     def pause(self) -> None:
-        """Cut no more segments, and forget the steps held."""
+        """Stop cutting segments and drop the steps held."""
         self._collecting = False
 
     def resume(self) -> None:
-        """Go on cutting, from the next step on."""
+        """Cut segments again, from the next step on."""
         self._collecting = True
 
     def add(self, step: Step) -> list[Segment]:
-        """Take note of a step, and return the segments that are complete with it."""
+        """Record a step and return the segments that it completes."""
         self.steps += 1
         if not self._began:
             return []
@@ -113,9 +115,9 @@ class SegmentRecorder:
         return segments
 
     def _segment(self, part: slice, terminated: bool) -> Segment:
-        """Return these steps of the episode; with pictures where all were taken."""
+        """Return these steps of the episode as a segment, with frames if all were captured."""
         held = slice(part.start - self._first, part.stop - self._first)
-        replayable = self._source.replayable  # else the recipe is of the segment's actions alone
+        replayable = self._source.replayable  # otherwise the recipe holds only the segment's actions
         actions = np.stack(self._actions[: part.stop] if replayable else self._actions[held])
         frames = tuple(frame for frame in self._frames[held] if frame is not None)
         return Segment(
@@ -130,7 +132,7 @@ class SegmentRecorder:
         )
 
     def _hold_from(self, observation: Any) -> None:
-        """Forget all steps so far, after which ``observation`` came, and begin to cut anew."""
+        """Drop all steps held and start cutting at the current step, which ``observation`` follows."""
         self._first, self._cutter = self.steps, SegmentCutter(self._length, self._random, self.steps)
         self._rewards, self._frames = [], []
         self._states = [self._array(observation)]
@@ -138,12 +140,12 @@ class SegmentRecorder:
             self._actions = []
 
     def _drop(self, count: int) -> None:
-        """Forget the first steps held."""
+        """Drop the first ``count`` steps held."""
         self._first += count
         del self._rewards[:count], self._frames[:count], self._states[:count]
         if not self._source.replayable:
             del self._actions[:count]
 
     def _array(self, observation: Any) -> NDArray[Any]:
-        """Return a copy: some environments write into the array they returned before."""
+        """Return a copy, as some environments overwrite the array they returned."""
         return np.array(observation, self._source.observation_space.dtype)

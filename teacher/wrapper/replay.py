@@ -1,8 +1,8 @@
-"""Replay buffers of Stable-Baselines3, given the rewards of the predictor that is used now.
+"""Relabeling of Stable-Baselines3's replay buffers with predicted rewards.
 
-They are read as its ``ReplayBuffer`` and ``DictReplayBuffer`` keep them: by step, then environment;
-observations as the environment returns them (images with their channels in front), a final one where an
-episode ended; actions of a Box scaled to [-1, 1]; ``dones`` of any end, and ``timeouts`` of those by a limit.
+``ReplayBuffer`` and ``DictReplayBuffer`` store steps by time, then environment: observations as the
+environment returns them (images channels-first), the final one where an episode ended; Box actions scaled to
+[-1, 1]; ``dones`` for any episode end, and ``timeouts`` for ends by a time limit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +24,13 @@ _NEEDED = ("observations", "actions", "rewards", "dones", "timeouts", "size")
 
 @dataclass(frozen=True)
 class ReplayFormat:
-    """How the steps of an environment lie in a buffer.
+    """Format of an environment's steps in a replay buffer.
 
     Attributes:
-        observation_space: of one environment, as the agent sees it.
-        action_space: of one environment.
-        transform: makes of an observation what the predictor reads; None where that is the same.
-        scaled_actions: whether actions of a Box lie in [-1, 1], whatever the bounds of the space.
+        observation_space: observation space of one environment, as the agent sees it.
+        action_space: action space of one environment.
+        transform: turns an observation into the predictor's input; None for no change.
+        scaled_actions: True if Box actions are scaled to [-1, 1].
     """
 
     observation_space: Space
@@ -39,11 +39,11 @@ class ReplayFormat:
     scaled_actions: bool
 
     def relabel(self, buffer: Any, predictor: RewardPredictor) -> int:
-        """Replace the rewards of all steps in the buffer; how many.
+        """Replace the rewards of all steps in a buffer and return their number.
 
         Raises:
-            ConfigError: it is no such buffer, does not hold what the predictor reads, or is of other spaces.
-            DataError: the rewards are no finite numbers.
+            ConfigError: the buffer is of another kind, lacks inputs of the predictor, or has other spaces.
+            DataError: a predicted reward is NaN or infinite.
         """
         self._check(buffer, predictor)
         filled = buffer.size()
@@ -53,7 +53,7 @@ class ReplayFormat:
             after = before = None
             if "next_state" in predictor.inputs:
                 after = before = self._observations(buffer.next_observations, part)
-            if "state" in predictor.inputs or before is None:  # else it is not read
+            if "state" in predictor.inputs or before is None:  # otherwise not needed
                 before = self._observations(buffer.observations, part)
             terminated = (buffer.dones[part] * (1 - buffer.timeouts[part])).ravel() > 0
             rewards = relabeled(predictor, before, self._actions(buffer.actions[part]), after, terminated)
@@ -68,18 +68,18 @@ class ReplayFormat:
             )
         if hasattr(buffer, "her_ratio"):
             raise ConfigError(
-                f"{type(buffer).__name__} computes rewards of its own for goals that it makes up, so no "
-                "predictor's would be learned from; use a DictReplayBuffer"
+                f"{type(buffer).__name__} computes its own rewards for relabeled goals, so predicted rewards "
+                "would not be used; use a DictReplayBuffer"
             )
         if getattr(buffer, "optimize_memory_usage", False) and "next_state" in predictor.inputs:
             raise ConfigError(
-                "a buffer with optimize_memory_usage does not hold what the last step of an episode led to, "
-                "which this predictor reads; leave that out, or pass RewardConfig(inputs='state,action')"
+                "a buffer with optimize_memory_usage lacks the final observations of episodes, which this "
+                "predictor uses; leave that out, or pass RewardConfig(inputs='state,action')"
             )
         if "terminated" in predictor.inputs and not getattr(buffer, "handle_timeout_termination", True):
             raise ConfigError(
-                "a buffer with handle_timeout_termination=False does not tell which episodes a time limit "
-                "ended, and this predictor reads that; leave it out, or read something else (reward.inputs)"
+                "a buffer with handle_timeout_termination=False does not record truncations, which this "
+                "predictor uses; leave it out, or choose other inputs (reward.inputs)"
             )
         found = getattr(buffer, "action_space", self.action_space)
         if "action" in predictor.inputs and found != self.action_space:
@@ -89,7 +89,7 @@ class ReplayFormat:
             )
 
     def _observations(self, kept: Any, part: slice) -> NDArray[Any]:
-        """``(n, *shape)`` as the predictor reads them."""
+        """Return observations ``(n, *shape)`` as the predictor uses them."""
         if isinstance(kept, Mapping):
             return np.stack([np.asarray(self._transformed(one)) for one in self._dicts(kept, part)])
         flat = _as_returned(kept[part], self.observation_space)
@@ -110,7 +110,7 @@ class ReplayFormat:
             yield {name: column[index] for name, column in columns.items()}
 
     def _actions(self, kept: NDArray[Any]) -> NDArray[Any]:
-        """``(n, *action_shape)`` as the environment executed them."""
+        """Return actions ``(n, *action_shape)`` as executed."""
         space = self.action_space
         actions: NDArray[Any] = kept.reshape(-1, *(space.shape or ()))
         if self.scaled_actions and isinstance(space, spaces.Box):
@@ -119,9 +119,9 @@ class ReplayFormat:
 
 
 def _as_returned(kept: NDArray[Any], space: Space) -> NDArray[Any]:
-    """``(steps, environments, *as kept)`` to ``(n, *shape)`` as the environment returned them."""
+    """Reshape ``(steps, environments, *stored)`` to ``(n, *shape)`` as the environment returned them."""
     shape, found = space.shape or (), kept.shape[2:]
-    if not shape and found == (1,):  # of a Discrete
+    if not shape and found == (1,):  # Discrete
         return kept.reshape(-1)
     flat: NDArray[Any] = kept.reshape(-1, *found)
     if found == shape:

@@ -1,4 +1,4 @@
-"""The settings of the wrapper: the arguments that are known from DRLHP, and what came since."""
+"""Settings of the wrapper: DRLHP's arguments and newer ones."""
 
 import difflib
 import logging
@@ -19,124 +19,120 @@ People = Literal["site", "terminal", "notebook"]
 InitialReward = Literal["zero", "true"]
 
 OTHER_NAMES = {"synthetic_preferences": "synthetic_prefs"}
-"""What settings are called elsewhere."""
+"""Settings by the names that DRLHP's README uses."""
 
 _IDLE_REWARD: Mapping[str, str] = {
-    "initial_epochs": "n_initial_training_steps says how long the first training is",
-    "converge": "a training step is one pass through all answers; reward.epochs says how many",
+    "initial_epochs": "n_initial_training_steps sets the length of the first fit",
+    "converge": "a training step is one epoch over all labels; reward.epochs sets their number",
 }
 _IDLE_QUERIES: Mapping[str, str] = dict.fromkeys(
-    ("exploration_frac", "switch_prob", "random_prob"), "no steps are made here but those of the agent"
+    ("exploration_frac", "switch_prob", "random_prob"), "the wrapper makes no steps besides the agent's"
 )
 
 DROPPED: Mapping[str, str] = {
-    "mp_context": "asking and training run in a thread, which shares the environment's process",
-    "reward_database_refresh_interval": "every fit takes in all answers that have come before it",
+    "mp_context": "asking and training run in a thread of the environment's process",
+    "reward_database_refresh_interval": "every fit uses all labels received before it",
 }
-"""Arguments of DRLHP's wrapper that mean nothing here, and why."""
+"""Arguments of DRLHP's wrapper that have no effect here, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrapperConfig:
-    """Everything that decides how the wrapper asks and learns; raises :class:`ConfigError` where values do
-    not fit.
+    """Settings of the wrapper; raises :class:`ConfigError` for invalid values.
 
-    A training step is one pass through all answers.
+    A training step is one epoch over all labels.
     """
 
-    train_reward: Annotated[bool, "train a reward predictor on the answers"] = True
-    collect_prefs: Annotated[bool, "ask about what the agent does"] = True
+    train_reward: Annotated[bool, "train a reward predictor on the labels"] = True
+    collect_prefs: Annotated[bool, "submit comparisons of the agent's segments"] = True
     segment_length: Annotated[
         int | None,
-        "steps of a segment, all of one episode; without it 1.5 seconds, or half an episode where random "
-        "ones are shorter",
+        "steps of a segment, within one episode (default: 1.5 seconds, or half an episode if random episodes "
+        "are shorter)",
         COUNT,
     ] = None
     prefs_dir: Annotated[
-        str | Path | None, "begin with the preferences that save_prefs() wrote into this folder"
+        str | Path | None, "start with the preferences that save_prefs() wrote into this folder"
     ] = None
     log_dir: Annotated[
         str | Path,
-        "folder of the answers, checkpoints and TensorBoard logs; what was answered there before counts on",
+        "folder of labels, checkpoints, and TensorBoard logs; labels already in it are used",
     ] = "drlhp_logs"
-    max_prefs_in_db: Annotated[int, "preferences to learn from, those given last", COUNT] = 10_000
+    max_prefs_in_db: Annotated[int, "maximum preferences to learn from, the newest ones", COUNT] = 10_000
     obs_transform_func: Annotated[
         Callable[[Any], Any] | None,
-        "makes of an observation the vector or image that segments hold and the predictor reads; the agent "
-        "sees the observation",
+        "turns an observation into a vector or image for segments and predictor; the agent sees the "
+        "untransformed observation",
     ] = None
     n_initial_training_steps: Annotated[
-        int, "training steps before rewards are predicted for the first time", COUNT
+        int, "training steps before step returns predicted rewards", COUNT
     ] = 50
-    n_initial_prefs: Annotated[int, "answers before training begins", COUNT] = 40
+    n_initial_prefs: Annotated[int, "labels before training starts", COUNT] = 40
     pretrained_reward_predictor_dir: Annotated[
         str | Path | None,
-        "begin with the newest predictor of this folder of checkpoints; its settings count, and reward is "
-        "left out or the same",
+        "start with the newest predictor in this folder of checkpoints and its settings; leave out reward or "
+        "pass the same",
     ] = None
     reward_predictor_ckpt_interval: Annotated[
-        int, "training steps from one saved predictor to the next; the last five are kept", COUNT
+        int, "training steps between predictor checkpoints; the last five are kept", COUNT
     ] = 10
     reward_predictor_refresh_interval: Annotated[
-        int, "training steps after which the rewards are those of the predictor as it is then", COUNT
+        int, "training steps between updates of the predictor that step uses", COUNT
     ] = 20
-    validation_interval: Annotated[
-        int, "training steps made at once, after which the predictor is tried on answers held out", COUNT
-    ] = 10
+    validation_interval: Annotated[int, "training steps between evaluations on held-out labels", COUNT] = 10
     synthetic_prefs: Annotated[
-        bool, "whether answers come from a function of the true reward instead of from people"
+        bool, "labels from a scripted teacher on the true reward instead of from people"
     ] = True
     max_pref_interface_segs: Annotated[
-        int, "newest segments that questions are drawn from", Fits("2 or more", lambda count: count >= 2)
+        int, "newest segments to sample comparisons from", Fits("2 or more", lambda count: count >= 2)
     ] = 50
-    zoom_ratio: Annotated[int, "enlarges clips that are made of image observations", COUNT] = 4
+    zoom_ratio: Annotated[int, "enlargement of clips of image observations", COUNT] = 4
     channels: Annotated[
         int,
-        "last channels of an image observation that are shown, where it is a stack of frames: 1 or 3",
+        "channels of an image observation to show, the last ones of a frame stack: 1 or 3",
         Fits("1 or 3", lambda count: count in (1, 3)),
     ] = 3
-    env_wrapper_log_level: Annotated[int, "of the logger teacher.wrapper"] = logging.INFO
-    reward_predictor_log_level: Annotated[int, "of the logger teacher.wrapper.predictor"] = logging.INFO
-    pref_interface_log_level: Annotated[int, "of the logger teacher.wrapper.preferences"] = logging.INFO
+    env_wrapper_log_level: Annotated[int, "level of logger teacher.wrapper"] = logging.INFO
+    reward_predictor_log_level: Annotated[int, "level of logger teacher.wrapper.predictor"] = logging.INFO
+    pref_interface_log_level: Annotated[int, "level of logger teacher.wrapper.preferences"] = logging.INFO
 
     env_fn: Annotated[
         Callable[[], Any] | None,
-        "makes the environment anew, so that clips are made by replaying episodes; make it with "
-        "render_mode='rgb_array'",
+        "makes a copy of the environment with render_mode='rgb_array', to render clips by replaying episodes",
     ] = None
     background: Annotated[
-        bool, "whether asking and training run beside step; False: inside it, so that a run can be repeated"
+        bool, "ask and train in a background thread; False: inside step, for reproducible runs"
     ] = True
     initial_reward: Annotated[
-        InitialReward, "what step returns until there is a predictor: zero, or the true reward"
+        InitialReward, "reward that step returns until there is a predictor: zero, or the true reward"
     ] = "zero"
     n_prefs: Annotated[
         int | None,
-        "answers wanted in all; without it one every 3 s (synthetic: 4 a second), without end",
+        "total labels (default: no limit, one every 3 s, or 4 per second from a scripted teacher)",
         COUNT,
     ] = None
     total_timesteps: Annotated[
-        int | None, "environment steps over which n_prefs are spread, ever more rarely", COUNT
+        int | None, "environment steps over which to spread n_prefs, with a decreasing rate", COUNT
     ] = None
     allow_variable_horizon: Annotated[
-        bool, "accept an environment that ends episodes early, although their length leaks the reward"
+        bool, "accept episodes that end early, although their length leaks the reward"
     ] = False
-    schedule: Annotated[LabelSchedule | None, "instead of both: when how many answers are due"] = None
+    schedule: Annotated[
+        LabelSchedule | None, "custom label schedule, instead of n_prefs and total_timesteps"
+    ] = None
     judge: Annotated[
         Judge | str,
-        "who answers where synthetic_prefs: a function of two segments, or as teach --teacher",
+        "scripted teacher with synthetic_prefs: a function of two segments, or a teacher of teach --teacher",
     ] = "oracle"
-    people: Annotated[People, "where people answer where not synthetic_prefs"] = "site"
-    site: Annotated[SiteOptions, "which site, and what people are asked there"] = field(
-        default_factory=SiteOptions
-    )
-    reward: Annotated[RewardConfig, "the reward predictor"] = field(default_factory=RewardConfig)
-    queries: Annotated[QueryConfig, "the choice of pairs to ask about"] = field(default_factory=QueryConfig)
+    people: Annotated[People, "where people label without synthetic_prefs"] = "site"
+    site: Annotated[SiteOptions, "the labeling site and the prompt"] = field(default_factory=SiteOptions)
+    reward: Annotated[RewardConfig, "reward predictor"] = field(default_factory=RewardConfig)
+    queries: Annotated[QueryConfig, "query selection"] = field(default_factory=QueryConfig)
     own_agent: Annotated[
         bool,
-        "train a predictor in a daemonic process, too, as of a multiprocessing.Pool: it has its own agent",
+        "allow training in a daemonic process, as of a multiprocessing.Pool, that trains its own agent",
     ] = False
-    seed: Annotated[int, "of everything random", SEED] = 1
+    seed: Annotated[int, "random seed", SEED] = 1
     device: Annotated[str, "torch device of the predictor"] = "cpu"
 
     def __post_init__(self) -> None:
@@ -150,7 +146,7 @@ class WrapperConfig:
             (
                 "n_prefs",
                 (self.n_prefs is None) == (self.total_timesteps is None),
-                "belongs together with total_timesteps",
+                "expected together with total_timesteps",
             ),
             (
                 "n_prefs",
@@ -160,85 +156,85 @@ class WrapperConfig:
             (
                 "max_prefs_in_db",
                 not self.train_reward or self.max_prefs_in_db >= self.n_initial_prefs,
-                f"expected n_initial_prefs ({self.n_initial_prefs}) or more, or training never begins",
+                f"expected n_initial_prefs ({self.n_initial_prefs}) or more, or training never starts",
             ),
             (
                 "background",
                 self.background or not self.collect_prefs or self.counts_steps,
-                "what is done inside step is asked by steps: pass n_prefs and total_timesteps, or a schedule",
+                "asking inside step needs a schedule by steps: pass n_prefs and total_timesteps, or schedule",
             ),
             (
                 "background",
                 self.background or self.synthetic_prefs or not self.collect_prefs,
-                "step does not wait for people",
+                "step cannot wait for people; leave it out",
             ),
             (
                 "train_reward",
                 not self.train_reward or self.collect_prefs or self.prefs_dir is not None,
-                "needs answers: collect_prefs, or those in a prefs_dir",
+                "needs labels: pass collect_prefs=True or a prefs_dir",
             ),
             (
                 "schedule",
                 self.schedule is None or self.n_prefs is None,
-                "expected it or n_prefs and total_timesteps, not both",
+                "expected either schedule or n_prefs and total_timesteps",
             ),
             (
                 "judge",
                 self.judge == "oracle" or self.synthetic_prefs,
-                "people answer where not synthetic_prefs; leave it out",
+                "people label with synthetic_prefs=False; leave it out",
             ),
             (
                 "people",
                 self.people == "site" or not self.synthetic_prefs,
-                "a function answers where synthetic_prefs; pass synthetic_prefs=False",
+                "a scripted teacher labels with synthetic_prefs=True; pass synthetic_prefs=False",
             ),
             (
                 "site",
                 self.site == SiteOptions() or (self.people == "site" and not self.synthetic_prefs),
-                'people are asked there only with synthetic_prefs=False and people="site"',
+                'people label there only with synthetic_prefs=False and people="site"',
             ),
         ]
 
     @property
     def segment_steps(self) -> int:
-        """The length of segments, once it is known. Raises ValueError before that."""
+        """Segment length. Raises ValueError before it is fitted to the environment."""
         if self.segment_length is None:
             raise ValueError("expected settings that were fitted to an environment")
         return self.segment_length
 
     @property
     def counts_steps(self) -> bool:
-        """Whether answers are due by steps rather than by the clock."""
+        """True if labels are due by environment steps rather than by time."""
         return self.n_prefs is not None or self.schedule is not None
 
     @property
     def predicts(self) -> bool:
-        """Whether rewards will be predicted sooner or later."""
+        """True if there is or will be a reward predictor."""
         return self.train_reward or self.pretrained_reward_predictor_dir is not None
 
     @property
     def logs(self) -> Path:
-        """The folder ``log_dir``."""
+        """Folder ``log_dir`` as a path."""
         return Path(self.log_dir)
 
 
 def read_settings(settings: Mapping[str, Any]) -> WrapperConfig:
-    """The settings that keyword arguments give, by their own names or those of DRLHP's README.
+    """Return the settings of keyword arguments, by their own names or those of DRLHP's README.
 
-    Those that mean nothing here are warned of.
+    Warns about arguments that have no effect here.
 
     Raises:
-        ConfigError: an argument is unknown or given twice, or a value does not fit.
+        ConfigError: an argument is unknown or given twice, or a value is invalid.
     """
     given: dict[str, Any] = {}
     known = [one.name for one in fields(WrapperConfig)]
     for argument, value in settings.items():
         name = OTHER_NAMES.get(argument, argument)
         if name in DROPPED:
-            warnings.warn(f"{name} does nothing here: {DROPPED[name]}; leave it out", stacklevel=3)
+            warnings.warn(f"{name} has no effect here: {DROPPED[name]}; leave it out", stacklevel=3)
         elif name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else "see docs/wrapper.md for those there are"
+            hint = f"did you mean {close[0]}?" if close else "see docs/wrapper.md for its arguments"
             raise ConfigError(f"the wrapper has no argument {argument}; {hint}")
         elif name in given:
             raise ConfigError(f"expected one of {argument} and {name}, got both")

@@ -1,4 +1,4 @@
-"""The wrapper of one environment."""
+"""The wrapper of a single environment."""
 
 from collections.abc import Iterator
 from typing import Any, SupportsFloat
@@ -23,12 +23,12 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.trainer import PreferenceTrainer
 
 SAME_AS = "same_as"
-"""A further argument, in the ``spec`` alone: which trainer to use, where that is still open."""
-_MAX_BESIDE = 1024  # environments of one agent; each has its own share of all seeds
+"""Additional argument in the ``spec`` only: name of the trainer to use if it is still open."""
+_MAX_BESIDE = 1024  # environments of one agent, each with its own share of the seeds
 
 
 class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Asks about what an agent does in an environment, and rewards it by what was answered.
+    """Learns a reward from preferences about an agent's behavior, and returns it from ``step``.
 
     For any library that steps a Gymnasium environment::
 
@@ -37,22 +37,24 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         env.close()
 
     ``step`` returns the predicted reward as soon as there is a predictor; ``info["true_reward"]`` is always
-    the environment's own. Arguments are those of :class:`~teacher.wrapper.settings.WrapperConfig`.
+    the environment's own.
 
-    One that is made again from the ``spec`` of another that is still open is beside that, see :meth:`beside`.
+    A wrapper made from the ``spec`` of another one that is still open shares its predictor, as by
+    :meth:`beside`.
 
     Args:
-        env: any environment; one whose observations are no numbers with ``obs_transform_func``.
-        reward_predictor_network: a network of your own, made by a function of the shape of what it reads;
-            without it the project's.
-        settings: see :class:`~teacher.wrapper.settings.WrapperConfig`.
+        env: the environment; non-numeric observations need ``obs_transform_func``.
+        reward_predictor_network: function of the input shape that makes a custom network; None for the
+            default networks.
+        settings: fields of :class:`~teacher.wrapper.settings.WrapperConfig`.
 
     Raises:
-        ConfigError: an argument is unknown or does not fit.
-        EnvironmentUnsuitableError: observations or actions are not to be learned from, or random episodes
-            end early or are shorter than a segment; by ``step``, where the agent's first ones are the trial.
-        DataError: what ``prefs_dir`` or ``pretrained_reward_predictor_dir`` holds does not fit.
-        BackgroundError: by ``step`` and ``close``, where asking or learning failed.
+        ConfigError: an argument is unknown or invalid.
+        EnvironmentUnsuitableError: the observation or action space is not supported, or random episodes end
+            early or are shorter than a segment; raised by ``step`` if the agent's first episodes are the
+            trial.
+        DataError: the content of ``prefs_dir`` or ``pretrained_reward_predictor_dir`` does not fit.
+        BackgroundError: asking or learning failed; raised by ``step`` and ``close``.
     """
 
     def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
@@ -75,10 +77,10 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         return wrapper
 
     def beside(self, env: gym.Env[Any, Any]) -> "HumanPreferencesEnvWrapper":
-        """Another environment of the same kind, asked about and rewarded together with this one.
+        """Wrap another environment of the same kind, which shares this wrapper's trainer and predictor.
 
         For libraries that step several: ``DummyVecEnv([lambda: first, lambda: first.beside(env)])``.
-        Learning goes on until all of them are closed.
+        Learning continues until all of them are closed.
         """
         spaces = self.env.observation_space, self.env.action_space
         if (env.observation_space, env.action_space) != spaces:
@@ -103,18 +105,18 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset; where clips are made by replaying, without a seed to one of this wrapper's own."""
+        """Reset the environment, for clips by replay with one of the wrapper's seeds if none is given."""
         if self._trainer.source.replayable and seed is None:
             seed = next(self._seeds)
         observation, info = self.env.reset(seed=seed, options=options)
         self._observation = self._trainer.transform(observation)
         self._recorder.begin(self._observation, seed)
         if options and self._trainer.source.replayable:
-            self._recorder.leave()  # how it began could not be repeated
+            self._recorder.leave()  # replay cannot repeat a reset with options
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step; predicted rewards where there are any, ``info["true_reward"]`` is the environment's own."""
+        """Step the environment; return the predicted reward, and the true one as ``info["true_reward"]``."""
         trainer = self._trainer
         executed = np.array(
             action, self.action_space.dtype
@@ -141,18 +143,18 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         return observation, reward, terminated, truncated, {**info, TRUE_REWARD_KEY: true}
 
     def start_segment_collection(self) -> None:
-        """Ask about what is done from now on."""
+        """Collect segments for comparisons from now on."""
         self._recorder.resume()
 
     def stop_segment_collection(self) -> None:
-        """Ask about nothing that is done from now on, as while the agent is tried."""
+        """Stop collecting segments for comparisons, for example to evaluate the agent."""
         self._recorder.pause()
 
     def close(self) -> None:
-        """Close the environment, and end asking and learning with the last of those beside each other.
+        """Close the environment; closing the last one that shares a trainer stops asking and learning.
 
         Raises:
-            BackgroundError: asking or learning had failed.
+            BackgroundError: asking or learning failed before.
         """
         if self._closed:
             return

@@ -1,8 +1,7 @@
-"""Learning from preferences beside an environment that another program steps.
+"""Learning from preferences in the background of an environment that another program steps.
 
-One thread does it (or ``step`` itself, where a run is to be repeated). The environment's side gives it
-segments through a queue, and takes from it a predictor that is never changed afterwards, so that neither
-waits for the other.
+A thread does it, or ``step`` itself for reproducible runs. The environment's side passes segments through a
+queue and uses an immutable copy of the predictor, so that neither waits for the other.
 """
 
 import contextlib
@@ -36,35 +35,35 @@ from teacher.wrapper.prompt import PromptCollector
 from teacher.wrapper.recording import Source
 from teacher.wrapper.turns import LearningTurns
 
-_SEGMENTS_QUEUED = 1000  # newest, where they come faster than they are taken
+_SEGMENTS_QUEUED = 1000  # the newest are kept if they arrive faster than they are processed
 _SEGMENTS_WAITED_FOR = 50
 _IDLE_SECONDS = 0.1
 _CLOSE_SECONDS = 10.0
-_LAST_ANSWERS_SECONDS = 60.0  # more than the fit takes that they wait for
+_LAST_ANSWERS_SECONDS = 60.0  # longer than the fit that they wait for
 
 _log = logging.getLogger("teacher.wrapper")
 _preferences_log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class _StoppedError(Exception):
-    """Ends a fit that nobody waits for any more."""
+    """Aborts a fit when the trainer is closed."""
 
 
 class PreferenceTrainer:
-    """Asks about segments, learns from the answers, and offers the predictor that came of it.
+    """Submits comparisons, fits the predictor to the labels, and provides copies of it.
 
-    :meth:`give`, :attr:`predictor` and all below it are for the environment's side; the rest is done in
-    turns, by a thread of its own or by :meth:`give`.
+    The environment's side calls the public methods; the learning runs in turns, in a separate thread or
+    within :meth:`give`.
 
     Args:
-        episodes: watches them, and holds the settings that were fitted to the environment.
-        source: where segments come from.
-        can_draw: whether the environment can draw itself while it is stepped.
-        network: makes each member of the predictor, instead of the project's networks.
+        episodes: watches episode lengths, and holds the settings fitted to the environment.
+        source: the environment that segments come from.
+        can_draw: True if the environment can be rendered while it is stepped.
+        network: makes a custom network of each ensemble member.
 
     Attributes:
-        name: no other has it, in any process.
-        episodes: watches how long they are.
+        name: unique name, also across processes.
+        episodes: watches episode lengths.
     """
 
     def __init__(
@@ -94,17 +93,17 @@ class PreferenceTrainer:
 
     @property
     def learning(self) -> PreferenceLearning[Ledger]:
-        """What asks, receives and fits."""
+        """The learning state: ledger, pool, dataset, collector and predictor."""
         return self._turns.learning
 
     @property
     def predictor(self) -> RewardPredictor | None:
-        """What rewards are to be predicted with now; None where there is none yet."""
+        """Current copy of the predictor; None before the first."""
         return self._turns.predictor
 
     @property
     def training_steps(self) -> int:
-        """Passes through all preferences so far."""
+        """Epochs over all preferences so far."""
         return self._turns.training_steps
 
     @property
@@ -119,13 +118,13 @@ class PreferenceTrainer:
     # For the environment's side.
 
     def join(self) -> int:
-        """One more wrapper uses this; its number."""
+        """Register a wrapper that uses this trainer, and return its number."""
         self._users += 1
         self._ever += 1
         return self._ever - 1
 
     def leave(self) -> None:
-        """One wrapper less; :meth:`close` with the last."""
+        """Remove a wrapper; removing the last one closes the trainer."""
         self._users -= 1
         if self._users == 0:
             note_closed(self)
@@ -133,37 +132,37 @@ class PreferenceTrainer:
 
     @property
     def pool(self) -> SegmentPool:
-        """The newest segments, of which questions are made."""
+        """The newest segments, from which comparisons are sampled."""
         return self.learning.pool
 
     def transform(self, observation: Any) -> Any:
-        """An observation as segments hold it."""
+        """Return an observation after ``obs_transform_func``."""
         function = self.config.obs_transform_func
         return observation if function is None else function(observation)
 
     @property
     def address(self) -> str:
-        """Where people label; empty where nobody does."""
+        """Address where people label; empty if nobody does."""
         collector = self.learning.collector
         return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
 
     def answer(self, count: int | None) -> int:
-        """Ask here about pairs that wait; how many were answered.
+        """Ask in this notebook about waiting pairs and return the number of labels.
 
         Raises:
-            ConfigError: answers are given elsewhere.
+            ConfigError: ``people`` is not ``"notebook"``.
         """
         collector = self.learning.collector
         if not isinstance(collector, PromptCollector) or self.config.people != "notebook":
-            raise ConfigError('answers are not given here; pass synthetic_prefs=False, people="notebook"')
+            raise ConfigError('answer() needs a wrapper with synthetic_prefs=False, people="notebook"')
         return collector.answer(count)
 
     def give(self, segments: Sequence[Segment]) -> None:
-        """Offer new segments; never waits, except where all is done here.
+        """Pass new segments to the trainer, without waiting; with ``background=False``, learn from them here.
 
         Raises:
-            BackgroundError: something failed beside.
-            ConfigError: this is another process than that it was made in.
+            BackgroundError: asking or learning in the background failed.
+            ConfigError: another process made this trainer.
         """
         self._home.require()
         if segments:
@@ -171,7 +170,7 @@ class PreferenceTrainer:
         elif self.steps >= self._patience:
             self._patience *= 10
             _preferences_log.warning(
-                "no segment of %s in %s: episodes are shorter, or nothing is collected",
+                "no segment of %s in %s: episodes are shorter, or collection is stopped",
                 pluralize(self.config.segment_steps, "step"),
                 pluralize(self.steps, "step"),
             )
@@ -185,7 +184,7 @@ class PreferenceTrainer:
                 pass
 
     def check(self) -> None:
-        """Raise :class:`BackgroundError` where the thread has failed."""
+        """Raise :class:`BackgroundError` if the thread has failed."""
         if self._failure is not None:
             error = self._failure
             told = str(error) if isinstance(error, TeacherError) else describe_exception(error)
@@ -193,48 +192,47 @@ class PreferenceTrainer:
 
     @property
     def wants_frames(self) -> bool:
-        """Whether pictures are to be taken of the steps that are made now."""
+        """True if frames of the current steps are to be captured."""
         return self._turns.pacing.wanting and self.clips.mode == "pictures"
 
     @property
     def answers(self) -> int:
-        """Preferences there are to learn from."""
+        """Number of preferences to learn from."""
         return len(self.learning.dataset)
 
     def save_preferences(self) -> Path:
-        """Write all preferences there are; see :func:`~teacher.datasets.preference_files.save_preferences`.
+        """Write all preferences by :func:`~teacher.datasets.preference_files.save_preferences`.
 
-        Where all are due and the last are still asked for beside, it waits for these.
+        If all labels are due and the thread is still asking for the last ones, wait for them.
         """
         if self._thread is not None and self._turns.incomplete:
             self._wake.set()
             if not self._turns.complete.wait(_LAST_ANSWERS_SECONDS):
                 _preferences_log.warning(
-                    "saving before the last questions are answered, for which %.0f s did not suffice; save "
-                    "again later",
+                    "saving without the last labels, which did not arrive within %.0f s; save again later",
                     _LAST_ANSWERS_SECONDS,
                 )
         return self._turns.save_preferences()
 
     def save_predictor(self) -> Path:
-        """Write the predictor that is used now.
+        """Write the current predictor and return the file's path.
 
         Raises:
-            DataError: there is none yet.
+            DataError: there is no predictor yet.
         """
         return self._turns.save_predictor()
 
     def close(self) -> None:
-        """Stop; what was asked and answered stays in ``log_dir``.
+        """Stop asking and learning; comparisons and labels stay in ``log_dir``.
 
         Raises:
-            BackgroundError: something failed beside and was not reported yet.
+            BackgroundError: the thread failed, and this was not raised before.
         """
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
-            if self._thread.is_alive():  # its parts are not taken away from it; it ends with the process
+            if self._thread.is_alive():  # it keeps its resources and ends with the process
                 _log.warning("learning did not stop within %.0f s; leaving it behind", _CLOSE_SECONDS)
                 return
         with self._parts:
@@ -244,7 +242,7 @@ class PreferenceTrainer:
             self._turns.save_unsaved()
         self.check()
 
-    # What follows runs in the thread, where there is one.
+    # The following methods run in the thread, if there is one.
 
     def _work(self) -> None:
         try:
@@ -256,14 +254,14 @@ class PreferenceTrainer:
             pass
         except BaseException as error:
             self._failure = error
-            self._turns.complete.set()  # nobody waits for it in vain
+            self._turns.complete.set()  # so that nothing waits for it forever
 
     def _turn(self) -> bool:
-        """Make one turn; returns whether there is more to learn at once."""
+        """Run one turn, and return whether training steps are left."""
         return self._turns.turn(self._given_now(), self._check_stop)
 
     def _given_now(self) -> list[Segment]:
-        """Take the segments that are here now; a fast environment brings others meanwhile, without an end."""
+        """Return the segments queued at the call, as a fast environment keeps adding more."""
         return [self._given.popleft() for _ in range(len(self._given))]
 
     def _check_stop(self, updates: int) -> None:

@@ -1,4 +1,4 @@
-"""The turns of learning beside an agent: take in segments, ask, receive, fit, publish, save."""
+"""The turns of background learning: add segments, submit, receive, fit, publish, save."""
 
 import contextlib
 import logging
@@ -45,22 +45,22 @@ _preferences_log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class LearningTurns:
-    """Learns from preferences in turns, whichever thread makes them.
+    """Learns from preferences in turns, in any thread.
 
     Args:
-        config: fitted to the environment.
-        source: where segments come from.
-        clips: what shows a segment.
-        network: makes each member of the predictor, instead of the project's networks.
-        parts: closes what is opened here.
+        config: settings fitted to the environment.
+        source: the environment that segments come from.
+        clips: makes the clips of segments.
+        network: makes a custom network of each ensemble member.
+        parts: stack that closes what is opened here.
 
     Attributes:
-        learning: asks, receives and fits.
-        predictor: what rewards are predicted with now, never changed afterwards; None before there is one.
-        training_steps: passes through all preferences so far.
+        learning: submits, receives and fits.
+        predictor: current copy of the predictor, never modified; None before the first.
+        training_steps: epochs over all preferences so far.
         steps: environment steps so far.
-        left: training steps still to be made now.
-        complete: set when all labels were due, asked for and received.
+        left: remaining training steps of the current fit.
+        complete: set when all labels are due, asked for and received.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class LearningTurns:
         self._config, self._source, self._network = config, source, network
         self.training_steps = self.steps = self.left = 0
         self.complete = threading.Event()
-        self._published = self._saved = 0  # training steps of the predictor in use, and of that on the disk
+        self._published = self._saved = 0  # training steps of the predictor in use and of the saved one
         self._warn_once = WarnOnce()
-        self._lock = threading.Lock()  # for the dataset and the files that are written of it
+        self._lock = threading.Lock()  # for the dataset and its files
         _hold_folder(config.logs, parts)
         ledger = parts.enter_context(contextlib.closing(Ledger(config.logs / LEDGER_NAME)))
         dataset, loaded = first_preferences(config, source, ledger)
         if len(dataset):
-            _preferences_log.info("beginning with %s", pluralize(len(dataset), "preference"))
+            _preferences_log.info("starting with %s", pluralize(len(dataset), "preference"))
         self.predictor, predictor = first_predictors(config, source, network)
         keep_last(dataset, config, predictor.config.max_preferences)
         parts.callback(clips.close)
-        # A function's UUIDs follow from the seed, and may not be those of preferences from another folder.
+        # A scripted teacher's UUIDs follow from the seed, and must differ from those of loaded preferences.
         seed = config.seed + (loaded << 32)
         collector = collector_of(config, source, clips, ledger, parts, seed)
         self.learning = PreferenceLearning(
@@ -105,11 +105,11 @@ class LearningTurns:
         )
 
     def turn(self, segments: Sequence[Segment], check_stop: Callable[[int], None]) -> bool:
-        """Take in segments, ask, and learn a little; returns whether there is more to learn at once.
+        """Add segments, submit comparisons, and train for a few steps; return whether steps are left.
 
         Args:
-            segments: new ones.
-            check_stop: called within a fit with the updates made; what it raises ends the fit.
+            segments: new segments.
+            check_stop: called within a fit with the number of updates; an exception aborts the fit.
         """
         self.take(segments)
         if self._config.collect_prefs:
@@ -117,15 +117,15 @@ class LearningTurns:
         return self._config.train_reward and self._learn(check_stop)
 
     def take(self, segments: Sequence[Segment]) -> None:
-        """Take in new segments."""
+        """Add new segments."""
         self.pacing.add(segments)
         if self.learning.predictor.follows:
             for segment in segments:
                 self.learning.predictor.follow(segment)
 
     def ask(self) -> None:
-        """Submit what is due, and receive labels, also where asking fails."""
-        steps = self.steps  # as they are now: more are made meanwhile
+        """Submit the comparisons that are due, and receive labels even if that fails."""
+        steps = self.steps  # a snapshot, as the environment keeps stepping
         try:
             self.pacing.ask(steps, choose=self.predictor is not None)
         finally:
@@ -139,11 +139,11 @@ class LearningTurns:
 
     @property
     def incomplete(self) -> bool:
-        """Whether all labels are due, and the last of them not asked for."""
+        """True if all labels are due but not all have been asked for and received."""
         return self.pacing.over(self.steps) and not self.complete.is_set()
 
     def _learn(self, check_stop: Callable[[int], None]) -> bool:
-        """Make some training steps, where there is something to learn from."""
+        """Run some training steps if there are new labels; return whether steps are left."""
         if self.left == 0:
             if len(self.learning.dataset) < self._config.n_initial_prefs:
                 return False
@@ -169,7 +169,7 @@ class LearningTurns:
         return self.left > 0
 
     def _publish(self) -> None:
-        """Let a copy of the predictor be used, where the one in use is old enough."""
+        """Replace the predictor in use by a copy of the trained one if it is old enough."""
         first = self.training_steps >= self._config.n_initial_training_steps and self.predictor is None
         age = self.training_steps - self._published
         if not first and (self.predictor is None or age < self._config.reward_predictor_refresh_interval):
@@ -178,7 +178,7 @@ class LearningTurns:
         copy.load_state_dict(self.learning.predictor.state_dict())
         copy.env_id = self.learning.predictor.env_id
         self.predictor, self._published = copy, self.training_steps
-        _log.info("rewards are predicted as of training step %d", self.training_steps)
+        _log.info("predicting rewards with the predictor of training step %d", self.training_steps)
 
     def _report(self, values: dict[str, float]) -> None:
         values = {**values, "labels/answered": len(self.learning.dataset)}
@@ -186,36 +186,36 @@ class LearningTurns:
             self._writer.add_scalar(tag, value, self.steps)
         self.learning.collector.report(values, self.steps, None)
         _predictor_log.info(
-            "training step %d on %s: loss %.3f, held out %.3f, accuracy %.2f",
+            "training step %d on %s: loss %.3f, held-out loss %.3f, accuracy %.2f",
             self.training_steps,
-            pluralize(len(self.learning.dataset), "answer"),
+            pluralize(len(self.learning.dataset), "label"),
             values["predictor/loss"],
             values["predictor/validation_loss"],
             values["predictor/accuracy"],
         )
 
     def save_preferences(self) -> Path:
-        """Write all preferences there are."""
+        """Write all preferences and return the file's path."""
         path, spaces = self._config.logs / PREFERENCES_NAME, self._source
         with self._lock:
             save_preferences(path, self.learning.dataset, spaces.observation_space, spaces.action_space)
         return path
 
     def save_predictor(self) -> Path:
-        """Write the predictor that is used now.
+        """Write the current predictor and return the file's path.
 
         Raises:
-            DataError: there is none yet.
+            DataError: there is no predictor yet.
         """
         if self.predictor is None:
             raise DataError(
                 f"there is no reward predictor yet, only {len(self.learning.dataset)} of "
-                f"{self._config.n_initial_prefs} answers to train one; save it later"
+                f"{self._config.n_initial_prefs} labels to train one; save it later"
             )
         return self._save(self.predictor, self._published)
 
     def save_unsaved(self) -> None:
-        """Write the predictor that is used now, if it is newer than the last one written."""
+        """Write the current predictor if it is newer than the saved one."""
         if self._published > self._saved and self.predictor is not None:
             self._save(self.predictor, self._published)
 

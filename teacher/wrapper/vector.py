@@ -28,10 +28,10 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 def replayable(
     env_fn: Callable[[], gym.Env[Any, Any]], num_envs: int, seed: int = 1
 ) -> list[Callable[[], gym.Env[Any, Any]]]:
-    """Functions for a vector environment whose episodes can be played again, as ``env_fn=`` wants them.
+    """Return functions that make the environments of a vector environment for clips by ``env_fn``.
 
-    Vector environments reset by themselves without a seed; here each such reset gets one, told in its info.
-    What the environments' steps tell in their infos is left out.
+    Vector environments autoreset without a seed; these environments reset with one and put it into the info
+    of the reset. Infos of steps are dropped.
     """
 
     num_envs = whole_number(num_envs, "num_envs", COUNT)
@@ -44,14 +44,14 @@ def replayable(
 
 
 class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, Any]):
-    """:class:`HumanPreferencesEnvWrapper` for a Gymnasium vector environment, in any autoreset mode.
+    """Like :class:`HumanPreferencesEnvWrapper`, for a Gymnasium vector environment in any autoreset mode.
 
     ::
 
         envs = HumanPreferencesVectorWrapper(gym.make_vec("Pendulum-v1", 8), segment_length=50)
 
-    Arguments, methods and errors are the same; ``infos["true_reward"]`` holds the rewards of all. With
-    ``env_fn``, make the environments by :func:`replayable`.
+    It takes the same arguments and has the same methods and errors; ``infos["true_reward"]`` holds the true
+    rewards of all environments. With ``env_fn``, make the environments by :func:`replayable`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         self._ended = np.zeros(self.num_envs, np.bool_)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset as Gymnasium does, all environments or those of a ``reset_mask``."""
+        """Reset all environments, or those of ``options["reset_mask"]``."""
         observations, infos = self.env.reset(seed=seed, options=options)
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_))
         self._observations = self._each(observations)
@@ -86,7 +86,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all; predicted rewards where there are any, ``infos["true_reward"]`` the environments' own."""
+        """Step all environments; return predicted rewards, and true ones as ``infos["true_reward"]``."""
         trainer = self._trainer
         executed = np.array(actions, self.action_space.dtype)
         actions = executed.copy() if trainer.source.replayable else actions
@@ -96,7 +96,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         ended = terminated | truncated
         first = self._each(observations)
         after = list(first)
-        if self._mode is AutoresetMode.SAME_STEP:  # what came begins the next episode
+        if self._mode is AutoresetMode.SAME_STEP:  # the observation starts the next episode
             for index in ended.nonzero()[0]:
                 after[index] = trainer.transform(infos["final_obs"][index])
         trainer.steps += int(real.sum())
@@ -129,7 +129,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         return predict(predictor, np.stack(before), actions, np.stack(after), np.asarray(terminated))
 
     def _begin(self, mask: NDArray[np.bool_], infos: dict[str, Any]) -> None:
-        """Begin episodes where ``mask`` says, with the observations that came last."""
+        """Start episodes in the environments of ``mask``, from their last observations."""
         for index in np.asarray(mask).nonzero()[0].tolist():
             seed = None
             if self._trainer.source.replayable:
@@ -142,25 +142,25 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             self._recorders[index].begin(self._observations[index], seed)
 
     def _each(self, observations: Any) -> list[Any]:
-        """One for each environment, as segments hold them."""
+        """Return the transformed observations, one per environment."""
         each: Iterator[Any] = iterate(self.observation_space, observations)
         return [self._trainer.transform(one) for one in each]
 
     def start_segment_collection(self) -> None:
-        """Ask about what is done from now on."""
+        """Collect segments for comparisons from now on."""
         for recorder in self._recorders:
             recorder.resume()
 
     def stop_segment_collection(self) -> None:
-        """Ask about nothing that is done from now on, as while the agent is tried."""
+        """Stop collecting segments for comparisons, for example to evaluate the agent."""
         for recorder in self._recorders:
             recorder.pause()
 
     def close(self, **kwargs: Any) -> None:
-        """Close the environments, and end asking and learning.
+        """Close the environments, and stop asking and learning.
 
         Raises:
-            BackgroundError: asking or learning had failed.
+            BackgroundError: asking or learning failed before.
         """
         if self._released:
             return

@@ -80,7 +80,7 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
     assert result["clock"] == (600 if shutil.which("cc") else 0)
     assert "chaos: the new version is everywhere" in said
     for name in PROGRAMS:
-        assert f"{name} ended (SIGKILL); it is started again" in said
+        assert f"{name} ended (SIGKILL); restarting it" in said
         assert f"{name} is running again" in said
     assert kills_of([result]) == len(PROGRAMS)
     assert report([result, result]).startswith("2 batches, 18 kills, ")
@@ -264,5 +264,5 @@ def test_a_program_that_is_killed_whenever_it_is_back_is_started_again_after_a_m
             assert injector._kill("sleeper")
             while process.restarts == restarts or process.state is not State.READY:
                 injector.look()
-    pauses = re.findall(r"it is started again in (\S+) s", said.getvalue())
+    pauses = re.findall(r"restarting it in (\S+) s", said.getvalue())
     assert pauses == ["0.001", *["0.002"] * stack.process.MAX_FAILURES]

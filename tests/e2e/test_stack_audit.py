@@ -259,7 +259,7 @@ def test_a_labeler_that_was_killed_may_have_written_half_a_line(world: World, mi
     assert found.holds
     assert found.acknowledged == (3 if missing == 1 else 2)
     if missing > 1:
-        with pytest.raises(StackError, match=r"answers\.jsonl line 3: expected an answer as JSON, got '{"):
+        with pytest.raises(StackError, match=r"answers\.jsonl line 3: expected a label as JSON, got '{"):
             world.audit()
 
 
@@ -277,7 +277,7 @@ def test_another_line_that_cannot_be_read_is_named(
             refused.add(str(error).partition(": ")[0])
     assert refused == {f"{evidence.answers} line {line}" for line in (1, 2, 3)}
     evidence.answers.write_bytes(intact[:30] + intact)
-    with pytest.raises(StackError, match=r"line 1: expected an answer as JSON, got [^\n]*$"):
+    with pytest.raises(StackError, match=r"line 1: expected a label as JSON, got [^\n]*$"):
         evidence.acknowledged()
 
 

@@ -96,7 +96,7 @@ def test_a_program_that_dies_is_started_again_and_a_line_says_so(watched: Watche
     watched.look_until(process, State.READY)
     assert process.pid != first
     assert process.restarts == 1
-    assert "sleeper ended (SIGKILL); it is started again in 0.25 s\n" in watched.said
+    assert "sleeper ended (SIGKILL); restarting it in 0.25 s\n" in watched.said
     assert "sleeper is running again\n" in watched.said
 
 
@@ -109,7 +109,7 @@ def test_a_program_that_never_starts_ends_the_stack_with_its_last_words(
         watched.look_until(watched.supervisor.start(broken)[0], State.STOPPED)
     expected = f"broken failed 5 times in a row (status 1): address in use (see {tmp_path}/broken.log)"
     assert str(caught.value) == expected
-    pauses = re.findall(r"it is started again in (\S+) s", watched.said)
+    pauses = re.findall(r"restarting it in (\S+) s", watched.said)
     assert pauses == ["0.01", "0.02", "0.04", "0.08"]
 
 
@@ -279,7 +279,7 @@ def test_postgresql_does_not_start_empty_where_its_data_were_left_behind(tmp_pat
     with pytest.raises(StackError) as caught:
         PostgreSQL(link, port=0, password="").service()
     (line,) = str(caught.value).splitlines()
-    assert line.startswith(f"expected PostgreSQL's data in {gone}, where {link} leads; there are none: ")
+    assert line.startswith(f"expected PostgreSQL's data in {gone}, where {link} points; found none: ")
     assert link.readlink() == gone
     assert not gone.exists()
 

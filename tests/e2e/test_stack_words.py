@@ -86,7 +86,7 @@ def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("stack: expected a new or empty folder, or one of a stack;")
+    assert line.startswith("stack: expected a new or empty folder, or a stack's;")
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

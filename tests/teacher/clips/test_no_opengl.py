@@ -42,7 +42,7 @@ def test_people_are_asked_about_nothing_that_cannot_be_drawn(
     assert done.returncode == 1
     why, last = done.stderr.splitlines()
     assert why.startswith(
-        "teach: no clip of teacher/ShortHopper-v1 can be made on this machine: MuJoCo clips need"
+        "teach: cannot render clips of teacher/ShortHopper-v1 on this machine: MuJoCo clips need"
     )
     assert last == install_command()
     assert [path.name for path in tmp_path.iterdir()] == ["no-opengl"]  # no run, no site
@@ -65,7 +65,7 @@ def test_a_wrapper_that_cannot_draw_says_what_to_type(no_opengl: dict[str, str])
     environment = {**no_opengl, "PYTHONPATH": str(ROOT)}
     said = subprocess.check_output([sys.executable, "-c", DRAWN], env=environment, text=True)
     why, last = said.splitlines()
-    assert why.startswith("MuJoCo clips need OpenGL without a screen")
+    assert why.startswith("MuJoCo clips need headless OpenGL")
     assert last == install_command()
 
 

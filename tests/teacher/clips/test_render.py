@@ -166,7 +166,7 @@ def test_a_clip_that_another_process_makes_too_is_whole_all_the_same(
 def test_missing_opengl_says_what_to_install(record: Record, clip: Path) -> None:
     missing = "from teacher.clips import gl; gl._BACKENDS = ('no_such_backend',)"
     failed = render_elsewhere(record("Hopper-v5", length=3), clip, missing)
-    assert "RenderError: MuJoCo clips need OpenGL without a screen" in failed.splitlines()[-1]
+    assert "RenderError: MuJoCo clips need headless OpenGL" in failed.splitlines()[-1]
     assert "install libegl1 and libgl1-mesa-dri, or libosmesa6" in failed.splitlines()[-1]
 
 
@@ -185,7 +185,7 @@ def test_where_egl_does_not_work_osmesa_draws(
 def test_a_chosen_opengl_that_does_not_work_is_one_line(record: Record, clip: Path) -> None:
     chosen = {"MUJOCO_GL": "egl", "__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}
     failed = render_elsewhere(record("Hopper-v5", length=3), clip, **chosen)
-    assert "RenderError: MuJoCo cannot draw with MUJOCO_GL=egl" in failed.splitlines()[-1]
+    assert "RenderError: MuJoCo cannot render with MUJOCO_GL=egl" in failed.splitlines()[-1]
 
 
 def render_elsewhere(

@@ -227,7 +227,7 @@ def test_workers_that_are_not_there_are_not_waited_for(
     monkeypatch.setattr(render_queue, "PATIENCE", 1.0)
     monkeypatch.setattr(Backoff, "seconds_left", lambda self: 60.0 if self.away else 0.0)
     assert scene.makes(scene.job()) == "trainer"
-    assert notices() == ["no render worker answered for 1 s: clips are rendered here until one does"]
+    assert notices() == ["no render worker responded for 1 s: clips are rendered here until one does"]
     assert scene.makes(scene.job()) == "trainer"
     assert scene.redis.waiting() == 1  # the second was not even sent
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_made_here_waits_for_the_workers_and_says_so(scene: Scene
     job = scene.job(trouble="fail_here", at=9)
     clip = scene.queue.submit(job)
     wait_until(lambda: len(notices()) == 2)
-    assert "cannot be rendered here either, it waits for render workers" in notices()[1]
+    assert "cannot be rendered here, waiting for render workers" in notices()[1]
     assert "this machine cannot draw" in notices()[1]
     assert not clip.done()
     scene.redis.start()
@@ -269,13 +269,13 @@ def test_clips_are_made_here_while_redis_is_away(scene: Scene, notices: Notices)
     scene.redis.kill()
     assert [scene.makes(scene.job()) for _ in range(2)] == ["trainer", "trainer"]
     (notice,) = notices()
-    assert notice.startswith("the render queue does not answer")
+    assert notice.startswith("the render queue does not respond")
     assert PASSWORD not in notice
     scene.redis.start()
     scene.worker.start()
     scene.until_a_worker_makes_them()
     assert {scene.makes(scene.job()) for _ in range(3)} == {"worker"}
-    assert notices()[1:] == ["the render queue is back: its workers make the clips again"]
+    assert notices()[1:] == ["the render queue is back: its workers render the clips again"]
 
 
 def test_a_redis_killed_at_work_loses_no_clip(scene: Scene) -> None:
@@ -336,9 +336,7 @@ def test_a_task_is_killed_after_its_time(
     monkeypatch.setattr(scene.queue._celery, "send_task", send)
     assert scene.maker(job, clip) == "trainer"
     (notice,) = notices()
-    assert notice.startswith(
-        "a render worker could not make a clip, so it is rendered here: TimeLimitExceeded"
-    )
+    assert notice.startswith("a render worker could not render a clip, rendering it here: TimeLimitExceeded")
     scene.until_a_worker_makes_them()
 
 

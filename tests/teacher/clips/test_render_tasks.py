@@ -87,12 +87,12 @@ def test_a_transform_is_imported_only_where_it_is_listed(request_of: Callable[[s
         ({"storage": "s3://elsewhere"}, "expected clips for s3://clips/"),
         ({"storage": "/etc"}, "expected clips for s3://clips/"),
         ({"key": "../../first.mp4"}, "expected a key such as"),
-        ({"fps": 10_000}, "expected at most 5000 frames, 240 a second"),
+        ({"fps": 10_000}, "expected at most 5000 frames, 240 per second"),
         ({"size": 100_000}, "expected at most 5000 frames"),
-        ({"size": None}, "not a request for a clip"),
-        ({"fps": float("inf")}, "not a request for a clip"),
-        ({"shot": {}}, "not a shot"),
-        ({"shot": None}, "not a shot"),
+        ({"size": None}, "not a clip request"),
+        ({"fps": float("inf")}, "not a clip request"),
+        ({"shot": {}}, "not a clip"),
+        ({"shot": None}, "not a clip"),
     ],
 )
 def test_what_a_worker_should_not_do_is_refused(
@@ -125,7 +125,7 @@ def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
     assert ClipSpec.from_dict(replace(spec, digests=None).to_dict()).digests is None
 
 
-NO_STORE = "render worker: expected TEACHER_STORAGE, such as s3://clips: the store that clips go to\n"
+NO_STORE = "render worker: expected TEACHER_STORAGE, the clip store, such as s3://clips\n"
 NO_REDIS = "render worker: expected REDIS_URL, such as redis://:password@host:6379/0\n"
 BAD_REDIS = "render worker: REDIS_URL: expected redis://:password@host:6379/0, got another address\n"
 

@@ -96,7 +96,7 @@ def test_a_clip_shows_the_pictures_and_plays_nothing(segment: Segment, tmp_path:
     with ClipRenderer(workers=1) as renderer:
         path = renderer.submit(ClipJob(spec, tmp_path / "clip.mp4", 10)).result()
     assert path.stat().st_size > 500
-    with pytest.raises(DataError, match="expected a picture of each of 6 steps, got 5"):
+    with pytest.raises(DataError, match="expected a frame for each of 6 steps, got 5"):
         dataclasses.replace(spec, frames=(segment.frames or ())[1:])
 
 
@@ -112,7 +112,7 @@ def test_a_picture_that_says_that_it_is_huge_is_not_decoded() -> None:
     size = small.index(b"\xff\xc0") + 5  # in the header of the frame: height and width, two bytes each
     for side in (5000, 65_500):
         huge = small[:size] + 2 * side.to_bytes(2) + small[size + 4 :]
-        with pytest.raises(RenderError, match="a captured picture cannot be read"):
+        with pytest.raises(RenderError, match="cannot read a captured frame"):
             list(captured([huge]))
 
 

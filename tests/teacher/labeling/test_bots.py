@@ -69,7 +69,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
         ("mistake:2", "expected mistake:NUMBER"),
         ("myopic:0.9", "a bot sees returns only"),
         ("teacher.behaviors:backflip", "a bot sees returns only"),
-        ("soft:1", "no click can say"),
+        ("soft:1", "bots cannot click"),
     ],
 )
 def test_a_error_model_that_no_bot_can_have_is_refused(

@@ -341,7 +341,7 @@ def test_an_experiment_that_was_deleted_is_not_made_again(
     assert str(refused.value) == (
         f"the site at {site.url} has no experiment {experiment.name} of this token's owner, and this run has "
         "read 2 decisions of it: it was deleted there, or the site has another database; restore its newest "
-        f"backup, or begin anew in another log_dir; {tmp_path / 'ledger.sqlite3'} keeps the labels"
+        f"backup, or start again in another log_dir; {tmp_path / 'ledger.sqlite3'} keeps the labels"
     )
     (tmp_path / "config.json").touch()  # a run of teach, which has other remedies
     with pytest.raises(ForgottenError, match=rf"-n NAME --policy {tmp_path} \(teach export {tmp_path} FILE"):
@@ -359,7 +359,10 @@ def reopen(site: SiteHandle, experiment: ExperimentSettings, run: Path) -> None:
     ("statement", "said"),
     [
         (OLDER, "expected at least 2 decisions of .*, it has 1: its database was replaced or restored to an"),
-        (OTHER, "decision 1 of .* is another than this run has read: its database was restored to an older"),
+        (
+            OTHER,
+            "decision 1 of .* differs from the one this run has read: its database was restored to an older",
+        ),
     ],
     ids=["older", "older and answered since"],
 )
@@ -448,7 +451,7 @@ def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
             client.decisions(asking.settings.name, 0)
     with start_asking(at=s3_site) as asking:
         (said,) = about_lost(asking.collector)
-        assert said.startswith(f"The site did not have {asking.settings.name} any more; it was made again")
+        assert said.startswith(f"The site had lost {asking.settings.name}; it was created again")
         assert said.endswith("asks 2 comparisons anew")
         for bot in asking.bots(1):
             asking.receive(2)

@@ -274,7 +274,7 @@ def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:
         wrap(env, segment_length=101)
     for part in (
         "observations are Dict('direction'",
-        "pass obs_transform_func=teacher.envs.minigrid.cells, which makes",
+        "pass obs_transform_func=teacher.envs.minigrid.cells, which returns",
         "leaks the reward",
         "a segment of 101 steps fits into 0 of 50",
     ):

@@ -195,7 +195,7 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
     assert user.using_reward_from_predictor
     assert [reward for reward, _ in play(user, 40, seed=7)] == rewards
     user.close()
-    with pytest.raises(ConfigError, match=r"^reward: expected the settings of .*npz, which count, or none"):
+    with pytest.raises(ConfigError, match=r"^reward: expected the settings of .*npz, or none"):
         wrap(
             pretrained_reward_predictor_dir=tmp_path / "trained",
             log_dir=tmp_path / "used",
@@ -246,9 +246,7 @@ def test_what_was_learned_in_another_environment_of_the_same_spaces_is_refused(
         envs = SyncVectorEnv([lambda: gym.make("HalfCheetah-v5")])
         assert envs.spec is None
         wrap_vector(envs, **{**others, **saved}).close()
-    with pytest.raises(
-        ConfigError, match=r"^log_dir: .*first holds answers about HalfCheetah-v5, expected W"
-    ):
+    with pytest.raises(ConfigError, match=r"^log_dir: .*first holds labels for HalfCheetah-v5, expected W"):
         wrap(gym.make("Walker2d-v5"), allow_variable_horizon=True, log_dir=first)
 
 

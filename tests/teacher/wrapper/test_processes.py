@@ -47,7 +47,7 @@ def test_each_process_of_a_vector_environment_would_train_its_own_predictor_whic
     with pytest.raises((EOFError, BrokenPipeError, ConnectionResetError)):  # the workers have ended
         SubprocVecEnv([partial(wrapped, tmp_path / name) for name in ("a", "b")])
     told = capfd.readouterr().err
-    assert "would train a predictor of its own beside those of the others" in told
+    assert "would train a separate predictor in each process" in told
     assert "DummyVecEnv([lambda: first, lambda: first.beside(env)])" in told
     assert not (tmp_path / "a").exists()
 
@@ -125,7 +125,10 @@ def test_a_second_predictor_in_a_process_is_warned_of(
     wrapped(tmp_path / "second", train_reward=False).close()
     assert OTHER_PREDICTOR not in caplog.text
     second = wrapped(tmp_path / "third")
-    assert f"{OTHER_PREDICTOR}, with the log_dir {tmp_path / 'first'}, trains a predictor" in caplog.text
+    assert (
+        f"{OTHER_PREDICTOR}, with the log_dir {tmp_path / 'first'}, trains a separate predictor"
+        in caplog.text
+    )
     caplog.clear()
     first.close()
     second.close()

@@ -18,7 +18,7 @@ from teacher.wrapper import trainer
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
 PLAIN = replace(SMALL, features="plain")  # the first fit is over sooner
-FEW = "new segments are too few"
+FEW = "too few new segments"
 COLLECT: dict[str, Any] = {"train_reward": False, "n_initial_prefs": 10, "n_prefs": 100}
 
 
@@ -44,7 +44,10 @@ def test_all_answers_come_with_the_last_step_where_segments_are_few(
     play(env, 60)
     assert env.trainer.answers == config.n_prefs
     assert caplog.text.count(FEW) == 1
-    assert "100 answers wanted until step 600, and 5" in caplog.text or "train_reward" not in settings
+    assert (
+        "100 labels due until step 600, two segments each, but only 5" in caplog.text
+        or "train_reward" not in settings
+    )
 
 
 def test_nothing_is_warned_of_where_segments_suffice(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
@@ -105,7 +108,7 @@ def test_saving_does_not_wait_for_ever(
         time.sleep(0.01)
     play(env, 600)
     assert 6 <= len(load_preferences(env.save_prefs())) < 60
-    assert "saving before the last questions are answered" in caplog.text
+    assert "saving without the last labels" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -138,5 +141,5 @@ def test_a_judge_that_fails_loses_no_answer_and_holds_nobody_up(
 def test_answers_that_no_pair_is_left_for_are_told_of(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
     env = wrap(**COLLECT, max_pref_interface_segs=4)
     play(env, 600)
-    assert "of 100 missing in the end: no further pair of 4 segments could be told apart" in caplog.text
+    assert "of 100 missing at the end: no other pair of 4 segments could be told apart" in caplog.text
     assert env.trainer.answers < 100

@@ -301,7 +301,7 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
         return kind(10, space, how.pop("action_space", actions), device="cpu", **how)
 
     buffer = make(n_envs=2)
-    with pytest.raises(DataError, match="no reward predictor yet, only 0 of 12 answers"):
+    with pytest.raises(DataError, match="no reward predictor yet, only 0 of 12 labels"):
         env.relabel(buffer)
     play(env, 600)
     refusals: list[tuple[Any, str]] = [
@@ -309,9 +309,9 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
         ([], "got list without observations"),
         (
             make(optimize_memory_usage=True, handle_timeout_termination=False),
-            "optimize_memory_usage does not hold what the last step of an episode led to",
+            "optimize_memory_usage lacks the final observations of episodes",
         ),
-        (make(handle_timeout_termination=False), "does not tell which episodes a time limit ended"),
+        (make(handle_timeout_termination=False), "does not record truncations"),
         (
             make(action_space=gym.spaces.Box(-1, 1, (1,))),
             r"expected actions of Box\(-3.0, 5.0.* inside this one",
@@ -325,7 +325,7 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
     with pytest.raises(ConfigError, match=r"observations of shape \(2,\) in the buffer, .* got \(5,\); put"):
         env.relabel(other)
     goals = gym.spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), observations))
-    with pytest.raises(ConfigError, match="HerReplayBuffer computes rewards of its own"):
+    with pytest.raises(ConfigError, match="HerReplayBuffer computes its own rewards"):
         env.relabel(make(HerReplayBuffer, goals, env=None))
     parts = make(DictReplayBuffer, goals)
     parts.pos = 3

@@ -29,7 +29,7 @@ def test_every_known_argument_is_taken_or_was_dropped_for_a_reason() -> None:
 
 @pytest.mark.parametrize("name", DROPPED)
 def test_what_was_dropped_is_warned_of(name: str) -> None:
-    with pytest.warns(UserWarning, match=f"{name} does nothing here: {re.escape(DROPPED[name])}"):
+    with pytest.warns(UserWarning, match=f"{name} has no effect here: {re.escape(DROPPED[name])}"):
         read_settings({name: 1})
 
 
@@ -44,45 +44,48 @@ def test_both_names_are_understood() -> None:
     [
         ({"segment_lenght": 3}, "no argument segment_lenght; did you mean segment_length"),
         ({"segment_length": 0}, "segment_length: expected 1 or more; got 0"),
-        ({"n_prefs": 100}, "n_prefs: belongs together with total_timesteps"),
+        ({"n_prefs": 100}, "n_prefs: expected together with total_timesteps"),
         (
             {"n_prefs": 10, "total_timesteps": 100},
             r"n_prefs: expected n_initial_prefs \(40\) or more; got 10",
         ),
         (
             {"max_prefs_in_db": 39},
-            r"max_prefs_in_db: expected n_initial_prefs \(40\) or more, or training never begins; got 39",
+            r"max_prefs_in_db: expected n_initial_prefs \(40\) or more, or training never starts; got 39",
         ),
-        ({"background": False}, "background: what is done inside step is asked by steps"),
+        ({"background": False}, "background: asking inside step needs a schedule by steps"),
         (
             {"background": False, "synthetic_prefs": False, "n_prefs": 50, "total_timesteps": 100},
-            "background: step does not wait for people",
+            "background: step cannot wait for people",
         ),
-        ({"collect_prefs": False}, "train_reward: needs answers"),
+        ({"collect_prefs": False}, "train_reward: needs labels"),
         ({"people": "everyone"}, "people: expected site, terminal or notebook; got 'everyone'"),
         ({"channels": 4}, "channels: expected 1 or 3; got 4"),
         (
             {"schedule": ConstantRate(9, 1.0), "n_prefs": 50, "total_timesteps": 100},
-            "schedule: expected it or n_prefs and total_timesteps, not both",
+            "schedule: expected either schedule or n_prefs and total_timesteps",
         ),
         (
             {"judge": "mistake:0.1", "synthetic_prefs": False},
-            "judge: people answer where not synthetic_prefs",
+            "judge: people label with synthetic_prefs=False",
         ),
-        ({"people": "notebook"}, "people: a function answers where synthetic_prefs; pass synthetic_prefs=Fa"),
-        ({"site": SiteOptions(name="a")}, "site: people are asked there only with synthetic_prefs=False and"),
+        (
+            {"people": "notebook"},
+            "people: a scripted teacher labels with synthetic_prefs=True; pass synthetic_prefs=Fa",
+        ),
+        ({"site": SiteOptions(name="a")}, "site: people label there only with synthetic_prefs=False and"),
         (
             {"site": SiteOptions(name="a"), "synthetic_prefs": False, "people": "notebook"},
-            "site: people are asked there only with",
+            "site: people label there only with",
         ),
         (
             {"reward": RewardConfig(initial_epochs=3)},
-            r"reward\.initial_epochs: does nothing here, .* n_initial_training_steps says .*; got 3",
+            r"reward\.initial_epochs: does nothing here, .* n_initial_training_steps sets .*; got 3",
         ),
         ({"reward": RewardConfig(converge=True)}, r"reward\.converge: does nothing here"),
         (
             {"queries": QueryConfig(exploration_frac=0.1)},
-            r"queries\.exploration_frac: does nothing here, leave it out: no steps are made here but",
+            r"queries\.exploration_frac: does nothing here, leave it out: the wrapper makes no steps besides",
         ),
         ({"queries": QueryConfig(switch_prob=0.1)}, r"queries\.switch_prob: does nothing here"),
         ({"queries": QueryConfig(random_prob=0.1)}, r"queries\.random_prob: does nothing here"),

@@ -72,12 +72,12 @@ def test_a_pair_shows_what_happened(wrap: Wrap, tmp_path: Path, way: str) -> Non
 
 def test_people_need_something_to_look_at(wrap: Wrap) -> None:
     people = {"synthetic_prefs": False, "background": True}
-    with pytest.raises(ConfigError, match="people need something to look at"):
+    with pytest.raises(ConfigError, match="people need clips"):
         wrap(people="notebook", **people)
     with pytest.raises(ConfigError, match='there is no terminal here; in a notebook pass people="notebook"'):
         wrap(drawn(), people="terminal", **people)
 
 
 def test_answers_are_given_here_in_notebooks_only(wrap: Wrap) -> None:
-    with pytest.raises(ConfigError, match="answers are not given here"):
+    with pytest.raises(ConfigError, match=r"answer\(\) needs a wrapper with"):
         wrap().answer()
