@@ -214,7 +214,7 @@ class PreferenceDataset:
         )
 
     def sample(self, size: int) -> "PreferenceDataset":
-        """Return ``size`` preferences, evenly spaced by age of decision; itself if it has no more.
+        """Return ``size`` preferences, evenly spaced by age of decision, or the dataset itself.
 
         Raises:
             ConfigError: ``size`` is not an integer of 0 or more.

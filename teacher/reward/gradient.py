@@ -1,8 +1,7 @@
-"""The gradient of the loss on a minibatch, by torch or, for the plain ensemble, derived by hand.
+"""Gradient of the loss on a minibatch: by torch autograd, or hand-derived for the plain ensemble.
 
-:func:`add_gradient` is the definition. :func:`add_gradient_by_hand` is the same arithmetic without recording
-it: a fit makes hundreds of small steps, of which torch spends a third on what it would need to differentiate
-anything.
+:func:`add_gradient` is the definition. :func:`add_gradient_by_hand` does the same arithmetic without
+autograd: in a fit's hundreds of small updates, torch spends a third of the time on recording operations.
 """
 
 from dataclasses import dataclass
@@ -19,13 +18,13 @@ _LEAK = 0.01  # torch's default
 
 @dataclass(frozen=True, eq=False)
 class PairBatch:
-    """Pairs to learn from, for each member its own.
+    """Training pairs, different for each member.
 
     Attributes:
         inputs: ``(members, pairs, 2, length, ...)``, as the network reads them.
         step_weights: as in :meth:`RewardNetwork.logits`.
-        values: ``(members, pairs)``, the probability that the first is preferred.
-        weights: ``(members, pairs)``, what each pair's loss is multiplied by.
+        values: ``(members, pairs)``, probability that the first segment is preferred.
+        weights: ``(members, pairs)``, factor of each pair's loss.
     """
 
     inputs: Tensor
@@ -35,19 +34,19 @@ class PairBatch:
 
 
 def batch_loss(network: RewardNetwork, batch: PairBatch, noise: float) -> Tensor:
-    """The weighted sum of all members' losses."""
+    """Return the weighted sum of all members' losses."""
     logits = network.logits(batch.inputs, batch.step_weights)
     return (batch.weights * preference_loss(logits, batch.values, noise)).sum()
 
 
 def add_gradient(network: RewardNetwork, batch: PairBatch, noise: float) -> None:
-    """Add the gradient of :func:`batch_loss` to that of the network's parameters."""
+    """Add the gradient of :func:`batch_loss` to the gradients of the network's parameters."""
     batch_loss(network, batch, noise).backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
 def add_gradient_by_hand(network: RewardEnsemble, batch: PairBatch, noise: float) -> None:
-    """The same for an ensemble without dropout."""
+    """Add the gradient of :func:`batch_loss`, derived by hand for an ensemble without dropout."""
     members, pairs, _, length, size = batch.inputs.shape
     inputs = batch.inputs.view(members, -1, size)
     bias_0, bias_1, _ = network.biases
@@ -60,7 +59,7 @@ def add_gradient_by_hand(network: RewardEnsemble, batch: PairBatch, noise: float
     slopes = (batch.weights * preference_slope(logits, batch.values, noise)).unsqueeze(-1)
 
     _gradient(weight_2).baddbmm_(difference.transpose(1, 2), slopes)
-    # By what goes into the second layer, but for the weight of each unit in the last, which all steps share.
+    # Gradient at the second layer's pre-activations, without the last layer's weights, which all steps share.
     by_second = _leaky_relu_backward_((slopes * signed).view(members, -1, 1), second, into=second)
     shared = weight_2.transpose(1, 2)
     _gradient(weight_1).addcmul_(torch.bmm(first.transpose(1, 2), by_second), shared)

@@ -220,7 +220,7 @@ def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> No
     env.close()
     with pytest.raises(ConfigError, match="segment_length: expected 5"):
         wrap(prefs_dir=path, segment_length=6, log_dir=tmp_path / "other")
-    with pytest.raises(DataError, match="of another environment"):
+    with pytest.raises(DataError, match="from another environment"):
         wrap(
             gym.make("CartPole-v1"),
             allow_variable_horizon=True,
