@@ -1,6 +1,6 @@
-"""From a rollout to a reward: queries, labels, reward predictor and the training loop around them.
+"""RL-Teacher: query selection, labels, reward predictor, and the training loop around them.
 
-Programs import the names of ``__init__.pyi`` from here; each is loaded when it is first used.
+The public names are in ``__init__.pyi``; each is imported when it is first used.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The command ``teach``, of which a Ctrl-C is understood before its libraries are loaded."""
+"""The command ``teach``, which handles Ctrl-C even while its libraries load."""
 
 import sys
 
@@ -6,11 +6,11 @@ from teacher.settings.arguments import INTERRUPTED
 
 
 def main() -> int:
-    """Run :func:`teacher.teach.main`; returns the exit status."""
+    """Run :func:`teacher.teach.main` and return the exit status."""
     try:
         from teacher.teach import main as teach  # noqa: PLC0415 - torch and MuJoCo take seconds
     except KeyboardInterrupt:
-        print("teach: interrupted before anything began", file=sys.stderr)
+        print("teach: interrupted before anything started", file=sys.stderr)
         return INTERRUPTED
     return teach()
 

@@ -1,6 +1,6 @@
-"""One exception tree: everything the user can put right derives from :class:`TeacherError`.
+"""Exceptions: every error that the user can fix derives from :class:`TeacherError`.
 
-A message is one line that says what was expected, what came, and what to do. The command line prints it
+A message is one line that says what was expected, what was found, and what to do. The command line prints it
 without a traceback and exits with :attr:`TeacherError.exit_status`.
 """
 
@@ -10,27 +10,27 @@ from typing import Any
 
 
 def one_line(value: object) -> str:
-    """Return ``str`` of a value with its line breaks and runs of spaces as single spaces."""
+    """Return a value as a string, with all whitespace runs replaced by single spaces."""
     return " ".join(str(value).split())
 
 
 def describe_exception(error: BaseException) -> str:
-    """Describe an exception of any library as part of a one-line message."""
+    """Return the type and text of any exception in one line."""
     name, text = type(error).__name__, one_line(error)
     return f"{name}: {text}" if text else name
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Return a count in words, such as ``1 preference`` or ``2,000 preferences``."""
+    """Return a count with its noun, such as ``1 preference`` or ``2,000 preferences``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 class TeacherError(Exception):
-    """Base of all errors the command line reports in one line.
+    """Base class of errors that the command line reports in one line.
 
     Attributes:
-        exit_status: of the program that reports it.
-        remedy: settings that mend it, by name; empty where no setting does.
+        exit_status: exit status of a program that fails with it.
+        remedy: settings that fix it, by name; empty if no setting does.
     """
 
     exit_status = 1
@@ -44,7 +44,7 @@ class ConfigError(TeacherError):
     """A setting is missing or invalid; nothing was started.
 
     Attributes:
-        refused: what is said of which settings, by name; empty where it is of something else.
+        refused: messages about invalid settings, by name; empty if the error is about something else.
     """
 
     exit_status = 2
@@ -57,7 +57,7 @@ class ConfigError(TeacherError):
 
 
 def join_errors(errors: Sequence[TeacherError]) -> TeacherError:
-    """Make one error of several, with all they say and all that mends them; of one itself."""
+    """Return one error with the messages and remedies of several; a single one is returned as is."""
     if len(errors) == 1:
         return errors[0]
     remedy = {name: value for error in errors for name, value in error.remedy.items()}
@@ -68,7 +68,7 @@ def join_errors(errors: Sequence[TeacherError]) -> TeacherError:
 
 @contextlib.contextmanager
 def collecting(problems: list[TeacherError]) -> Iterator[None]:
-    """Go on after an error of one line, and keep it among the others."""
+    """Append a :class:`TeacherError` of the ``with`` block to ``problems`` instead of raising it."""
     try:
         yield
     except TeacherError as error:
@@ -76,11 +76,11 @@ def collecting(problems: list[TeacherError]) -> Iterator[None]:
 
 
 class UndecidedError(ConfigError):
-    """A scripted teacher can tell no pairs apart, whatever it is asked; a run cannot be given another."""
+    """A scripted teacher can't tell any pairs apart; a run's teacher cannot be changed."""
 
 
 class EnvironmentUnsuitableError(TeacherError):
-    """The environment is unknown, unsupported, or its episodes cannot serve the run."""
+    """The environment is unknown or unsupported, or its episodes are unsuitable for the run."""
 
     exit_status = 2
 
@@ -90,7 +90,7 @@ class ReplayMismatchError(TeacherError):
 
 
 class BehaviorError(TeacherError):
-    """A function of the user's that judges failed, or gave no number or answer; the message names it."""
+    """A user's goal function or judge failed or returned an invalid value; the message names it."""
 
 
 class RenderError(TeacherError):
@@ -102,11 +102,11 @@ class StorageError(TeacherError):
 
 
 class SiteUnreachableError(TeacherError):
-    """The labeling site did not answer; trying again later may help."""
+    """The labeling site did not respond; retrying later may help."""
 
 
 class SiteRefusedError(TeacherError):
-    """The labeling site answered with an error that trying again does not mend."""
+    """The labeling site responded with an error that retrying does not fix."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -114,7 +114,7 @@ class SiteRefusedError(TeacherError):
 
 
 class BackgroundError(TeacherError):
-    """Asking or learning beside an environment failed; the message says how."""
+    """Asking or learning in the background failed; the message says why."""
 
 
 class DataError(TeacherError):
@@ -122,4 +122,4 @@ class DataError(TeacherError):
 
 
 class ForgottenError(DataError):
-    """The labeling site does not have any more what this run has read from it."""
+    """The labeling site has lost decisions that this run has read from it."""

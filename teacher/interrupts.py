@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, also where Python drops the exception that they raise."""
+"""Handling of Ctrl-C and SIGTERM, including interrupts whose exception Python drops."""
 
 import contextlib
 import signal
@@ -10,14 +10,13 @@ _asked: list[int] = []
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Let SIGTERM raise ``KeyboardInterrupt`` as SIGINT does, and remember both until the end of the block.
+    """Make SIGTERM raise ``KeyboardInterrupt`` like SIGINT, and record both until the end of the block.
 
-    Python drops an exception that is raised while a finalizer or a callback of C code runs; :func:`check`
-    raises it again.
+    Python drops an exception raised in a finalizer or a callback from C code; :func:`check` raises it again.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # not where a shell had it ignored
+    if before is signal.default_int_handler:  # a shell may have it ignored
         signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
@@ -28,7 +27,7 @@ def listening() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise ``KeyboardInterrupt`` where an interrupt was dropped; call this once a round."""
+    """Raise ``KeyboardInterrupt`` if an interrupt was dropped; call it once per round."""
     if _asked:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Store clips where the site can show them: in a folder, or in a bucket that speaks S3."""
+"""Clip stores: a folder, or a bucket of an S3-compatible server."""
 
 import contextlib
 import os
@@ -22,35 +22,35 @@ _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*
 
 
 class Storage(Protocol):
-    """A place for clips. Keys are ``{experiment}/{comparison uuid}/first.mp4`` and ``second.mp4``."""
+    """A clip store. Keys are ``{experiment}/{comparison uuid}/first.mp4`` and ``second.mp4``."""
 
     def put(self, key: str, path: Path) -> None:
-        """Store the file ``path`` under ``key``, whole or not at all, in place of what was there.
+        """Store the file ``path`` under ``key`` atomically, replacing any earlier one.
 
         Raises:
             StorageError: the key is malformed, or the store cannot be written.
         """
 
     def size(self, key: str) -> int | None:
-        """Return the bytes stored under ``key``, or None where there is nothing.
+        """Return the size in bytes of the object ``key``, None if it does not exist.
 
         Raises:
             StorageError: the key is malformed, or the store cannot be read.
         """
 
     def remove(self, key: str) -> None:
-        """Remove what is stored under ``key``, if there is anything.
+        """Remove the object ``key`` if it exists.
 
         Raises:
-            StorageError: the key is malformed, or the store lets nothing be removed.
+            StorageError: the key is malformed, or the store refuses to remove it.
         """
 
 
 def put_verified(storage: Storage, key: str, path: Path) -> int:
-    """Store a file as :meth:`Storage.put`, and see that all of it is there; returns its bytes.
+    """Store a file by :meth:`Storage.put`, check the stored size, and return it.
 
     Raises:
-        StorageError: it cannot be stored, or the store holds something else.
+        StorageError: the file cannot be stored, or the stored size differs.
     """
     storage.put(key, path)
     expected, stored = path.stat().st_size, storage.size(key)
@@ -60,14 +60,14 @@ def put_verified(storage: Storage, key: str, path: Path) -> int:
 
 
 def open_storage(url: str) -> Storage:
-    """Open the storage behind ``s3://bucket/prefix`` or a folder's path.
+    """Return the store at ``s3://bucket/prefix`` or a folder's path.
 
-    S3 is set up by the environment: ``S3_ENDPOINT_URL`` (Amazon's where it is not set),
+    Environment variables configure S3: ``S3_ENDPOINT_URL`` (default: Amazon's),
     ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``. Nothing is contacted or
     created yet.
 
     Raises:
-        ConfigError: the address is neither, or ``S3_ENDPOINT_URL`` contains the bucket.
+        ConfigError: the URL is invalid, or ``S3_ENDPOINT_URL`` contains the bucket.
     """
     if "://" not in url:
         if not url:
@@ -87,14 +87,14 @@ def open_storage(url: str) -> Storage:
 
 
 class FolderStorage:
-    """Clips in a folder, which appears with the first."""
+    """A clip store in a folder, which is created with the first clip."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.expanduser().absolute()
         self._place = f"the folder {self._root}"
 
     def put(self, key: str, path: Path) -> None:
-        """As :meth:`Storage.put`: on the disk, under its name, when this returns."""
+        """See :meth:`Storage.put`; file and name are synced to disk."""
         target = self._path(key)
         with _errors("store", key, self._place):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -102,14 +102,14 @@ class FolderStorage:
                 shutil.copyfileobj(source, copied)
 
     def size(self, key: str) -> int | None:
-        """As :meth:`Storage.size`."""
+        """See :meth:`Storage.size`."""
         path = self._path(key)
         with _errors("read", key, self._place), contextlib.suppress(FileNotFoundError):
             return path.stat().st_size
         return None
 
     def remove(self, key: str) -> None:
-        """As :meth:`Storage.remove`; the clip's folder goes too where it is empty then."""
+        """See :meth:`Storage.remove`; also removes the clip's folder if it is empty."""
         path = self._path(key)
         with _errors("remove", key, self._place):
             path.unlink(missing_ok=True)
@@ -121,40 +121,38 @@ class FolderStorage:
 
 
 class S3Storage:
-    """Clips in a bucket of Amazon S3 or of anything that speaks it, below a prefix."""
+    """A clip store below a prefix in a bucket of Amazon S3 or a compatible server."""
 
     def __init__(self, bucket: str, prefix: str = "", endpoint_url: str | None = None) -> None:
-        """``endpoint_url``: the server, Amazon's where it is None."""
+        """Open the bucket at the server ``endpoint_url``, Amazon's if it is None."""
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._place = f"s3://{bucket}" + (f" at {endpoint_url}" if endpoint_url else "")
-        self._client = (
-            boto3.Session().client(  # the default session would keep credentials of earlier settings
-                "s3",
-                endpoint_url=endpoint_url,
-                region_name=os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
-                config=Config(
-                    signature_version="s3v4",
-                    connect_timeout=5,
-                    read_timeout=30,
-                    retries={"mode": "standard", "total_max_attempts": 3},
-                    # Buckets as host names need DNS that a server of one's own seldom has.
-                    s3={"addressing_style": "path" if endpoint_url else "auto"},
-                    # Servers that are not Amazon's know nothing of its newer checksums.
-                    request_checksum_calculation="when_required",
-                    response_checksum_validation="when_required",
-                ),
-            )
+        self._client = boto3.Session().client(  # the default session would keep earlier credentials
+            "s3",
+            endpoint_url=endpoint_url,
+            region_name=os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+            config=Config(
+                signature_version="s3v4",
+                connect_timeout=5,
+                read_timeout=30,
+                retries={"mode": "standard", "total_max_attempts": 3},
+                # Bucket host names need DNS entries, which self-hosted servers seldom have.
+                s3={"addressing_style": "path" if endpoint_url else "auto"},
+                # Servers other than Amazon's do not support its newer checksums.
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
         )
 
     def put(self, key: str, path: Path) -> None:
-        """As :meth:`Storage.put`; S3 shows an object only when it is complete."""
+        """See :meth:`Storage.put`; S3 shows only complete objects."""
         name = self._prefix + _checked(key)
         with _errors("store", key, self._place), path.open("rb") as body:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=body, ContentType=CONTENT_TYPE)
 
     def size(self, key: str) -> int | None:
-        """As :meth:`Storage.size`."""
+        """See :meth:`Storage.size`."""
         name = self._prefix + _checked(key)
         with _errors("read", key, self._place):
             try:
@@ -162,20 +160,20 @@ class S3Storage:
             except ClientError as error:
                 if not 400 <= error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
                     raise
-                # HEAD has no body and cannot say whether object, bucket, keys or clock are to blame.
+                # HEAD has no body to tell a missing object from a problem of bucket, keys or clock.
                 self._client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
                 if error.response["Error"]["Code"] not in {"404", "NoSuchKey", "NotFound"}:
                     raise
                 return None
 
     def remove(self, key: str) -> None:
-        """As :meth:`Storage.remove`."""
+        """See :meth:`Storage.remove`."""
         with _errors("remove", key, self._place):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + _checked(key))
 
 
 def _checked(key: str) -> str:
-    """Return a key that can lead nowhere but below the root: relative, no part beginning with a dot."""
+    """Return a key that stays below the root: relative, with no part that starts with a dot."""
     if not _KEY.fullmatch(key):
         raise StorageError(f"expected a key such as hopper/1b4e28ba/first.mp4, got {key!r}")
     return key
@@ -183,7 +181,7 @@ def _checked(key: str) -> str:
 
 _CAUSES = {
     "SignatureDoesNotMatch": "access denied (SignatureDoesNotMatch); AWS_SECRET_ACCESS_KEY is wrong",
-    "InvalidAccessKeyId": "access denied (InvalidAccessKeyId); the store knows no such AWS_ACCESS_KEY_ID",
+    "InvalidAccessKeyId": "access denied (InvalidAccessKeyId); the store does not know AWS_ACCESS_KEY_ID",
     "RequestTimeTooSkewed": "this machine's clock is wrong (RequestTimeTooSkewed); set it by NTP",
     "NoSuchBucket": "there is no such bucket; create it first",
     "404": "there is no such bucket; create it first",
@@ -192,7 +190,7 @@ _CAUSES = {
 
 @contextlib.contextmanager
 def _errors(verb: str, key: str, place: str) -> Iterator[None]:
-    """Raise :class:`StorageError` for what a folder or a bucket may raise."""
+    """Turn exceptions of a folder or a bucket into :class:`StorageError`."""
     try:
         yield
     except (ClientError, BotoCoreError, OSError) as error:
@@ -205,7 +203,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ClientError):
         code = error.response["Error"]["Code"]
         if code in {"403", "AccessDenied"}:
-            return f"access denied ({code}); check the keys in AWS_... and what they may do in the bucket"
+            return f"access denied ({code}); check the keys in AWS_... and their permissions for the bucket"
         if code in _CAUSES:
             return _CAUSES[code]
     return getattr(error, "strerror", None) or one_line(error)

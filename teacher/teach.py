@@ -1,6 +1,6 @@
-"""The command line: ``teach -p human -e ShortHopper-v1 -n backflip``.
+"""The command line ``teach``, such as ``teach -p human -e ShortHopper-v1 -n backflip``.
 
-Everything that can be read, listed, or refused without a look at an environment is done here without torch.
+Everything that needs no environment is parsed, listed or rejected here without importing torch.
 """
 
 import argparse
@@ -39,19 +39,19 @@ COMMANDS: Mapping[str, str] = {
     "record": "teacher.cli.record",
     "defaults": "teacher.cli.defaults",
 }
-"""What ``teach`` does beside training, by its first word: the module whose ``main`` is called."""
+"""Commands of ``teach`` besides training, and the modules with their ``main``."""
 
 
 def build_parser(*, of_agents: bool = True) -> OneLineParser:
-    """Make the parser: an option for each field of :class:`TeachConfig` and its parts, and some more.
+    """Return the parser, with an option for each field of :class:`TeachConfig` and its parts, and a few more.
 
     Args:
-        of_agents: with the options ``--agent.*``, which take a second to import.
+        of_agents: include the options ``--agent.*``, which take a second to import.
     """
     parser = OneLineParser(
         prog="teach",
         usage="teach -p {human,synth,rl} -e ENV -n NAME [options]",
-        description="All options, by section; teach --help says how to begin.",
+        description="All options, by section; see teach --help for an introduction.",
         epilog=ENVIRONMENTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
@@ -59,16 +59,16 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
         all_settings="--help-all",
     )
     # Not "help", which prints all options.
-    parser.add_argument("-h", "--help", action="version", version=HELP, help="how to begin")
+    parser.add_argument("-h", "--help", action="version", version=HELP, help="introduction")
     parser.add_argument("--help-all", action="help", help="print this")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     parser.add_argument(
-        "--resume", metavar="RUN", help="go on with the run in this directory, with -t or -l for longer"
+        "--resume", metavar="RUN", help="continue the run in this directory; -t or -l extend it"
     )
     parser.add_argument(
         "--reopen",
         action="store_true",
-        help="with --resume: go on although the experiment was finished on the site",
+        help="with --resume: continue although the experiment was finished on the site",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="read options from this TOML file; the command line overrides it"
@@ -76,7 +76,7 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     parser.add_argument(
         "--preset",
         choices=get_args(Preset),
-        help="paper, paper_atari = as the 2017 paper has it on MuJoCo or Atari, but for what is given",
+        help="settings of the 2017 paper for MuJoCo (paper) or Atari (paper_atari); other options override",
     )
     fields = {field.name for field in dataclasses.fields(TeachConfig)}
     for title, names in SECTIONS.items():
@@ -85,7 +85,7 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     if of_agents:
         from teacher.cli.agent_options import add_agent_options  # noqa: PLC0415 - torch takes a second
 
-        about = "Hyperparameters; a task has its own, which teach defaults ENV shows."
+        about = "Hyperparameters; the defaults depend on the task, see teach defaults ENV."
         add_agent_options(parser.add_argument_group("agent", about))
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
@@ -101,10 +101,10 @@ class _Version(argparse.Action):
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Return the run's settings, its id, and whether it goes on from an earlier one.
+    """Return the settings and identity of the run that a command line asks for.
 
     Raises:
-        ConfigError: a setting is missing or does not fit.
+        ConfigError: a setting is missing or invalid.
     """
     settings = read_arguments(arguments)
     if settings.refused is not None:
@@ -113,10 +113,10 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def read_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Return settings as :func:`parse_arguments` does; where some do not fit, with others in their place.
+    """Return the settings of a command line, with replacements of invalid ones and the error in ``refused``.
 
     Raises:
-        ConfigError: what is given says too little of the run.
+        ConfigError: required options are missing, or an invalid one can't be replaced.
     """
     of_agents = any(word.startswith("--agent.") or word == "--help-all" for word in arguments)
     given = vars(build_parser(of_agents=of_agents).parse_args(arguments))
@@ -126,7 +126,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     if "config" in given:
         given = {**read_config_file(Path(given.pop("config"))), **given}
     if reopen:
-        raise ConfigError("--reopen goes on with an earlier run, so it needs --resume RUN_DIR")
+        raise ConfigError("--reopen continues an earlier run, so it needs --resume RUN_DIR")
     required = {"env_id": "-e/--env_id", "predictor": "-p/--predictor", "name": "-n/--name"}
     missing = {name: flags for name, flags in required.items() if name not in given}
     if missing.keys() - {"name"}:
@@ -136,26 +136,25 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
-    """Return the settings of an earlier run, which may be given more steps and labels."""
+    """Return the settings of an earlier run, extended if ``given`` has more steps or labels."""
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:
         raise ConfigError(
-            f"--resume takes its settings from the run, so that all of its labels and returns come from the "
-            f"same ones; leave out {' '.join(others)} (only -t and -l may grow), or begin another run from "
-            f"its policy: -n NAME --policy {run_dir}"
+            f"--resume keeps the run's settings; leave out {' '.join(others)} (only -t and -l may grow), or "
+            f"start another run from its policy: -n NAME --policy {run_dir}"
         )
     config, run_id = load_extended(run_dir, given)
     if reopen and config.predictor != "human":
-        raise ConfigError(f"--reopen: {run_dir} asks no people, so it has no experiment on a site")
+        raise ConfigError(f"--reopen: {run_dir} has no experiment on a site; expected a run with -p human")
     if reopen and steps_made(config) >= config.num_timesteps:
         raise ConfigError(
-            f"--reopen: {run_dir} has made all of its {config.num_timesteps:,} steps; give it more with -t"
+            f"--reopen: {run_dir} has completed its {config.num_timesteps:,} steps; give it more with -t"
         )
     return RunSettings(config, run_id, resumed=True, reopen=reopen or bool(given))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, or one of the processes that ``torchrun`` starts; returns the exit status."""
+    """Run the command line, also as one of ``torchrun``'s processes, and return the exit status."""
     try:
         with interrupts.listening():
             check_agents()
@@ -164,12 +163,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print("teach: interrupted before anything began", file=sys.stderr)
+        print("teach: interrupted before anything started", file=sys.stderr)
         return INTERRUPTED
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
-    """Call the command that the first word names, or train."""
+    """Run the command that the first argument names, or train."""
     if not arguments:
         print(HELP, end="")
         return ConfigError.exit_status
@@ -180,9 +179,9 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return command(arguments[1:])
     if not first.startswith("-"):
         close = difflib.get_close_matches(first, COMMANDS, n=1)
-        hint = f"did you mean teach {close[0]}?" if close else "teach --help lists all"
+        hint = f"did you mean teach {close[0]}?" if close else "teach --help lists all commands"
         raise ConfigError(f"expected an option or a command, got {first!r}; {hint}")
-    # Of several processes only the one that leads reads the settings; a process alone does so before torch.
+    # Of several processes only rank 0 parses the settings; a single process does so before importing torch.
     settings = None if "WORLD_SIZE" in os.environ else _read_settings(arguments)
     with loading():
         from teacher.cli import train  # noqa: PLC0415 - torch and MuJoCo take seconds
@@ -191,10 +190,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 
 def _read_settings(arguments: Sequence[str]) -> RunSettings:
-    """Parse the settings of a run, and refuse an environment that is not registered.
-
-    What else is refused is said together with what the environment is refused for.
-    """
+    """Return the settings of a run; raises one error for an unregistered environment and invalid settings."""
     settings = read_arguments(arguments)
     problems: list[TeacherError] = [] if settings.refused is None else [settings.refused]
     with loading():

@@ -1,1 +1,1 @@
-"""The commands of ``teach``, one module each; heavy libraries load when a command starts work."""
+"""The commands of ``teach``, one module each; heavy libraries are imported when a command runs."""

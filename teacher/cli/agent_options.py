@@ -1,4 +1,4 @@
-"""The options ``--agent.*``: the hyperparameters of every algorithm, as its configuration documents them."""
+"""The options ``--agent.*``: hyperparameters of every algorithm, documented by its configuration class."""
 
 import argparse
 import dataclasses
@@ -15,18 +15,18 @@ from teacher.settings.arguments import as_whole_number
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _FIRST_SENTENCE = re.compile(r"\.\s(?=[A-Z])")
 _LEFT_OUT = ("normalize_rewards", "anneal_timesteps")
-"""Set by the source of rewards and by the length of a run."""
+"""Hyperparameters without an option, as the source of rewards and the length of the run determine them."""
 
 
 def add_agent_options(parser: argparse._ActionsContainer) -> None:
-    """Add one option ``--agent.field`` for each hyperparameter; none has a default, tasks have their own."""
+    """Add an option ``--agent.field`` for each hyperparameter; its default depends on the task."""
     for name, (kind, help_text) in agent_fields().items():
         convert, metavar = _converter(kind)
         parser.add_argument(f"--agent.{name}", type=convert, metavar=metavar, help=help_text)
 
 
 def agent_fields() -> dict[str, tuple[Any, str]]:
-    """Return the type and the help text of each hyperparameter; the text says where not all have it."""
+    """Return type and help text of each hyperparameter; the text names the algorithms if not all have it."""
     fields: dict[str, tuple[Any, str]] = {}
     configs = {"ppo": PPOConfig, "trpo": TRPOConfig}
     documented = {name: dict(_documented(config)) for name, config in configs.items()}
@@ -45,14 +45,14 @@ def agent_fields() -> dict[str, tuple[Any, str]]:
 
 
 def _documented(config: type) -> Iterator[tuple[str, str]]:
-    """Yield the attributes that the docstrings of a class and of those it derives from describe."""
+    """Yield name and description of each attribute in the docstrings of a class and its base classes."""
     for each in reversed(config.__mro__[:-1]):
         for name, text in _ATTRIBUTE.findall(inspect.cleandoc(each.__doc__ or "")):
             yield name, _FIRST_SENTENCE.split(" ".join(text.split()))[0].rstrip(".").replace("``", "")
 
 
 def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """Return what reads a value of a type, and how a value is called."""
+    """Return the parser of a type's values, and the placeholder for the help text."""
     if get_origin(kind) in (types.UnionType, typing.Union):
         inner, *_ = (each for each in get_args(kind) if each is not types.NoneType)
         read, metavar = _converter(inner)

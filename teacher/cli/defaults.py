@@ -1,4 +1,4 @@
-"""``teach defaults ENV``: the hyperparameters with which an environment is trained."""
+"""``teach defaults ENV``: the agent's default hyperparameters for an environment."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from teacher.settings.arguments import OneLineParser, report_errors
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach defaults``; returns the exit status."""
+    """Run ``teach defaults`` and return the exit status."""
     parser = OneLineParser(
         prog="teach defaults",
-        description="Show the hyperparameters with which PPO and TRPO train on an environment; --agent.NAME "
-        "of teach sets another value.",
+        description="Show the default hyperparameters of PPO and TRPO for an environment; teach --agent.NAME "
+        "overrides them.",
         epilog="example: teach defaults HalfCheetah-v5",
     )
     parser.add_argument("env_id", metavar="ENV", help="Gymnasium environment id, or module:Env-v0")

@@ -1,6 +1,6 @@
-"""``teach doctor``: what is missing on this machine, and how to get it.
+"""``teach doctor``: what is missing on this machine, and how to install it.
 
-Each check does what a run would do: draw a frame, encode a clip, write a file, ask the site.
+Each check does what a run would do: render a frame, encode a clip, write a file, call the site.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ data = mujoco.MjData(model)
 mujoco.mj_forward(model, data)
 renderer = mujoco.Renderer(model, 16, 16)
 renderer.update_scene(data)
-assert renderer.render().any(), "the picture is black"
+assert renderer.render().any(), "the frame is black"
 print(f"backend={backend}", flush=True)
 """
 _GL_REMEDY = (
-    f"{install_command() or f'install {chr(32).join(PACKAGES)}, or their like'}; and leave MUJOCO_GL unset"
+    f"{install_command() or f'install {chr(32).join(PACKAGES)}, or equivalents'}; and leave MUJOCO_GL unset"
 )
 _FFMPEG_REMEDY = (
-    "pip install --force-reinstall imageio-ffmpeg, which brings one, and leave IMAGEIO_FFMPEG_EXE unset"
+    "pip install --force-reinstall imageio-ffmpeg, which includes ffmpeg, and leave IMAGEIO_FFMPEG_EXE unset"
 )
 
 State = Literal["ok", "missing", "optional"]
@@ -58,13 +58,13 @@ State = Literal["ok", "missing", "optional"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """Result of one check.
 
     Attributes:
-        about: what was looked for.
-        state: ``missing`` where a run would need it, ``optional`` where only some do.
+        about: what was checked.
+        state: ``missing`` if every run needs it, ``optional`` if only some do.
         detail: what was found.
-        remedy: how to get it.
+        remedy: how to fix it.
     """
 
     about: str
@@ -75,10 +75,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Machine:
-    """What runs on this machine would use.
+    """Options of ``teach`` that the checks depend on.
 
     Attributes:
-        runs_dir: as ``--runs_dir``; others alike.
+        runs_dir: value of ``--runs_dir``.
+        state_dir: value of ``--state_dir``.
+        site_url: value of ``--site_url``.
+        storage: value of ``--storage``.
     """
 
     runs_dir: str
@@ -88,7 +91,7 @@ class Machine:
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
-    """Run all checks, one after the other; each may take seconds."""
+    """Run all checks, one after the other; each can take seconds."""
     yield _python()
     yield _opengl()
     yield _ffmpeg()
@@ -104,15 +107,15 @@ def examine(machine: Machine) -> Iterator[Finding]:
 
 
 def _python() -> Finding:
-    import torch  # noqa: PLC0415 - each check imports what it needs, so that the first is shown at once
+    import torch  # noqa: PLC0415 - each check imports what it needs, so that results show at once
 
-    device = f"{torch.cuda.get_device_name()} (cuda)" if torch.cuda.is_available() else "the processor"
+    device = f"{torch.cuda.get_device_name()} (cuda)" if torch.cuda.is_available() else "the CPU"
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("Python", "ok", f"{version}, with torch {torch.__version__} on {device}")
 
 
 def _opengl() -> Finding:
-    """Draw in a process of its own, because one that tries a broken driver may be ended by it."""
+    """Render a frame in a separate process, which a broken driver may crash."""
     about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")
     try:
@@ -120,15 +123,15 @@ def _opengl() -> Finding:
             [sys.executable, "-c", _DRAW], capture_output=True, text=True, timeout=_GL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return Finding(about, "missing", f"drew nothing within {_GL_SECONDS} s", _GL_REMEDY)
-    # Libraries may print before and after it.
+        return Finding(about, "missing", f"rendered nothing within {_GL_SECONDS} s", _GL_REMEDY)
+    # Libraries may print other lines around it.
     backend = next((line for line in drawn.stdout.splitlines() if line.startswith("backend=")), "")
     if drawn.returncode == 0:
-        return Finding(about, "ok", f"draws MuJoCo with {backend.removeprefix('backend=')}")
-    words = drawn.stderr.strip().splitlines() or [f"it was ended by signal {-drawn.returncode}"]
+        return Finding(about, "ok", f"renders MuJoCo with {backend.removeprefix('backend=')}")
+    words = drawn.stderr.strip().splitlines() or [f"killed by signal {-drawn.returncode}"]
     why = next((line for line in reversed(words) if "Error" in line), words[-1])
     by = f"with MUJOCO_GL={chosen}: " if chosen else ""
-    return Finding(about, "missing", f"cannot draw MuJoCo {by}{one_line(why)[:200]}", _GL_REMEDY)
+    return Finding(about, "missing", f"cannot render MuJoCo {by}{one_line(why)[:200]}", _GL_REMEDY)
 
 
 def _ffmpeg() -> Finding:
@@ -142,34 +145,34 @@ def _ffmpeg() -> Finding:
         try:
             encode([frame, frame], path, fps=10, size=16)
             size = path.stat().st_size
-        except (RenderError, RuntimeError) as error:  # the latter where imageio-ffmpeg has none
+        except (RenderError, RuntimeError) as error:  # RuntimeError: imageio-ffmpeg has no ffmpeg
             return Finding("ffmpeg", "missing", one_line(error)[:200], _FFMPEG_REMEDY)
     return Finding("ffmpeg", "ok", f"encodes clips (a test one has {size} bytes)")
 
 
 def _folder(about: str, name: str, option: str) -> Finding:
-    """Make a file in a folder, or where the folder would be made that does not exist yet."""
+    """Write a file to a folder, or to its nearest existing parent."""
     folder = Path(name).absolute()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    remedy = f"choose another with {option}, or make it yours: chown -R $USER {nearest}"
+    remedy = f"choose another with {option}, or become its owner: chown -R $USER {nearest}"
     try:
         with tempfile.TemporaryFile(dir=nearest):
             free = shutil.disk_usage(nearest).free
     except OSError as error:
-        return Finding(about, "missing", f"{folder} cannot be written: {error.strerror}", remedy)
+        return Finding(about, "missing", f"{folder} is not writable: {error.strerror}", remedy)
     if free < _LEAST_FREE:
         return Finding(about, "missing", f"{folder} has {free / 2**20:.0f} MB left", "free some space")
-    return Finding(about, "ok", f"{folder} can be written, {free / 2**30:.0f} GB left")
+    return Finding(about, "ok", f"{folder} is writable, {free / 2**30:.0f} GB left")
 
 
 def _storage(url: str) -> Finding:
-    """Store a clip, and look for it."""
+    """Store a clip and read its size."""
     from teacher.storage import open_storage  # noqa: PLC0415
 
     about, key = "storage", "doctor/check.mp4"
     where = (
-        "set S3_ENDPOINT_URL (unless it is Amazon's), AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and make "
-        "the bucket (python manage.py setup_storage)"
+        "set S3_ENDPOINT_URL (unless it is Amazon's), AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and "
+        "create the bucket (python manage.py setup_storage)"
         if "://" in url
         else "choose another with --storage"
     )
@@ -180,27 +183,27 @@ def _storage(url: str) -> Finding:
             file.flush()
             store.put(key, Path(file.name))
         if store.size(key) is None:
-            return Finding(about, "missing", f"{url} took a file and does not have it", where)
-        with contextlib.suppress(StorageError):  # a trainer need not be allowed to remove anything
+            return Finding(about, "missing", f"{url} accepted a file but does not have it", where)
+        with contextlib.suppress(StorageError):  # a trainer may lack the permission to delete
             store.remove(key)
     except (StorageError, ConfigError) as error:
         return Finding(about, "missing", one_line(error), where)
-    return Finding(about, "ok", f"{url} takes clips and has them")
+    return Finding(about, "ok", f"{url} stores clips")
 
 
 def _site(machine: Machine) -> Finding:
-    """Ask the site that the options name, or the one of this machine."""
+    """Check the site that the options name, or the one on this machine."""
     about = "labeling site"
     if machine.site_url is None:
         from teacher.labeling.embedded_site import find_running_site  # noqa: PLC0415
 
         running = find_running_site(Path(machine.state_dir))
         if running is None:
-            return Finding(about, "ok", "starts on this machine with the first run that asks people")
+            return Finding(about, "ok", "starts on this machine with the first run with -p human")
         return _answering(*running)
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
-        remedy = f"make one there with python manage.py create_token USER, and set {TOKEN_VARIABLE} to it"
+        remedy = f"create one on the site with python manage.py create_token USER, and set {TOKEN_VARIABLE}"
         return Finding(
             about, "missing", f"{machine.site_url} needs a token, and {TOKEN_VARIABLE} is not set", remedy
         )
@@ -215,11 +218,11 @@ def _answering(url: str, token: str) -> Finding:
         with contextlib.closing(FeedbackClient(url, token)) as client:
             client.check()
     except SiteUnreachableError as error:
-        return Finding(about, "missing", one_line(error), "check the address, and that the site runs there")
+        return Finding(about, "missing", one_line(error), "check the address, and that the site is running")
     except SiteRefusedError as error:
         message, _, remedy = one_line(error).partition("; ")
         return Finding(about, "missing", message, remedy or "check the address")
-    return Finding(about, "ok", f"{url} answers and takes the token")
+    return Finding(about, "ok", f"{url} answers and accepts the token")
 
 
 def _redis(machine: Machine) -> Finding:
@@ -227,10 +230,10 @@ def _redis(machine: Machine) -> Finding:
     try:
         url = read_redis_url()
     except ConfigError as error:
-        return Finding(about, "missing", one_line(error), f"set {REDIS_VARIABLE} so, or leave it unset")
+        return Finding(about, "missing", one_line(error), f"fix {REDIS_VARIABLE}, or leave it unset")
     if url is None:
         return Finding(
-            about, "ok", f"not used: clips are drawn on this machine ({REDIS_VARIABLE} is not set)"
+            about, "ok", f"not used: clips are rendered on this machine ({REDIS_VARIABLE} is not set)"
         )
     import redis  # noqa: PLC0415
 
@@ -239,18 +242,16 @@ def _redis(machine: Machine) -> Finding:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as server:
             server.ping()
     except redis.RedisError as error:
-        reason = type(error).__name__  # its words may have the password
+        reason = type(error).__name__  # its message may contain the password
         return Finding(
             about,
             "missing",
-            f"{host} does not answer ({reason})",
-            f"start it, mend {REDIS_VARIABLE}, or leave it unset: clips are then drawn on this machine",
+            f"{host} does not respond ({reason})",
+            f"start it, fix {REDIS_VARIABLE}, or leave it unset to render clips on this machine",
         )
     if not (machine.storage or "").startswith("s3://"):
-        return Finding(
-            about, "ok", f"{host} answers, but workers need --storage s3://bucket/prefix to be used"
-        )
-    return Finding(about, "ok", f"{host} answers")
+        return Finding(about, "ok", f"{host} responds, but render workers need --storage s3://bucket/prefix")
+    return Finding(about, "ok", f"{host} responds")
 
 
 def _extra(name: str) -> Finding:
@@ -270,18 +271,18 @@ def _print(finding: Finding, console: Console) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach doctor``; the exit status is 1 where something needed is missing."""
+    """Run ``teach doctor`` and return the exit status, 1 if something needed is missing."""
     parser = OneLineParser(
         prog="teach doctor",
-        description="Say what is missing on this machine, and how to get it.",
-        epilog="With a site elsewhere, give the same --site_url and --storage as to teach.",
+        description="Check what is missing on this machine, and how to install it.",
+        epilog="For a site on another machine, pass the same --site_url and --storage as to teach.",
     )
-    parser.add_argument("--site_url", help="the labeling site (without it: one on this machine)")
+    parser.add_argument("--site_url", help="labeling site (default: one on this machine)")
     parser.add_argument(
         "--storage", default=os.environ.get("TEACHER_STORAGE") or None, help="s3://bucket/prefix or a folder"
     )
-    parser.add_argument("--state_dir", default="state", help="of the site on this machine (default: state)")
-    parser.add_argument("--runs_dir", default="runs", help="folder of all runs (default: runs)")
+    parser.add_argument("--state_dir", default="state", help="folder of this machine's site (default: state)")
+    parser.add_argument("--runs_dir", default="runs", help="parent folder of all runs (default: runs)")
     given = parser.parse_args(arguments)
     console = Console(soft_wrap=True)
 
@@ -290,8 +291,8 @@ def main(arguments: Sequence[str]) -> int:
         for finding in examine(Machine(given.runs_dir, given.state_dir, given.site_url, given.storage)):
             _print(finding, console)
             missing += finding.state == "missing"
-        things = "thing that is needed is" if missing == 1 else "things that are needed are"
-        console.print(f"\n{missing} {things} missing" if missing else "\nAll that is needed is here.")
+        things = "requirement is" if missing == 1 else "requirements are"
+        console.print(f"\n{missing} {things} missing" if missing else "\nNothing is missing.")
         return int(missing > 0)
 
     return report_errors(parser, work)

@@ -1,4 +1,4 @@
-"""``teach evaluate PREDICTOR DATASET``: how well a predictor orders pairs that it was not fitted to."""
+"""``teach evaluate PREDICTOR DATASET``: accuracy and calibration of a predictor on held-out preferences."""
 
 import json
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach evaluate``; returns the exit status."""
+    """Run ``teach evaluate`` and return the exit status."""
     parser = OneLineParser(
         prog="teach evaluate",
-        description="Say how well a predictor knows the answers of a dataset that it was not fitted to.",
+        description="Evaluate a predictor on the labels of a dataset that it was not fitted to.",
         epilog="example: teach evaluate reward.npz others.npz",
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
     parser.add_argument("dataset", type=Path, help=DATASET)
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
 
     def work() -> None:
@@ -36,21 +36,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def described(found: "Evaluation", dataset: Path) -> Sequence[str]:
-    """Describe an evaluation in lines for people."""
+    """Return an evaluation as lines of text."""
     lines = [
         (
-            f"{dataset}: {found.accuracy:.1%} of {pluralize(found.pairs, 'answer')} right (a coin: 50.0%), "
-            f"loss {found.loss:.3f} nats (a coin: 0.693)"
+            f"{dataset}: accuracy {found.accuracy:.1%} on {pluralize(found.pairs, 'label')} (chance: 50.0%), "
+            f"loss {found.loss:.3f} nats (chance: 0.693)"
         )
     ]
     if found.margins:
-        lines += ["", "by the difference of true returns    answers    right"]
+        lines += ["", "by the difference of true returns     labels accuracy"]
         lines += [
             f"  {f'{group.low:.4g} to {group.high:.4g}':<32}{group.pairs:>10,}{group.accuracy:>9.1%}"
             for group in found.margins
         ]
         lines.append(f"  rank correlation of predicted and true differences: {found.rank_correlation:.3f}")
-    lines += ["", "by how sure it is                    answers     says    holds"]
+    lines += ["", "by confidence                         labels expected accuracy"]
     lines += [
         f"  {f'{group.low:.0%} to {group.high:.0%}':<32}{group.pairs:>10,}{group.predicted:>9.1%}"
         f"{group.answered:>9.1%}"

@@ -1,4 +1,4 @@
-"""``teach export RUN FILE``: take the labels and the predictor of a run elsewhere."""
+"""``teach export RUN FILE``: write the labels and the predictor of a run to files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,28 +12,28 @@ from teacher.settings.config import load_config
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach export``; returns the exit status."""
+    """Run ``teach export`` and return the exit status."""
     parser = OneLineParser(
         prog="teach export",
-        description="Write the labels of a run into a file for other programs, and its predictor.",
+        description="Write the labels of a run to a file for other programs, and its predictor.",
         epilog="example: teach export runs/ShortHopper-v1/backflip labels.npz --predictor reward.npz",
     )
-    parser.add_argument("run", type=Path, help="such as runs/ShortHopper-v1/backflip")
+    parser.add_argument("run", type=Path, help="run directory, such as runs/ShortHopper-v1/backflip")
     parser.add_argument(
         "labels",
         type=Path,
         nargs="?",
-        help="the .npz or .parquet file to write, or a folder, which Hugging Face shows as a dataset",
+        help=".npz or .parquet file to write, or a folder for a Hugging Face dataset",
     )
-    parser.add_argument("--clips", action="store_true", help="film all pairs, and put the films into it")
-    parser.add_argument("--predictor", type=Path, metavar="FILE", help="write the predictor into this .npz")
+    parser.add_argument("--clips", action="store_true", help="render and include the clips of all pairs")
+    parser.add_argument("--predictor", type=Path, metavar="FILE", help="write the predictor to this .npz")
     given = parser.parse_args(arguments)
 
     def work() -> None:
         if given.labels is None and given.predictor is None:
             raise ConfigError("expected a file for the labels, or --predictor FILE")
         if given.predictor is not None and given.predictor.suffix != ".npz":
-            raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
+            raise ConfigError(f"expected a predictor file named *.npz, got {given.predictor}")
         if given.predictor is not None:
             require_folder(given.predictor)
             require_new(given.predictor)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
         if given.predictor is not None:
             run = SavedRun(given.run)
-            predictor = run.load_predictor()  # before anything is written, because it may not be there
+            predictor = run.load_predictor()  # before writing anything, as it may be missing
         if given.labels is not None:
             count = export_preferences(
                 given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)

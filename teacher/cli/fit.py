@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach fit``; returns the exit status."""
+    """Run ``teach fit`` and return the exit status."""
     parser = OneLineParser(
         prog="teach fit",
         description="Fit a reward predictor to exported preferences, without an agent or a site.",
@@ -28,16 +28,16 @@ def main(arguments: Sequence[str]) -> int:
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("dataset", type=Path, help=DATASET)
-    parser.add_argument("predictor", type=Path, help="the .npz file to write")
+    parser.add_argument("predictor", type=Path, help=".npz file to write")
     parser.add_argument(
-        "--evaluate", type=Path, default=None, metavar="DATASET", help="then try it on these preferences"
+        "--evaluate", type=Path, default=None, metavar="DATASET", help="evaluate it on these preferences"
     )
-    parser.add_argument("--seed", type=as_whole_number, default=1, help="of everything random (default: 1)")
+    parser.add_argument("--seed", type=as_whole_number, default=1, help="random seed (default: 1)")
     parser.add_argument(
         "--max_updates",
         type=as_whole_number,
         default=MAX_UPDATES,
-        help=f"it ends before where nothing is gained any more (default: {MAX_UPDATES})",
+        help=f"limit of updates if the fit does not stop early (default: {MAX_UPDATES})",
     )
     group = parser.add_argument_group("reward", RewardConfig.__doc__)
     add_options(group, RewardConfig, prefix="reward.")
@@ -55,7 +55,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     if given.max_updates < 1:
         raise ConfigError(f"--max_updates: expected 1 or more; got {given.max_updates}")
     if given.predictor.suffix != ".npz":
-        raise ConfigError(f"expected a file of a predictor named *.npz, got {given.predictor}")
+        raise ConfigError(f"expected a predictor file named *.npz, got {given.predictor}")
     require_folder(given.predictor)
     require_new(given.predictor)
     from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
@@ -76,13 +76,13 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         report = fit_once(predictor, dataset, given.max_updates, show)
     if report.diverged:
         raise DataError(
-            "the fit came to numbers that are none; try a smaller --reward.learning_rate, and look for "
-            f"outliers in {given.dataset}"
+            "the fit diverged (NaN or infinite weights); try a smaller --reward.learning_rate, and check "
+            f"{given.dataset} for outliers"
         )
     require_updates(report, dataset)
     save_predictor(given.predictor, predictor, *spaces, new=True)
     console.print(
-        f"{given.predictor}: fitted to {pluralize(len(dataset), 'preference')} about {dataset.env_id} in "
+        f"{given.predictor}: fitted to {pluralize(len(dataset), 'preference')} on {dataset.env_id} in "
         f"{pluralize(report.updates, 'update')}; {_losses(report)}",
         highlight=False,
     )
@@ -100,10 +100,10 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
 
 
 def _losses(report: "FitReport") -> str:
-    """Describe how a fit came out."""
+    """Return the losses and the accuracy of a fit as text."""
     if math.isnan(report.accuracy):
-        return f"none was held out from any member to try it on (training loss {report.loss:.3f})"
+        return f"no held-out labels to evaluate it on (training loss {report.loss:.3f})"
     return (
-        f"of those held out from each member {report.accuracy:.1%} right, loss {report.validation_loss:.3f} "
-        f"(training {report.loss:.3f})"
+        f"held-out accuracy {report.accuracy:.1%}, held-out loss {report.validation_loss:.3f} (training loss "
+        f"{report.loss:.3f})"
     )

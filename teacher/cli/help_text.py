@@ -1,49 +1,49 @@
-"""What ``teach --help`` says: enough to begin, and where the rest is."""
+"""Text of ``teach --help``, and the sections of ``teach --help-all``."""
 
 HELP = """\
 usage: teach -p {human,synth,rl} -e ENV -n NAME [options]    train an agent
-       teach --resume RUN                                    go on with a run
+       teach --resume RUN                                    continue a run
        teach COMMAND ...                                     see below
 
 Teach a reinforcement-learning agent a behavior by choosing the better of two
-clips in a browser. No reward has to be written.
+clips in a browser, without writing a reward function.
 
-to begin:
+getting started:
   teach -p human -e ShortHopper-v1 -n flip -l 300 --prompt "Nearer to a flip?"
-        people choose: open the address it prints
+        people label: open the address it prints
   teach -p synth -e ShortHopper-v1 -n try -l 300 -t 3e5
-        the same with answers made from the environment's own reward
+        synthetic labels from the environment's own reward
   teach -p rl -e ShortHopper-v1 -n sanity -t 3e5
-        only that reward: can the agent learn this at all?
+        RL on that reward: can the agent learn the task at all?
 
-the options used most:
-  -p human|synth|rl     where rewards come from: people, made-up answers, or
-                        the environment
-  -e ENV                what to train on: a Gymnasium id such as Pendulum-v1,
+most used options:
+  -p human|synth|rl     source of rewards: people's labels, synthetic labels,
+                        or the environment
+  -e ENV                environment: a Gymnasium id such as Pendulum-v1,
                         rl-teacher's ShortHopper-v1, or module:Env-v0
-  -n NAME               name of the run; it goes to runs/ENV/NAME
-  -l N                  labels in all (-L N of them before training starts)
+  -n NAME               name of the run; its directory is runs/ENV/NAME
+  -l N                  labels in total (-L N of them before training starts)
   -t N                  environment steps to train for, such as 3e5
   --help-all            all options, by section
   --version             print the version
 
 commands (each says more with --help):
-  teach doctor          say what is missing on this machine, and how to get it
-  teach ls              list the runs, and how far each came
-  teach play RUN        film what a run's policy does now, and what the
-                        predictor thinks of it
+  teach doctor          check what is missing on this machine
+  teach ls              list the runs and their progress
+  teach play RUN        make a video of a run's policy, with predicted
+                        rewards if wanted
   teach export RUN FILE                      labels and predictor as files
-  teach fit DATASET PREDICTOR                fit a predictor to such labels
-  teach evaluate PREDICTOR DATASET           try it on others
-  teach relabel PREDICTOR TRAJECTORIES COPY  give trajectories its rewards
+  teach fit DATASET PREDICTOR                fit a predictor to exported labels
+  teach evaluate PREDICTOR DATASET           evaluate it on other labels
+  teach relabel PREDICTOR TRAJECTORIES COPY  relabel trajectories with rewards
   teach import SOURCE FILE                   read imitation, Minari, Uni-RLHF
-  teach record RUN FILE                      demonstrations by a run's policy
-  teach defaults ENV                         the agent's hyperparameters there
+  teach record RUN FILE                      record a policy's demonstrations
+  teach defaults ENV                         show default hyperparameters
 """
 
 ENVIRONMENTS = """\
 rl-teacher's tasks are registered as teacher/<Name>-v1 and
-teacher/Short<Name>-v1. Their bare names work wherever Gymnasium has no
+teacher/Short<Name>-v1. Their names without teacher/ work if Gymnasium has no
 environment of that id: Reacher Hopper Walker (Walker2d) Cheetah (HalfCheetah)
 Swimmer Ant Humanoid Pendulum (InvertedPendulum) DoublePendulum
 (InvertedDoublePendulum). So Pendulum-v1 is Gymnasium's classic one;
@@ -66,4 +66,4 @@ SECTIONS = {
     ),
     "the labeling site": ("site_url", "storage", "state_dir", "bind", "public_url"),
 }  # fmt: skip
-"""The sections of ``teach --help-all``, and the options in each."""
+"""Sections of ``teach --help-all`` and the options in each."""

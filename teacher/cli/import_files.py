@@ -1,4 +1,4 @@
-"""``teach import SOURCE FILE``: read trajectories and labels of imitation, Minari and Uni-RLHF."""
+"""``teach import SOURCE FILE``: convert trajectories and labels of imitation, Minari and Uni-RLHF."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,27 +10,25 @@ from teacher.settings.arguments import OneLineParser, report_errors
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach import``; returns the exit status."""
+    """Run ``teach import`` and return the exit status."""
     parser = OneLineParser(
         prog="teach import",
-        description="Read what other programs recorded: trajectories, which become demonstrations for teach "
-        "--demonstrations, or labels of Uni-RLHF, which become preferences for teach fit.",
+        description="Convert files of other programs: trajectories to demonstrations for teach "
+        "--demonstrations, or labels of Uni-RLHF to preferences for teach fit.",
         epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
     )
-    parser.add_argument("source", type=Path, help="of imitation, Minari or Uni-RLHF: a folder, or an .npz")
-    parser.add_argument("file", type=Path, help="the file to write: .npz, for preferences .parquet, too")
+    parser.add_argument("source", type=Path, help="folder or .npz of imitation, Minari or Uni-RLHF")
+    parser.add_argument("file", type=Path, help="file to write: .npz, or .parquet for preferences")
     group = parser.add_argument_group("labels of Uni-RLHF")
-    group.add_argument(
-        "--trajectories", type=Path, metavar="TABLE", help="the D4RL dataset they are about, .hdf5 or .npz"
-    )
-    group.add_argument("--env_id", help="name the environment so (without it: as the labels do)")
+    group.add_argument("--trajectories", type=Path, metavar="TABLE", help="their D4RL dataset, .hdf5 or .npz")
+    group.add_argument("--env_id", help="environment id (default: that of the labels)")
     given = parser.parse_args(arguments)
     return report_errors(parser, lambda: print(f"{given.file}: {_import(given)}"))
 
 
 def _import(given: argparse.Namespace) -> str:
-    """Write what was asked for; how much it is."""
-    # Before anything is read that could not be written afterwards.
+    """Convert the source and return a summary of the file written."""
+    # Checked first, before reading anything.
     require_new(given.file)
     require_folder(given.file)
     from teacher.data.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
@@ -43,11 +41,11 @@ def _import(given: argparse.Namespace) -> str:
         save_demonstrations(given.file, demonstrations, new=True)
         return demonstrations.summary()
     if given.trajectories is None:
-        raise ConfigError(f"expected --trajectories, the dataset that the labels in {given.source} are about")
+        raise ConfigError(f"expected --trajectories, the dataset of the labels in {given.source}")
     dataset = crowd_preferences(load_crowd_labels(given.source), given.trajectories, given.env_id)
     spaces = (
         space_of({"kind": "Box", "shape": array.shape[3:], "dtype": str(array.dtype)})
         for array in (dataset.observations, dataset.actions)
     )
     save_preferences(given.file, dataset, *spaces, new=True)
-    return f"{pluralize(len(dataset), 'preference')} about {dataset.env_id}"
+    return f"{pluralize(len(dataset), 'preference')} on {dataset.env_id}"

@@ -1,4 +1,4 @@
-"""``teach ls``: the runs in a folder, and how far each came."""
+"""``teach ls``: the runs in a folder and their progress."""
 
 import contextlib
 import fcntl
@@ -20,16 +20,18 @@ _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run, as it is on the disk.
+    """State of a run, from its folder.
 
     Attributes:
-        steps: of the environment, by now, or when it was saved last.
-        labels: that can be learned from.
-        last_return: mean true return of its last episodes then; None where that is not known.
-        saved: when that was, in seconds since 1970; None where it never was.
-        state: ``running`` while a process holds its folder, ``done`` where all steps are made, ``stopped``
-            where some are, ``new`` where nothing was saved yet.
-        seconds_left: of training, without waiting for people; None where that is not known.
+        folder: the run's folder.
+        config: the run's settings.
+        steps: environment steps, current if it is running, else of its checkpoint.
+        labels: labels to learn from.
+        last_return: mean true return of the last episodes in the checkpoint; None if unknown.
+        saved: time of the checkpoint in seconds since 1970; None without one.
+        state: ``running`` while a process holds its folder, ``done`` after all steps, ``stopped`` after some,
+            ``new`` before the first checkpoint.
+        seconds_left: remaining training time, without waiting for labels; None if unknown.
     """
 
     folder: Path
@@ -43,10 +45,10 @@ class RunSummary:
 
 
 def summarize(folder: Path) -> RunSummary:
-    """Look at the folder of a run.
+    """Return the state of the run in a folder.
 
     Raises:
-        TeacherError: it is damaged, or no run's.
+        TeacherError: the folder is damaged or does not hold a run.
     """
     config, _ = load_config(folder)
     checkpoint = folder / CHECKPOINT_NAME
@@ -77,7 +79,7 @@ def summarize(folder: Path) -> RunSummary:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process has locked the file, as :func:`teacher.training.builder.prepared_directory` does."""
+    """Return whether a process holds the lock of :func:`teacher.training.builder.prepared_directory`."""
     try:
         with lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -117,7 +119,7 @@ def _age(seconds: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows in columns, the first and the last of which are of words, the others of numbers."""
+    """Return rows as aligned columns, with text in the first and last and numbers in the others."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -130,19 +132,25 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach ls``; returns the exit status, 1 where a folder is damaged."""
+    """Run ``teach ls`` and return the exit status, 1 if a run is damaged."""
     parser = OneLineParser(
         prog="teach ls",
-        description="List the runs in a folder, the one saved last at the end.",
+        description="List the runs in a folder, the most recently saved last.",
     )
-    parser.add_argument("runs_dir", nargs="?", type=Path, default=Path("runs"), help="(default: runs)")
+    parser.add_argument(
+        "runs_dir",
+        nargs="?",
+        type=Path,
+        default=Path("runs"),
+        help="parent folder of the runs (default: runs)",
+    )
     given = parser.parse_args(arguments)
 
     def work() -> int:
         folders = sorted(path.parent for path in given.runs_dir.glob(f"*/*/{CONFIG_NAME}"))
         if not folders:
             raise ConfigError(
-                f"expected runs in the folder {given.runs_dir}, found none; begin one with teach -p human -e "
+                f"expected runs in the folder {given.runs_dir}, found none; start one with teach -p human -e "
                 "ShortHopper-v1 -n NAME, or name another folder"
             )
         runs, damaged = [], []
@@ -150,7 +158,7 @@ def main(arguments: Sequence[str]) -> int:
             try:
                 runs.append(summarize(folder))
             except TeacherError as error:
-                if (folder / CONFIG_NAME).exists():  # no longer where the run has just come to nothing
+                if (folder / CONFIG_NAME).exists():  # a run that failed may have just removed it
                     damaged.append(str(error))
         if runs:
             runs.sort(key=lambda run: run.saved or 0.0)

@@ -1,4 +1,4 @@
-"""``teach play RUN``: see what the policy of a run does, and what its predictor thinks of that."""
+"""``teach play RUN``: make a video of a run's policy, with predicted rewards if wanted."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,31 +14,31 @@ FILE_NAME = "play.mp4"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach play``; returns the exit status."""
+    """Run ``teach play`` and return the exit status."""
     parser = OneLineParser(
         prog="teach play",
-        description="Film what the policy of a run does now, and show what its predictor thinks of it.",
+        description="Make a video of a run's current policy, with predicted rewards if wanted.",
         epilog="example: teach play runs/ShortHopper-v1/backflip flip.mp4 --rewards",
     )
-    parser.add_argument("run", type=Path, help="such as runs/ShortHopper-v1/backflip")
+    parser.add_argument("run", type=Path, help="run directory, such as runs/ShortHopper-v1/backflip")
     parser.add_argument(
-        "file", type=Path, nargs="?", help=f"an .mp4, or a .png with the rewards (RUN/{FILE_NAME} without it)"
+        "file", type=Path, nargs="?", help=f".mp4, or .png with the rewards (default: RUN/{FILE_NAME})"
     )
     parser.add_argument(
-        "--rewards", action="store_true", help="show the predicted and the true reward below each frame"
+        "--rewards", action="store_true", help="show predicted and true rewards below the frames"
     )
     parser.add_argument(
         "--episodes",
         type=as_whole_number,
         default=5,
-        help="to play; that in the middle by return is shown (default: 5)",
+        help="episodes to play, of which the one with the median return is shown (default: 5)",
     )
-    parser.add_argument("--seed", type=as_whole_number, default=0, help="of the episodes (default: 0)")
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="seed of the episodes (default: 0)")
     parser.add_argument(
-        "--sampled", action="store_true", help="draw actions as in training, not the likeliest"
+        "--sampled", action="store_true", help="sample actions as in training, not the most likely ones"
     )
-    parser.add_argument("--start", type=int, default=0, help="step to begin with (default: 0)")
-    parser.add_argument("--steps", type=int, help="how many to show (all without it)")
+    parser.add_argument("--start", type=int, default=0, help="first step to show (default: 0)")
+    parser.add_argument("--steps", type=int, help="steps to show (default: all)")
     given = parser.parse_args(arguments)
 
     def work() -> None:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             raise ConfigError(f"expected a file named *.mp4 or *.png, got {path}")
         count = whole_number(given.episodes, "--episodes", COUNT)
         steps = None if given.steps is None else whole_number(given.steps, "--steps", COUNT)
-        if given.file is not None:  # before anything is played that could not be written afterwards
+        if given.file is not None:  # before playing anything
             require_folder(path)
         load_config(given.run)
         from teacher.training.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         said = show(run, clip, path, rewards=given.rewards or path.suffix == ".png")
         returns = [episode.true_return for episode in episodes]
         print(
-            f"{path}: {pluralize(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; of "
-            f"{len(returns)} played {returns[0]:.1f} to {returns[-1]:.1f}"
+            f"{path}: {pluralize(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; "
+            f"{len(returns)} played, returns {returns[0]:.1f} to {returns[-1]:.1f}"
         )
         if said:
             print(f"  {said}")

@@ -1,4 +1,4 @@
-"""``teach record RUN FILE``: record what a trained run does, as demonstrations for others to begin from."""
+"""``teach record RUN FILE``: record episodes of a run's policy as demonstrations."""
 
 import contextlib
 from collections.abc import Sequence
@@ -14,20 +14,22 @@ from teacher.settings.config import load_config
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach record``; returns the exit status."""
+    """Run ``teach record`` and return the exit status."""
     parser = OneLineParser(
-        prog="teach record", description="Record what a trained run does, as demonstrations to begin from."
+        prog="teach record", description="Record episodes of a run's policy as demonstrations."
     )
-    parser.add_argument("run_dir", type=Path, help="such as runs/Hopper-v5/expert")
-    parser.add_argument("file", type=Path, help="the .npz file to write")
-    parser.add_argument("--episodes", type=as_whole_number, default=10, help="how many (default: 10)")
-    parser.add_argument("--seed", type=as_whole_number, default=0, help="of the episodes (default: 0)")
+    parser.add_argument("run_dir", type=Path, help="run directory, such as runs/Hopper-v5/expert")
+    parser.add_argument("file", type=Path, help=".npz file to write")
+    parser.add_argument(
+        "--episodes", type=as_whole_number, default=10, help="number of episodes (default: 10)"
+    )
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="seed of the episodes (default: 0)")
     given = parser.parse_args(arguments)
 
     def work() -> None:
         seed = whole_number(given.seed, "--seed", SEED)
         episodes = whole_number(given.episodes, "--episodes", COUNT)
-        # Before anything is played that could not be written afterwards.
+        # Checked before playing anything.
         require_new(given.file)
         require_folder(given.file)
         load_config(given.run_dir)

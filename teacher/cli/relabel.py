@@ -1,4 +1,4 @@
-"""``teach relabel PREDICTOR TRAJECTORIES COPY``: copy trajectories with the rewards of a predictor."""
+"""``teach relabel PREDICTOR TRAJECTORIES COPY``: copy trajectories with predicted rewards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,21 +8,21 @@ from teacher.settings.arguments import PREDICTOR, OneLineParser, report_errors
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach relabel``; returns the exit status."""
+    """Run ``teach relabel`` and return the exit status."""
     parser = OneLineParser(
         prog="teach relabel",
-        description="Copy trajectories, with the rewards of a predictor in place of those recorded.",
+        description="Copy trajectories with the rewards of a predictor instead of the recorded ones.",
         epilog="example: teach relabel reward.npz ~/.minari/datasets/hopper/medium-v0 hopper-taught-v0",
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
     parser.add_argument(
         "trajectories", type=Path, help="demonstrations (.npz), or a folder of imitation or Minari"
     )
-    parser.add_argument("copy", type=Path, help="the file or folder to write, of the same kind")
+    parser.add_argument("copy", type=Path, help="file or folder to write, of the same kind")
     given = parser.parse_args(arguments)
 
     def work() -> None:
-        # Before anything is read that could not be written afterwards.
+        # Checked before reading anything.
         require_new(given.copy)
         require_folder(given.copy)
         from teacher.datasets.predictor_files import load_predictor  # noqa: PLC0415 - torch takes a second

@@ -1,4 +1,4 @@
-"""Train an agent: what ``teach`` does once its settings are read. It imports torch, so it loads last."""
+"""Training by ``teach``, after its settings are parsed; this module imports torch, so it loads last."""
 
 import contextlib
 import os
@@ -32,10 +32,10 @@ from teacher.training.start import check
 
 
 def main(read: Callable[[], RunSettings]) -> int:
-    """Train, alone or as one of the processes that ``torchrun`` started; returns the exit status.
+    """Train, alone or as one of ``torchrun``'s processes, and return the exit status.
 
     Args:
-        read: gives the settings; called only in the process that leads.
+        read: returns the settings; called by rank 0 only.
     """
     try:
         with joined_ranks() as ranks:
@@ -46,7 +46,7 @@ def main(read: Callable[[], RunSettings]) -> int:
 
 
 def _lead(read: Callable[[], RunSettings], followers: Followers) -> int:
-    """Train, and have the others end with the same exit status."""
+    """Train as rank 0, and stop the other ranks with the same exit status."""
     if followers.ranks.size > 1:
         signal.signal(signal.SIGTERM, _interrupt_once)
         signal.signal(signal.SIGINT, _interrupt_once)
@@ -88,14 +88,14 @@ def _teach(run: Run, resume: str) -> int:
     except KeyboardInterrupt as interrupt:
         run.save()
         if signal.SIGTERM in interrupt.args:
-            console.print("\nEnded by SIGTERM, as torchrun sends it when another process of a run has died.")
-        console.print(f"\nSaved at step {run.agent.total_steps:,}. To go on: [bold]{resume}[/]")
+            console.print("\nStopped by SIGTERM, as torchrun sends it when another process of a run died.")
+        console.print(f"\nSaved at step {run.agent.total_steps:,}. To continue: [bold]{resume}[/]")
         return INTERRUPTED
     run.save()
     if not completed:
         console.print(
             f"Finished on the site; saved at step {run.agent.total_steps:,}. Everything is in "
-            f"{run.config.run_dir}\nTo go on: [bold]{resume} --reopen[/]"
+            f"{run.config.run_dir}\nTo continue: [bold]{resume} --reopen[/]"
         )
         return 0
     labels = _labels_of(run)
@@ -105,31 +105,31 @@ def _teach(run: Run, resume: str) -> int:
     try:
         run.finish()
     except (SiteUnreachableError, SiteRefusedError) as error:
-        console.print(f"The site was not told: {error}. To tell it: {resume}", style="yellow")
+        console.print(f"Could not tell the site: {error}. To try again: {resume}", style="yellow")
     except ForgottenError as error:
-        console.print(f"The site was not told: {error}", style="yellow")
+        console.print(f"Could not tell the site: {error}", style="yellow")
     console.print(f"To train it further: [bold]{resume} {_more(run.config, run.agent.total_steps)}[/]")
     return 0
 
 
 def _refuse_finished(run: Run, resume: str) -> None:
-    """Raise :class:`ConfigError` where the experiment was finished on the site before training was over."""
+    """Raise :class:`ConfigError` if the experiment was finished on the site before training was done."""
     is_over = run.agent.total_steps >= run.config.num_timesteps
     if run.teaching is not None and run.teaching.collector.status.state == "finished" and not is_over:
         raise ConfigError(
             f"{run.config.experiment} was finished on the site at step {run.agent.total_steps:,} of "
-            f"{run.config.num_timesteps:,}; to go on: {resume} --reopen"
+            f"{run.config.num_timesteps:,}; to continue: {resume} --reopen"
         )
 
 
 def _more(config: TeachConfig, made: int) -> str:
-    """Return the options that make a run twice as long, which has made so many steps."""
+    """Return the options that double the length of a run that has made ``made`` steps."""
     labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
     return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
 
 def _labels_of(run: Run) -> str:
-    """Say with how many labels a run was made, of how many wanted; empty without a predictor."""
+    """Return the number of a run's labels as text, of the total if there is one; empty without labels."""
     if run.teaching is None:
         return ""
     given, wanted = run.teaching.ledger.usable(), run.config.n_labels
@@ -137,24 +137,24 @@ def _labels_of(run: Run) -> str:
 
 
 def _train_or_save(run: Run, resume: str) -> bool:
-    """Train; where that fails, save what there is and say how to go on."""
+    """Train; if that fails, save the run and print how to continue it."""
     try:
         return train(run)
-    except UndecidedError as error:  # going on would be with the same teacher
+    except UndecidedError as error:  # a resumed run would have the same teacher
         raise UndecidedError(
-            f"{error}; a run keeps its teacher, so begin another: another -n, with another --teacher"
+            f"{error}; a run keeps its teacher, so start a new one: another -n, with another --teacher"
         ) from error
-    except Exception:  # whatever it is, what was learned is not to be lost
-        # torchrun sends SIGTERM when another process has died: no reason to lose the error that says so.
+    except Exception:  # whatever it is, save what was learned
+        # torchrun sends SIGTERM when another process has died: keep the error that says so.
         signal.signal(signal.SIGTERM, _disregard)
         with contextlib.suppress(StorageError):
             run.save()
-        run.console.print(f"To go on when that is mended: {resume}", style="yellow")
+        run.console.print(f"To continue once that is fixed: {resume}", style="yellow")
         raise
 
 
 def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
-    """Return the command that goes on with a run, on as many processes."""
+    """Return the command that resumes a run, with the same number of processes."""
     python, module = shlex.quote(sys.executable), "-m teacher.teach"
     if ranks.size == 1:
         program = "teach" if shutil.which("teach") else f"{python} {module}"
@@ -168,9 +168,9 @@ def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
 
 
 def _greet(run: Run) -> None:
-    """Say once what runs, where people label, and where to look."""
+    """Print the run's task, its directory, the labeling address, and the TensorBoard command."""
     config, print_ = run.config, run.console.print
-    verb = "Going on with" if run.agent.total_steps else "Training"
+    verb = "Resuming" if run.agent.total_steps else "Training"
     segments = "" if run.teaching is None else f" in segments of {pluralize(run.segment_length, 'step')}"
     print_(
         f"{verb} [bold]{config.env_id}[/] for {config.num_timesteps:,} steps{segments}; run directory "
@@ -183,11 +183,11 @@ def _greet(run: Run) -> None:
 
 
 def _disregard(*_: object) -> None:
-    """Ignore a signal; unlike SIG_IGN, this is not passed on to programs that are started later."""
+    """Ignore a signal; unlike SIG_IGN, child processes do not inherit this."""
 
 
 def _interrupt_once(number: int, _: object) -> None:
-    """Raise ``KeyboardInterrupt`` for the first signal only: torchrun sends again what the terminal sent."""
+    """Raise ``KeyboardInterrupt`` for the first signal only, as torchrun repeats the terminal's."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

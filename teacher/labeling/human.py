@@ -27,7 +27,7 @@ _START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries before training st
 _FINISH_DELAYS = (1.0, 2.0, 4.0)
 _REVIVED_SECONDS = 2.0  # maximum between tries while this machine's site restarts
 _MAX_POINTS = 200  # in one request
-_MAX_POINTS_KEPT = 20_000  # while the site is away
+_MAX_POINTS_KEPT = 20_000  # while the site is unreachable
 _CLOSE_SECONDS = 10.0
 
 

@@ -1,1 +1,1 @@
-"""The settings of a run and its parts, and what their values have to be."""
+"""The settings of a run and its parts, and their validation."""

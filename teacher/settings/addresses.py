@@ -1,4 +1,4 @@
-"""Addresses in settings: whether what says where people label fits together."""
+"""Checks of the settings that say where people label: addresses, storage, and URLs."""
 
 import socket
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
 
 def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
-    """Whether what says where people label fits together; see the fields of ``TeachConfig``."""
+    """Return the checks that the site's settings fit together; arguments are fields of ``TeachConfig``."""
     store = storage or ""
     return [
         ("site_url", site_url is None or is_http_url(site_url), "expected http(s)://host[/path]"),
@@ -22,23 +22,23 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
         (
             "bind",
             bind not in _WILDCARDS or public_url is not None,
-            "needs --public_url, the address by which others reach this machine",
+            "needs --public_url, the URL at which others reach this machine",
         ),
         ("public_url", public_url is None or is_http_url(public_url), "expected http(s)://host[/path]"),
         (
             "site_url",
             site_url is None or store.startswith("s3://"),
-            "a site elsewhere cannot read a folder here, so it needs --storage s3://bucket/prefix",
+            "a site on another machine cannot read a local folder; pass --storage s3://bucket/prefix",
         ),
     ]
 
 
 def require_own_address(bind: str) -> None:
-    """Raise ConfigError where nothing on this machine can listen at an address."""
+    """Raise ConfigError if this machine cannot listen on an address."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET  # as the site does
     try:
         with socket.socket(family) as trial:
-            trial.bind((bind or "an empty one", 0))  # which is all of them to the system
+            trial.bind((bind or "an empty one", 0))  # the system takes an empty one for all addresses
     except (OSError, TypeError) as error:  # TypeError: a name that cannot be encoded
         raise ConfigError(
             f"--bind: expected an address of this machine, such as 127.0.0.1 or 0.0.0.0, got {bind!r} "
@@ -47,9 +47,9 @@ def require_own_address(bind: str) -> None:
 
 
 def is_http_url(text: str) -> bool:
-    """Return whether a text is an address of a site."""
+    """Return whether a text is an HTTP or HTTPS URL."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port or an IPv6 address that is none
+    except ValueError:  # an invalid port or IPv6 address
         return False

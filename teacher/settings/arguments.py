@@ -1,4 +1,4 @@
-"""What the command lines have in common: options of dataclasses, refusals of one line, Ctrl-C's status."""
+"""Shared parts of all command lines: options from dataclasses, one-line errors, exit statuses."""
 
 import argparse
 import dataclasses
@@ -13,34 +13,34 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from teacher.errors import TeacherError, one_line
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
-DATASET = "preferences, .npz or .parquet, as teach export writes them"
-PREDICTOR = "a predictor, .npz, as teach fit writes it"
+"""Exit status after Ctrl-C, as in shells."""
+DATASET = "preference file from teach export, .npz or .parquet"
+PREDICTOR = "predictor file from teach fit, .npz"
 """Help texts that several commands share."""
 _NEGATIVE_NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Report a wrong command line in one line, without the usage text, and suggest the option that was meant.
+    """Argument parser that reports errors in one line, without usage text, and suggests similar options.
 
-    The line begins with the name of the program, its command or the module, as ``prog`` has it. Options
-    cannot be abbreviated: ``--token SECRET`` must not pass for ``--token-file SECRET``.
+    The line starts with the name of the program, command or module in ``prog``. Options cannot be
+    abbreviated: ``--token SECRET`` must not be taken for ``--token-file SECRET``.
 
     Args:
-        all_settings: the option that lists them.
-        others: as of argparse.
+        all_settings: option that lists all settings.
+        others: arguments of :class:`argparse.ArgumentParser`.
     """
 
     def __init__(self, *, all_settings: str = "--help", **others: Any) -> None:
         super().__init__(**others, allow_abbrev=False)
         self._all_settings = all_settings
-        # argparse's own, private and without a public way to set it, takes -1e6 for an option.
+        # argparse's default takes -1e6 for an option, and there is no public way to change it.
         self._negative_number_matcher = _NEGATIVE_NUMBER
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """Parse a command line; unknown options are refused, with the nearest one where there is one."""
+        """Parse a command line; unknown options are errors that suggest a similar one if there is any."""
         given: argparse.Namespace
         given, unknown = self.parse_known_args(args, namespace)
         if unknown:
@@ -48,7 +48,7 @@ class OneLineParser(argparse.ArgumentParser):
         return given
 
     def _about_unknown(self, words: Sequence[str]) -> str:
-        """Name unknown options without their values, which may be secrets."""
+        """Return the error for unknown options, without their values, which may be secrets."""
         options = [word.partition("=")[0] for word in words if word.startswith("-")]
         if not options:
             return f"unexpected argument {one_line(words[0])!r}"
@@ -58,24 +58,24 @@ class OneLineParser(argparse.ArgumentParser):
         return f"unknown option {' '.join(options)}{hint}"
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
+        """Print an error in one line and exit with status 2."""
         self.exit(2, f"{self.name}: {message} ({self.prog} {self._all_settings} lists all settings)\n")
 
     @property
     def name(self) -> str:
-        """``teach fit``, or ``record`` of ``python -m teacher.record``."""
+        """Name of the command, such as ``teach fit``, or ``record`` for ``python -m teacher.record``."""
         return self.prog.rpartition("-m ")[2].rpartition(".")[2]
 
 
 def report_errors(
     parser: OneLineParser, work: Callable[[], int | None], others: tuple[type[Exception], ...] = ()
 ) -> int:
-    """Do the work of a command; its exit status. What went wrong is said in one line.
+    """Run a command, print an error in one line if it fails, and return the exit status.
 
     Args:
-        parser: says which command it is.
-        work: returns the status, or nothing where all went well.
-        others: errors beside those of this package that are said so.
+        parser: the command's parser, for its name.
+        work: runs the command; returns the exit status, or None for success.
+        others: exceptions to report besides those of this package.
     """
     try:
         return work() or 0
@@ -93,10 +93,9 @@ def report_errors(
 def add_options(
     parser: argparse._ActionsContainer, settings: type, prefix: str = "", leave_out: Container[str] = ()
 ) -> None:
-    """Add one option ``--prefix.field`` for each field of a dataclass but those left out.
+    """Add an option ``--prefix.field`` for each field of a dataclass except those in ``leave_out``.
 
-    A field is ``Annotated`` with its help text and, where it has one, its short flag; what else is there is
-    not for the command line.
+    A field is ``Annotated`` with its help text and optionally a short flag; other annotations are ignored.
     """
     hints = typing.get_type_hints(settings, include_extras=True)
     for field in dataclasses.fields(settings):
@@ -124,7 +123,7 @@ def _add_option(
 
 
 def as_whole_number(text: str) -> int:
-    """What an option says: ``5e6`` is 5,000,000; ``1.5`` is refused."""
+    """Parse an integer option: ``5e6`` gives 5,000,000; ``1.5`` is an error."""
     try:
         value = float(text)
         if value == int(value):

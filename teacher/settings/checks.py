@@ -1,6 +1,6 @@
-"""What the values of settings have to be, and how one that is not so is refused.
+"""Validation of settings.
 
-A dataclass annotates its fields with what fits (:class:`Fits`); :func:`check_fields` holds them to it.
+A dataclass annotates its fields with constraints (:class:`Fits`), which :func:`check_fields` checks.
 """
 
 import dataclasses
@@ -18,16 +18,16 @@ from typing import Any, Literal, get_args, get_origin
 from teacher.errors import ConfigError, one_line
 
 Check = tuple[str, bool, str]
-"""The name of a field, whether its value fits, and what was expected."""
+"""Name of a field, True if its value is valid, and the expectation for the error message."""
 
 
 @dataclass(frozen=True)
 class Fits:
-    """What a field's value has to be; None, where a field may be that, always fits.
+    """Constraint on a field's value; None is always valid if the field's type allows it.
 
     Attributes:
-        expectation: in words.
-        holds: whether a value is so.
+        expectation: the constraint in words.
+        holds: returns whether a value satisfies it.
     """
 
     expectation: str
@@ -35,24 +35,24 @@ class Fits:
 
 
 def at_most(limit: str) -> Fits:
-    """No more than a number, given as it is to be said."""
+    """Return the constraint of an upper limit, given as text for the error message."""
     return Fits(f"{limit} or less", lambda value: value <= float(limit))
 
 
 COUNT = Fits("1 or more", lambda value: value >= 1)
 MILLION, BILLION = at_most("1e6"), at_most("1e9")
-"""Beyond them a count of epochs, or of steps or labels, is a slip that would never end."""
+"""Limits of epochs and of steps or labels; larger counts are typing errors that would never finish."""
 POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
 SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)
 SHARE_OF_LESS = Fits("0 or more and less than 1", lambda value: 0 <= value < 1)
 SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
 SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
-"""What the generators of numpy, torch and Gymnasium all take."""
+"""Range of seeds that the generators of NumPy, PyTorch and Gymnasium all accept."""
 
 
 def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
-    """Raise one :class:`ConfigError` for all checks that do not hold; names come after ``prefix``."""
+    """Raise one :class:`ConfigError` for all failed checks; ``prefix`` precedes the names."""
     said = [
         (f"{prefix}{name}", f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
         for name, holds, expectation in checks
@@ -66,12 +66,12 @@ def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") ->
 
 
 def reject_unused(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` where a field is not as it is by default, although it does nothing here.
+    """Raise :class:`ConfigError` if a field that has no effect differs from its default.
 
     Args:
         settings: a dataclass.
-        reasons: of which fields that is so, and why.
-        prefix: of the field's name, in the message.
+        reasons: fields that have no effect, with the reason.
+        prefix: prefix of the field's name in the message.
     """
     by_default = type(settings)()
     checks = [
@@ -86,12 +86,12 @@ def reject_unused(settings: object, reasons: Mapping[str, str], prefix: str = "-
 
 
 def named_values(text: str | None) -> dict[str, Any]:
-    """Read ``name=value`` of a text, several with commas; a value that is JSON is that, others are texts.
+    """Parse ``name=value`` pairs joined by commas; a value is parsed as JSON if possible, else kept as text.
 
-    ``{"name": value}`` does as well, for values with commas.
+    ``{"name": value}`` is accepted too, for values with commas.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text has neither form.
     """
     text = (text or "").strip()
     if text.startswith("{"):
@@ -110,7 +110,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def are_named_values(text: str) -> bool:
-    """Return whether :func:`named_values` reads a text."""
+    """Return whether :func:`named_values` can parse a text."""
     try:
         return bool(named_values(text))
     except (ValueError, TypeError, RecursionError):
@@ -118,9 +118,9 @@ def are_named_values(text: str) -> bool:
 
 
 def check_fields(settings: object, prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` where a dataclass's values are not what its fields say.
+    """Raise :class:`ConfigError` if a dataclass's values do not match its fields' types and constraints.
 
-    Numbers become Python's own of the field's type: 5e6 steps and numpy's 3 are as good as others.
+    Numbers are converted to the field's Python type, so 5e6 and NumPy's integers are valid integers.
     """
     hints = typing.get_type_hints(type(settings))
     refuse_all(settings, _type_checks(settings, hints), prefix)
@@ -130,10 +130,10 @@ def check_fields(settings: object, prefix: str = "--") -> None:
 
 
 def whole_number(value: Any, name: str, fits: Fits) -> int:
-    """An argument that is a whole number, as Python's own.
+    """Return an argument as a Python integer.
 
     Raises:
-        ConfigError: it is none, or does not fit; the message begins with its name.
+        ConfigError: it is not an integer, or violates the constraint; the message starts with its name.
     """
     if not (_is_of(value, int) and fits.holds(value)):
         raise ConfigError(
@@ -154,7 +154,7 @@ def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
 
 
 def _told(kind: Any) -> str:
-    """A type in words, where there are such."""
+    """Return a type in words for an error message."""
     kinds = set(get_args(kind) or (kind,)) - {types.NoneType}
     words = {int: "a whole number such as 1400 or 5e6", float: "a number", str: "a text"}
     if len(kinds) == 1 and kinds <= words.keys():
@@ -163,7 +163,7 @@ def _told(kind: Any) -> str:
 
 
 def _range_checks(settings: object) -> list[Check]:
-    """What the annotations of a dataclass's fields say about their values."""
+    """Return the checks of the constraints that annotate a dataclass's fields."""
     values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
     return [
         (name, value is None or fits.holds(value), f"expected {fits.expectation}")
@@ -179,13 +179,13 @@ def _as_number(value: Any, kind: Any) -> Any:
 
 
 def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
-    """Raise :class:`ConfigError` where a file names a setting that is not known here."""
+    """Raise :class:`ConfigError` if a file has an unknown setting."""
     known = {field.name for field in dataclasses.fields(settings)}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ConfigError(
-            f"{path} was written by a newer version of this program: it has the setting "
-            f"{prefix}{unknown[0]}, which is not known here; update the program"
+            f"{path} was written by a newer version of this program: unknown setting "
+            f"{prefix}{unknown[0]}; update the program"
         )
 
 
@@ -193,11 +193,11 @@ def _is_of(value: object, kind: Any) -> bool:
     if get_origin(kind) in (types.UnionType, typing.Union):
         return any(_is_of(value, each) for each in get_args(kind))
     if get_origin(kind) is Literal:
-        return value is not None  # which of these it may be is said with the ranges of numbers
+        return value is not None  # _range_checks checks the choices
     match value:
         case bool():
             return kind is bool
-        case numbers.Integral():  # numpy's, too
+        case numbers.Integral():  # including NumPy's
             return kind in (int, float)
         case numbers.Real():
             return kind is float or (kind is int and float(value).is_integer())

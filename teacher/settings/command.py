@@ -1,4 +1,4 @@
-"""A run's settings as the command that begins it."""
+"""The ``teach`` command that starts a run with given settings."""
 
 import dataclasses
 import shlex
@@ -13,8 +13,8 @@ from teacher.settings.options import PRESETS
 def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
     """Return the ``teach`` command of a configuration with some settings changed.
 
-    What is as by default is left out. None as a change leaves the option out; a value may be a placeholder,
-    so the changed configuration is not checked.
+    Default values are omitted. A change to None omits the option; a value may be a placeholder, so the
+    changed configuration is not checked.
     """
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     values = {**values, **changes}
@@ -24,7 +24,7 @@ def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
 
 
 def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Whether all settings of a preset are as it sets them."""
+    """Return whether all settings of a preset have its values."""
 
     def value_of(name: str) -> Any:
         part, dot, rest = name.partition(".")
@@ -36,7 +36,7 @@ def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 def _words(
     settings: type, values: Mapping[str, Any], prefix: str = "", known: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Yield what differs from the defaults and is not ``known`` from a preset."""
+    """Yield the options whose values differ from the defaults and from those ``known`` from a preset."""
     known = known or {}
     hints = typing.get_type_hints(settings, include_extras=True)
     for field in sorted(dataclasses.fields(settings), key=lambda field: field.name != "predictor"):
@@ -55,13 +55,13 @@ def _words(
 
 
 def _option(name: str, annotations: tuple[Any, ...], prefix: str) -> str:
-    """Return the short flag of a field, where it has one, else ``--prefix.name``."""
+    """Return the short flag of a field if it has one, else ``--prefix.name``."""
     flags = (one for one in annotations[1:] if isinstance(one, str) and one.startswith("-"))
     return next((flag for flag in flags if " " not in flag), f"--{prefix}{name}")
 
 
 def _said(value: object) -> str:
-    """Return a value as it is typed: 4000 as ``4000``, and a million as ``1e6``."""
+    """Return a value as typed on a command line: 4000 as ``4000``, and a million as ``1e6``."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1000 and value % 1000 == 0:
         digits = str(value).rstrip("0")
         if len(digits) == 1:

@@ -1,4 +1,4 @@
-"""The settings of one run: a frozen dataclass, each field documented, validated and saved as JSON."""
+"""The settings of a run: a frozen dataclass with documented, validated fields, saved as JSON."""
 
 import dataclasses
 import json
@@ -64,9 +64,9 @@ _MAX_EXPERIMENT_NAME = 100  # the site's limit
 
 @dataclass(frozen=True, kw_only=True)
 class TeachConfig:
-    """Everything that decides how a run goes; raises :class:`ConfigError` where values do not fit.
+    """All settings of a run; raises :class:`ConfigError` for invalid values.
 
-    Each field is annotated with its help text and, where it has them, its short flag and what fits.
+    Each field is annotated with its help text and optionally its short flag and constraints.
     """
 
     env_id: Annotated[
@@ -119,7 +119,7 @@ class TeachConfig:
         "-a",
     ] = "ppo"
     agent_settings: Mapping[str, Any] = field(default_factory=dict)
-    """The hyperparameters that differ from the task's own, as ``--agent.*`` has them."""
+    """Hyperparameters given by ``--agent.*``; the others have the task's defaults."""
     num_envs: Annotated[int | None, "parallel environments (default: the task's)", COUNT, at_most("4096")] = (
         None
     )
@@ -210,7 +210,7 @@ class TeachConfig:
     reward: Annotated[RewardConfig, "reward predictor settings"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "query selection settings"] = field(default_factory=QueryConfig)
     stages: tuple[RunStage, ...] = ()
-    """What the run was to come to before each time that it was extended; of a resumed run alone."""
+    """Targets of the run before each extension; empty for a run that was not extended."""
 
     def __post_init__(self) -> None:
         if dataclasses.is_dataclass(self.agent):
@@ -242,22 +242,22 @@ class TeachConfig:
             (
                 "schedule",
                 self.schedule is None or labels is not None,
-                "spreads a number of labels, so it needs one, such as -l 1400",
+                "needs a total number of labels, such as -l 1400",
             ),
             (
                 "queries.selection",
                 self.queries.selection == "random" or self.reward.members > 1,
-                "active compares the predictor's members, so it needs --reward.members of 2 or more",
+                "active needs an ensemble: --reward.members of 2 or more",
             ),
             (
                 "gold",
                 self.gold == 0 or self.predictor == "human",
-                "finds out labelers who do not look, so it needs -p human",
+                "attention checks are for people: pass -p human",
             ),
             (
                 "ent_coef",
                 self.ent_coef is None or "ent_coef" not in self.agent_settings,
-                "expected no --agent.ent_coef beside it, which is the same",
+                "expected either --ent_coef or --agent.ent_coef, which are the same",
             ),
             (
                 "network",
@@ -267,18 +267,18 @@ class TeachConfig:
             (
                 "network",
                 self.network is None or self.reward.shaping is None,
-                "expected no --reward.shaping beside it; the module may do that itself",
+                "expected no --reward.shaping with it; the module can do that itself",
             ),
             (
                 "env_kwargs",
                 not _OWN_ARGUMENTS & named_values(self.env_kwargs).keys(),
-                f"expected none of {', '.join(sorted(_OWN_ARGUMENTS))}, which are set in another way",
+                f"expected none of {', '.join(sorted(_OWN_ARGUMENTS))}, which other options set",
             ),
             *site_checks(self.site_url, self.storage, self.bind, self.public_url),
         ]
 
     def _teacher_checks(self) -> list[Check]:
-        error_model = self.error_model  # which refuses what cannot be read
+        error_model = self.error_model  # raises ConfigError if it is invalid
         return [
             (
                 "teacher",
@@ -289,32 +289,32 @@ class TeachConfig:
                 "teacher",
                 self.predictor != "human" or not error_model.errs,
                 (
-                    "with human only module:function, myopic:G or discount:G; labelers err by themselves, "
-                    "scripted ones with python -m teacher.bots --teacher"
+                    "expected only module:function, myopic:G or discount:G with human; for scripted labelers "
+                    "that err use python -m teacher.bots --teacher"
                 ),
             ),
         ]
 
     @property
     def error_model(self) -> ErrorModel:
-        """How the scripted teacher answers."""
+        """Error model of the scripted teacher."""
         return ErrorModel.parse(self.teacher)
 
     @property
     def num_pretrain_labels(self) -> int:
-        """Labels asked before training: as given, else a quarter of all, else rl-teacher's 175."""
+        """Labels before training: ``pretrain_labels``, else ``n_labels // 4``, else rl-teacher's 175."""
         if self.pretrain_labels is not None:
             return self.pretrain_labels
         return DEFAULT_PRETRAIN_LABELS if self.n_labels is None else self.n_labels // 4
 
     @property
     def holds_for_labels(self) -> bool:
-        """Whether training waits for people."""
+        """True if training waits for labels."""
         return self.predictor == "human" and self.pace != "free"
 
     @property
     def warm(self) -> bool:
-        """Whether the policy has learned something before the run begins."""
+        """True if the run starts from a saved policy or demonstrations."""
         return self.policy is not None or self.demonstrations is not None
 
     @property
@@ -331,12 +331,12 @@ class TeachConfig:
 
     @property
     def slug(self) -> str:
-        """The environment's id as a folder name and as a part of an address."""
+        """The environment's id as a folder name and part of a URL."""
         return slug(self.env_id)
 
     @property
     def run_dir(self) -> Path:
-        """``runs/<env>/<name>``."""
+        """The run's folder, ``runs/<env>/<name>``."""
         return Path(self.runs_dir) / self.slug / self.name
 
     @property
@@ -347,13 +347,14 @@ class TeachConfig:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What a command line asks for.
+    """The settings and identity of a run to start.
 
     Attributes:
-        run_id: made anew, or of the run that goes on.
-        resumed: whether it goes on from an earlier one.
-        reopen: whether it goes on although its experiment was finished on the site.
-        refused: what does not fit of the settings that were given; others are in the place of these.
+        config: the run's settings.
+        run_id: id of the run, new or that of the resumed run.
+        resumed: continue an earlier run.
+        reopen: continue although the experiment was finished on the site.
+        refused: error for the invalid settings, which ``config`` has replacements for; None without any.
     """
 
     config: TeachConfig
@@ -367,7 +368,7 @@ def settings_of_agent(config: HasFields) -> tuple[str, dict[str, Any]]:
     """Return the name of an algorithm and its hyperparameters, from its configuration in Python.
 
     Raises:
-        ConfigError: a network is no function of a module, so no configuration can be saved with it.
+        ConfigError: the network is not an importable function, so it cannot be saved by name.
     """
     settings = {name: getattr(config, name) for name in config.__dataclass_fields__}
     network = settings.get("network")
@@ -375,7 +376,7 @@ def settings_of_agent(config: HasFields) -> tuple[str, dict[str, Any]]:
         name = f"{network.__module__}:{getattr(network, '__qualname__', '')}"
         if "<" in name or network.__module__ == "__main__":
             raise ConfigError(
-                "--agent.network: expected a function of a module, which can be imported again; got "
+                "--agent.network: expected a function that can be imported from a module; got "
                 f"{one_line(repr(network))}"
             )
         settings["network"] = name
@@ -383,17 +384,17 @@ def settings_of_agent(config: HasFields) -> tuple[str, dict[str, Any]]:
 
 
 def slug(text: str) -> str:
-    """A text as a folder name and as a part of an address."""
+    """Return a text as a folder name and part of a URL."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
 
 
 def from_options(options: Mapping[str, Any]) -> TeachConfig:
-    """The configuration that the options of a command line give: ``{"seed": 3, "reward.members": 5}``.
+    """Return the configuration of command-line options, such as ``{"seed": 3, "reward.members": 5}``.
 
-    ``preset`` may be among them; what is given beside it counts.
+    ``preset`` may be among them; the other options override it.
 
     Raises:
-        ConfigError: a value does not fit.
+        ConfigError: a value is invalid.
     """
     given: dict[str, Any] = {}
     for option, value in with_preset(options).items():
@@ -407,10 +408,10 @@ def from_options(options: Mapping[str, Any]) -> TeachConfig:
 
 
 def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
-    """The reverse of :func:`dataclasses.asdict`; what is missing has its default.
+    """Return the configuration with fields as from :func:`dataclasses.asdict`, defaults for missing ones.
 
     Raises:
-        ConfigError: a value does not fit.
+        ConfigError: a value is invalid.
         TypeError: a field is unknown.
     """
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
@@ -419,18 +420,18 @@ def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
 
 
 def refuse_existing(config: TeachConfig) -> None:
-    """Raise :class:`ConfigError` where there is a run of this name already."""
+    """Raise :class:`ConfigError` if a run of this name exists already."""
     if (config.run_dir / CONFIG_NAME).exists():
         raise ConfigError(
-            f"{config.run_dir} exists; go on with teach --resume {config.run_dir}, or choose another -n"
+            f"{config.run_dir} exists; continue it with teach --resume {config.run_dir}, or choose another -n"
         )
 
 
 def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
-    """Write ``config.json`` into the run directory, whole or not at all.
+    """Write ``config.json`` into the run directory atomically.
 
-    Folders and files are written as absolute paths, so that a run resumed from elsewhere finds the same site
-    and clips, and tells what it began from.
+    Paths are written as absolute, so that a run resumed in another folder finds the same site and clips, and
+    the initial policy and demonstrations are identified.
     """
     data = {"run_id": str(run_id), **dataclasses.asdict(config)}
     for name in ("state_dir", "policy", "demonstrations"):
@@ -443,7 +444,7 @@ def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
 
 
 def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
-    """Read ``config.json`` of a run. Raises :class:`ConfigError` where there is none that fits."""
+    """Read ``config.json`` of a run. Raises :class:`ConfigError` if it is missing or invalid."""
     path = run_dir / CONFIG_NAME
     try:
         data = json.loads(path.read_text())
@@ -459,7 +460,7 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
     except FileNotFoundError as error:
         raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not the configuration of a run: {error}") from error
+        raise ConfigError(f"{path} is not a run's configuration: {error}") from error
     if config.run_dir.resolve() != run_dir.resolve():
         raise ConfigError(f"{run_dir} was renamed; expected it to end in {config.slug}/{config.name}")
     return config, run_id

@@ -1,6 +1,6 @@
-"""Settings that do not fit: all of them are found, and others put in their place.
+"""Correction of invalid settings: all of them are collected and replaced by valid ones.
 
-So what a run needs of its environment can be looked at, too, and a command can be offered that works.
+With the replacements, the environment can be checked too, and the error can offer a command that works.
 """
 
 import itertools
@@ -14,24 +14,24 @@ from teacher.settings.config import ScheduleName, TeachConfig, from_options, ref
 
 ANY_NAME = "NAME"
 _OF_THE_ENVIRONMENT = {"env_kwargs", "obs_transform", "max_episode_steps"}
-"""Without them nobody knows what would be looked at."""
+"""Settings without which the environment can't be checked."""
 _PUBLIC_URL = "http://this-machine:8000"
-_SHORT = 40  # characters of a name that was too long
+_SHORT = 40  # characters that a too long name is cut to
 
 
 def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigError | None]:
-    """Make settings of those options that fit, and of others where they do not.
+    """Make settings from options, with replacements of invalid ones.
 
     Args:
-        options: ``{"seed": 3, "reward.members": 5}``, with an environment and a predictor; ``preset``
-            may be among them.
+        options: such as ``{"seed": 3, "reward.members": 5}``, with an environment and a predictor;
+            ``preset`` may be among them.
 
     Returns:
-        The settings, and all that is refused. Its remedy has the value in the place of each option that does
-        not fit; None where it is left out.
+        The settings, and an error for all invalid options, None if there are none. The error's remedy has
+        the replacement of each invalid option, None to leave it out.
 
     Raises:
-        ConfigError: all that is refused, where the environment is unknown because of it, or nothing mends it.
+        ConfigError: the environment is unknown, or an option can't be corrected; names all invalid ones.
     """
     given, said = dict(options), dict[str, str]()
     remedy: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
             changes: dict[str, Any] = {}
             for name in refused:
                 changes.update(_mend(name, given) if name not in said else {name: None})
-            # What is said first counts: the rest may come of a change.
+            # Only the first message of an option counts: later ones may result from its replacement.
             said |= {name: text for name, text in refused.items() if name not in said}
             stuck = not refused or all(given.get(name) == value for name, value in changes.items())
             if stuck or "env_id" in refused:
@@ -66,7 +66,7 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
 
 
 def _mend(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Find what mends a setting: another value of it, what it needs, or to leave it out (None)."""
+    """Return the changes that fix a setting: another value, an option that it needs, or None to omit it."""
     value = str(given.get(name))
     mends: dict[str, dict[str, Any]] = {
         "n_labels": {name: 1400},

@@ -1,4 +1,4 @@
-"""Functions of the user's own, by name."""
+"""Import of the user's functions by name."""
 
 import importlib
 import os
@@ -9,24 +9,24 @@ from typing import Any
 from teacher.errors import ConfigError, describe_exception, one_line
 
 OLD_MODULES: Mapping[str, str] = {"teacher.behaviours": "teacher.behaviors"}
-"""Names of modules in the settings of earlier versions, and their present names."""
+"""Names of modules in the settings of earlier versions, and their new names."""
 
 
 def add_cwd_to_path() -> None:
-    """Let modules be found in the current folder as well, though behind what Python finds anyway."""
+    """Append the current folder to ``sys.path``, so that modules in it can be imported."""
     if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
         sys.path.append(os.getcwd())  # noqa: PTH109
 
 
 def named_function(name: str, option: str = "") -> Callable[..., Any]:
-    """What ``module:function`` names. Modules are found where Python finds them, and in the current folder.
+    """Import the function ``module:function``, from Python's path or the current folder.
 
     Raises:
-        ConfigError: there is no such function; it begins with the option that was given, if any.
+        ConfigError: there is no such function; the message starts with ``option`` if it is given.
     """
     module, _, function = name.partition(":")
     begin = f"{option}: " if option else ""
-    if not module or not function:  # before a module is imported of which nothing is wanted
+    if not module or not function:  # before importing a module needlessly
         raise ConfigError(f"{begin}expected module:function, got {one_line(name)}")
     add_cwd_to_path()
     try:

@@ -1,7 +1,7 @@
-"""The settings of a run's parts, each a frozen dataclass that ``teach`` offers as ``--part.option``.
+"""The settings of a run's parts, frozen dataclasses that ``teach`` offers as ``--part.option``, and presets.
 
-Each field is annotated with its help text and, where not every value will do, with what fits. A value that
-does not raises :class:`ConfigError`, which names the option. What several options set together is a preset.
+Each field is annotated with its help text and constraints. An invalid value raises :class:`ConfigError`,
+which names the option. A preset sets several options together.
 """
 
 import math
@@ -30,21 +30,21 @@ NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
 
 MAX_UPDATES = 10_000
-"""Of a predictor in one fit, unless another number is given; it ends before where nothing is gained."""
+"""Default limit of updates in one fit, which early stopping usually ends before."""
 INPUTS = ("state", "action", "next_state", "terminated")
-"""What a reward predictor may read of a step."""
+"""Possible inputs of a reward predictor at each step."""
 _MOST_WEIGHTS = 200_000_000
-"""Between the hidden layers of all members; fitting takes four numbers for each, 3 GiB in all."""
+"""Limit of weights between the hidden layers of all members; a fit needs 16 bytes for each, 3 GiB in all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStage:
-    """What a run was to come to before it was extended.
+    """Targets of a run before it was extended.
 
     Attributes:
-        num_timesteps: environment steps in all.
-        n_labels: labels in all, None where they were asked by time.
-        step: environment steps made when the run was extended.
+        num_timesteps: total environment steps.
+        n_labels: total labels, None if they were asked by time.
+        step: environment step at which the run was extended.
     """
 
     num_timesteps: int
@@ -59,7 +59,7 @@ def _reads(inputs: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """How the predictor is built and fitted."""
+    """Settings of the reward predictor: its networks, fitting, and normalization."""
 
     inputs: Annotated[
         str | None,
@@ -133,15 +133,15 @@ class RewardConfig:
         int, "gradient accumulation: split each minibatch into N parts (imitation)", COUNT
     ] = 1
     epochs: Annotated[int, "epochs of each fit after the first", COUNT, MILLION] = 10
-    # Each fit goes through all labels, so that one for every label would take longer than the rest of a run.
+    # A fit uses all labels, so refitting at every new label would take longer than the rest of a run.
     refit_after: Annotated[float, "refit once this share of the labels is new", NOT_NEGATIVE] = 0.02
     initial_epochs: Annotated[
         int | None, "epochs of the first fit (imitation; default: until convergence)", COUNT, MILLION
     ] = None
     converge: Annotated[bool, "fit until convergence every time"] = False
     patience: Annotated[int, "early stopping: updates without a lower held-out loss", COUNT] = 300
-    # Small, so that returns are of the order of 1 and a value function that starts at 0 finds them within a
-    # few rollouts.
+    # Small, so that returns are of order 1 and a value function that starts at 0 learns them in a few
+    # rollouts.
     reward_std: Annotated[
         float,
         "standard deviation that predicted rewards are scaled to",
@@ -186,23 +186,23 @@ class RewardConfig:
             (
                 "uncertainty_bonus",
                 self.uncertainty_bonus == 0 or self.members >= 2,
-                "expected 0 where there is one member",
+                "expected 0 with one member",
             ),
         ]
         refuse_all(self, checks, "--reward.")
 
 
 OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}
-"""Names of predictor settings in files of earlier versions, and their present names."""
+"""Names of predictor settings in files of earlier versions, and their current names."""
 
 
 def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return saved settings of the predictor under their present names."""
+    """Return saved settings of the predictor by their current names."""
     return {OLD_NAMES.get(name, name): value for name, value in settings.items()}
 
 
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
-"""What files from before these settings leave out, and meant."""
+"""Values of the settings that older files lack."""
 
 Selection = Literal["random", "active"]
 Uncertainty = Literal["probability", "logit", "label"]
@@ -210,7 +210,7 @@ Uncertainty = Literal["probability", "logit", "label"]
 
 @dataclass(frozen=True, kw_only=True)
 class QueryConfig:
-    """How the pairs to ask about are chosen."""
+    """Settings of query selection."""
 
     selection: Annotated[Selection, "random, or active = highest ensemble disagreement (2017 paper)"] = (
         "active"
@@ -257,15 +257,15 @@ class QueryConfig:
 
 Preset = Literal["default", "paper", "paper_atari"]
 
-# Christiano et al. 2017, sections 2.2 and A.1 (MuJoCo). With which strength the adapted l2 begins, how fast a
-# fit learns and how long it goes on are not said there: with 200 labels on ShortHopper, from 0.01 the losses
-# come to a wanted ratio (1.2), but from 1e-4 (3.3) or 1e-3 (1.9) the strength does not get so far.
+# Christiano et al. 2017, sections 2.2 and A.1 (MuJoCo). The paper does not give the initial strength of the
+# adaptive l2, the learning rate, or the length of a fit: with 200 labels on ShortHopper, a strength of 0.01
+# reaches a loss ratio in the target range (1.2), while 1e-4 (3.3) and 1e-3 (1.9) do not adapt that far.
 _PAPER: Mapping[str, Any] = {
     "agent": "trpo",
     "ent_coef": 0.01,
     "reward.members": 3,
     "reward.hidden": 64,
-    "reward.inputs": None,  # states and actions, or of images states
+    "reward.inputs": None,  # states and actions; for images states only
     "reward.features": "plain",
     "reward.label_noise": 0.1,
     "reward.learning_rate": 1e-3,
@@ -285,8 +285,8 @@ _PAPER: Mapping[str, Any] = {
 PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     "default": {},
     "paper": _PAPER,
-    # Section A.2, with PPO for its A2C. There the predictor goes through its labels all the time, one for
-    # every ten steps; here it goes through all of them once whenever there are 2 % more.
+    # Section A.2, with PPO instead of A2C. In the paper the predictor trains continuously, on one label per
+    # ten steps; here it trains for one epoch whenever 2% more labels have arrived.
     "paper_atari": {
         **_PAPER,
         "agent": "ppo",
@@ -299,11 +299,11 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "schedule": "paper_atari",
     },
 }
-"""What each preset sets, by the name of the option."""
+"""Options that each preset sets."""
 
 
 def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what the preset among ``options`` sets where they are silent, and leave out its name."""
+    """Return ``options`` without ``preset``, completed by the options that the preset sets."""
     name = options.get("preset", "default")
     if name not in PRESETS:
         raise ConfigError(f"--preset: expected {' or '.join(get_args(Preset))}; got {name!r}")

@@ -1,25 +1,25 @@
-"""How scripted teachers answer: always right, or wrong in the ways in which people are.
+"""Error models of scripted teachers, which label correctly or make the mistakes that people make.
 
-The ways are those of B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and of imitation's
-``SyntheticGatherer``, put together from parts such as ``mistake:0.1,equal:0.5``:
+The models are those of B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and of imitation's
+``SyntheticGatherer``, combined from parts such as ``mistake:0.1,equal:0.5``:
 
 ===================  ====================================================================================
-``oracle``           prefers the larger return; equal returns are equal
-``noisy:T``          prefers the larger with the probability 1 / (1 + exp(-margin / T)) (Bradley-Terry)
-``soft:T``           answers with that probability itself (imitation's ``sample=False``)
-``mistake:P``        gives the other answer with probability P
-``skip:X``           cannot tell where both returns are below X times the average
-``equal:X``          takes for equal what differs by less than X times the average
-``myopic:G``         weighs a step G for each step that follows it in the segment: the end counts most
-``discount:G``       weighs a step G for each step before it: the beginning counts most
-``module:function``  takes the function's value of a segment for its return
+``oracle``           prefers the higher return; labels equal returns as equal
+``noisy:T``          prefers the higher return with probability 1 / (1 + exp(-margin / T)) (Bradley-Terry)
+``soft:T``           labels with that probability itself (imitation's ``sample=False``)
+``mistake:P``        flips the label with probability P
+``skip:X``           can't tell if both returns are below X times the average
+``equal:X``          labels as equal if the returns differ by less than X times the average
+``myopic:G``         weights a step by G for each later step of the segment: the end counts most
+``discount:G``       weights a step by G for each earlier step: the start counts most
+``module:function``  uses the function's value of a segment as its return
 ===================  ====================================================================================
 
-The average is that of the sizes (absolute values) of the last 200 returns that the teacher has looked at,
-the present pair's included. Where all returns are negative, ``skip`` therefore needs a negative ``X``:
-``skip:-1.5`` cannot tell two segments apart that are both one and a half times as bad as the average.
+The average is over the absolute values of the last 200 returns that the teacher has seen, including the
+current pair's. If all returns are negative, ``skip`` therefore needs a negative ``X``: ``skip:-1.5`` can't
+tell two segments apart that are both one and a half times as bad as the average.
 
-This module stands so low that the labeler bots, which see returns and nothing else, share it.
+The module is in a low layer so that the labeler bots, which see only returns, can use it too.
 """
 
 import math
@@ -35,7 +35,7 @@ RETURNS_REMEMBERED = 200
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _RANGES: dict[str, tuple[str, float, float]] = {
-    # what to say, least, most
+    # expectation, minimum, maximum
     "noisy": ("a temperature of 0 or more", 0.0, math.inf),
     "soft": ("a temperature of 0 or more", 0.0, math.inf),
     "mistake": ("a probability from 0 to 1", 0.0, 1.0),
@@ -49,13 +49,13 @@ _EXCLUSIVE = (("noisy", "soft"), ("myopic", "discount"), ("myopic", "function"),
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorModel:
-    """How a teacher answers: one field for each part of the module's table, None where it is absent.
+    """Error model of a scripted teacher: a field for each part, None if absent.
 
     Attributes:
-        function: ``module:function``.
+        function: ``module:function`` whose value replaces the true return.
 
     Raises:
-        ConfigError: a number does not fit, or parts exclude each other.
+        ConfigError: a number is out of range, or parts exclude each other.
     """
 
     noisy: float | None = None
@@ -73,11 +73,11 @@ class ErrorModel:
 
     @classmethod
     def parse(cls, text: str, option: str = "--teacher") -> "ErrorModel":
-        """Read what an option, or an argument of that name, was given.
+        """Parse the value of an option or argument.
 
         Raises:
-            ConfigError: an unknown part, a number that does not fit, or parts that exclude each other; it
-                begins with the option.
+            ConfigError: a part is unknown, a number is out of range, or parts exclude each other; the message
+                starts with the option.
         """
         parts: dict[str, float | str] = {}
         try:
@@ -94,17 +94,17 @@ class ErrorModel:
 
     @property
     def needs_segment(self) -> bool:
-        """Whether the return it judges by is another than the sum of the true rewards."""
+        """True if it judges segments by something other than the sum of true rewards."""
         return any(part is not None for part in (self.function, self.myopic, self.discount))
 
     @property
     def errs(self) -> bool:
-        """Whether it answers otherwise than the returns say."""
+        """True if its labels can differ from the order of the returns."""
         return any(part is not None for part in (self.noisy, self.soft, self.mistake, self.skip, self.equal))
 
     @property
     def has_thresholds(self) -> bool:
-        """Whether its answers depend on the average return, and so on what it has looked at before."""
+        """True if its labels depend on the average return, and so on the returns seen before."""
         return self.skip is not None or self.equal is not None
 
 
@@ -115,7 +115,7 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
             return "function", part
         raise ConfigError(
             f"expected oracle, {', '.join(f'{known}:NUMBER' for known in _RANGES)} or "
-            f"module:function, several of them with commas; got {text!r}"
+            f"module:function, joined by commas; got {text!r}"
         )
     try:
         return name, float(number)
@@ -124,7 +124,7 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
 
 
 def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
-    """Raise :class:`ConfigError`, which says what it ``got``, unless these parts can be put together."""
+    """Raise :class:`ConfigError` if these parts cannot be combined; ``got`` is quoted in the message."""
     for name, value in parts.items():
         expected, least, most = _RANGES.get(name, ("", -math.inf, math.inf))
         if not isinstance(value, str) and not (math.isfinite(value) and least <= value <= most):
@@ -135,14 +135,14 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
 
 
 class Answerer:
-    """Answers pairs of returns as a scripted teacher does.
+    """Labels pairs of returns by an error model.
 
-    The same seed and key give the same answer; with thresholds, if the same pairs came before.
+    The same seed and key give the same label; with thresholds, only if the earlier pairs are the same too.
 
     Args:
-        error_model: how it errs.
-        seed: of the teacher's errors.
-        seen: returns it has looked at before, oldest first.
+        error_model: the error model.
+        seed: seed of the random errors.
+        seen: returns seen before, oldest first.
     """
 
     def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[float] = ()) -> None:
@@ -151,12 +151,12 @@ class Answerer:
         self._sizes = deque(map(abs, seen), maxlen=RETURNS_REMEMBERED)
 
     def answer(self, first: float, second: float, key: str) -> float | None:
-        """The probability that the first is better: 1, 0, 0.5 for equal, None where the teacher cannot tell.
+        """Return the probability that the first is better: 1, 0, 0.5 for equal, None for can't tell.
 
         Args:
-            first: return of one segment, finite.
-            second: of the other.
-            key: tells this comparison from every other.
+            first: finite return of the first segment.
+            second: finite return of the second segment.
+            key: unique key of the comparison.
         """
         error_model = self._error_model
         self._sizes.extend((abs(first), abs(second)))
@@ -165,7 +165,7 @@ class Answerer:
             return None
         if error_model.equal is not None and abs(first - second) < error_model.equal * average:
             return 0.5
-        # Not the built-in hash, which differs from process to process.
+        # Not seeded by the built-in hash, which differs between processes.
         chance = random.Random(f"{self._seed}/{key}")
         strays = chance.random() >= preference(abs(first - second), error_model.noisy or 0.0)
         slips = chance.random() < (error_model.mistake or 0.0)
@@ -174,7 +174,7 @@ class Answerer:
 
 
 def preference(margin: float, temperature: float) -> float:
-    """Bradley-Terry's probability of preferring what is better by ``margin``; at temperature 0 it is sure."""
+    """Return the Bradley-Terry probability of preferring a return higher by ``margin``."""
     if temperature == 0 or margin == 0:
         return 0.5 if margin == 0 else float(margin > 0)
     return 0.5 + 0.5 * math.tanh(0.5 * margin / temperature)  # as 1 / (1 + exp(-x)), without its overflow

@@ -1,4 +1,4 @@
-"""Environment variables that hold secrets, and so are no options of the command line."""
+"""Environment variables for secrets, which must not be command-line options."""
 
 import os
 import re
@@ -11,10 +11,10 @@ TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 def read_redis_url() -> str | None:
-    """The address of the render queue in ``REDIS_URL``, None where it is not set.
+    """Return the address of the render queue in ``REDIS_URL``, None if it is not set.
 
     Raises:
-        ConfigError: it is none; the message leaves it out, because it may hold a password.
+        ConfigError: it is not a Redis URL; the message omits it, as it may contain a password.
     """
     url = os.environ.get(REDIS_VARIABLE, "").strip()
     if not url:
@@ -30,6 +30,6 @@ def read_redis_url() -> str | None:
 
 
 def require_token(site_url: str | None) -> None:
-    """Raise :class:`ConfigError` where a site elsewhere is named and its token is missing."""
+    """Raise :class:`ConfigError` if a site is named by URL and its token is missing."""
     if site_url is not None and not os.environ.get(TOKEN_VARIABLE):
         raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")

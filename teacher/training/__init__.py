@@ -1,1 +1,1 @@
-"""What makes a run: its parts, the loop around them, and what is told of it."""
+"""Training runs: their setup, training loop, metrics, checkpoints and videos."""

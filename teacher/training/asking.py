@@ -1,4 +1,4 @@
-"""What a run asks of its labelers during training, and how it learns from what they say."""
+"""Submitting comparisons during training, and fitting the predictor to the labels."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from teacher.queries.messages import few_segments
 from teacher.reward.report import SETTLED
 from teacher.training.run import Run, Teaching
 
-EXPLORATIONS = 10  # attempts before episodes are taken to be too short for segments
+EXPLORATIONS = 10  # attempts before episodes are considered too short for segments
 
 
 def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
-    """Submit as many comparisons as are due and labelers have room for; returns their pairs."""
+    """Submit the comparisons that are due, up to the limit of open ones, and return their pairs."""
     missing = teaching.missing(run.step)
     if run.config.predictor == "human":
         missing = min(missing, teaching.open_limit - teaching.ledger.open("training"))
@@ -30,7 +30,7 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
 
 
 def explore(run: Run, teaching: Teaching, count: int) -> None:
-    """Make the steps that ``count`` comparisons should be mixed with, if any; none is trained on."""
+    """Collect exploration steps to mix into ``count`` comparisons; the agent never trains on them."""
     queries, pool = run.config.queries, teaching.pool
     missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):
@@ -41,7 +41,7 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
-    """Fit the predictor to the labels so far and warn of what went wrong; returns its TensorBoard scalars."""
+    """Fit the predictor to the labels so far, warn about problems, and return its TensorBoard scalars."""
     report = teaching.fit(**limits)
     for about, problem in report.problems("--reward.learning_rate").items():
         run.console.warn_once(problem, about)

@@ -1,4 +1,4 @@
-"""From settings to a run: which parts it consists of is decided here and nowhere else."""
+"""Building a run from its settings: the only place that decides which parts a run has."""
 
 import contextlib
 import dataclasses
@@ -37,12 +37,12 @@ from teacher.training.run import Run, Teaching
 from teacher.training.start import check, warm_start_of
 from teacher.training.warmstart import PLOT_NAME
 
-POOL_BYTES = 2**30  # reached by segments of images, and hardly ever by those of numbers
+POOL_BYTES = 2**30  # reached by image observations, hardly ever by vectors
 
 
 @contextlib.contextmanager
 def open_run(source: TeachConfig | str | Path, console: Console | None = None) -> Iterator[Run]:
-    """A new run from its settings, or an earlier one from its directory; saved and closed at the end.
+    """Open a new run from its settings, or an earlier one from its directory; save and close it at the end.
 
     ::
 
@@ -50,7 +50,8 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
             train(run)
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: in one line, what to change.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: the run cannot start; the message
+            says in one line what to change.
     """
     console = console or Console(soft_wrap=True)
     if isinstance(source, TeachConfig):
@@ -66,13 +67,14 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
 
 @contextlib.contextmanager
 def prepared_directory(settings: RunSettings) -> Iterator[None]:
-    """The run directory with its configuration, held so that no second process writes into it.
+    """Create the run directory with its configuration, and lock it against other processes.
 
-    A new one goes again where the run fails before anything was asked or learned, so that a setting that
-    turned out not to work can be mended and the same command given again.
+    If a new run fails before it has asked or learned anything, its directory is removed again, so that the
+    same command can be repeated with the setting fixed.
 
     Raises:
-        ConfigError: another process runs in it, it cannot be made, or it is to be resumed and is no run's.
+        ConfigError: another process uses the directory, it cannot be created, or it is to be resumed but
+            does not hold a run.
     """
     config = settings.config
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
@@ -84,24 +86,24 @@ def prepared_directory(settings: RunSettings) -> Iterator[None]:
         except OSError as error:
             raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
         if not settings.resumed:
-            refuse_existing(config)  # again: now nobody else can make one
+            refuse_existing(config)  # checked again under the lock
             save_config(config, settings.run_id)
         try:
-            # Again: a run that is resumed may have gone, with what it failed at.
-            if settings.resumed and load_config(config.run_dir)[0] != config:  # it is extended
+            # Read again under the lock: a run that failed may have removed its directory meanwhile.
+            if settings.resumed and load_config(config.run_dir)[0] != config:  # the run is extended
                 save_config(config, settings.run_id)
             yield
         except BaseException:
             if config.run_dir in missing and not _has_begun(config):
                 remove_held(config.run_dir)
-                with contextlib.suppress(OSError):  # another run may be in one of them
+                with contextlib.suppress(OSError):  # another run may use one of them
                     for folder in missing[1:]:
                         folder.rmdir()
             raise
 
 
 def _has_begun(config: TeachConfig) -> bool:
-    """Whether the run directory holds anything that a new run would not have at once."""
+    """Return whether the run has saved a checkpoint or asked for a label."""
     if (config.run_dir / CHECKPOINT_NAME).exists():
         return True
     path = config.run_dir / LEDGER_NAME
@@ -112,13 +114,13 @@ def _has_begun(config: TeachConfig) -> bool:
 
 
 def build_run(plan: RunPlan, console: Console, followers: Followers | None = None) -> Run:
-    """Put the run together; it closes what is opened here.
+    """Build a run; closing the run closes everything opened here.
 
-    Where it has a checkpoint it goes on from that, else it begins from what its settings name. Without
-    ``followers`` this process is alone.
+    It resumes from its checkpoint if there is one, otherwise it starts from the policy and demonstrations of
+    its settings. Without ``followers`` it trains in this process alone.
     """
     followers = followers or Followers()
-    torch.set_num_threads(1)  # networks this small only lose by more
+    torch.set_num_threads(1)  # more threads only slow down networks this small
     config = plan.config
     start = warm_start_of(config)
     here = dataclasses.replace(config, device=followers.ranks.device(config.device))
@@ -129,17 +131,17 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
         else:
             run = _taught_run(plan, console, parts, followers)
         if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
-            console.print("This policy network trains in torch, slower than tanh layers do.")
+            console.print("This policy network trains in PyTorch, slower than tanh layers do in NumPy.")
         if start is not None:
             start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
-            run.save()  # so that a resumed run does not do it again
+            run.save()  # so that a resumed run does not repeat it
         followers.begin(config, run.env_seed, run.agent)
         run.own(parts.pop_all())
     return run
 
 
 def _taught_run(plan: RunPlan, console: Console, parts: contextlib.ExitStack, followers: Followers) -> Run:
-    """Put together a run that learns from labels."""
+    """Build a run that learns from labels."""
     config = plan.config
     ledger = parts.enter_context(
         contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
@@ -178,7 +180,7 @@ def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
 def _people(
     plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
 ) -> tuple[Collector, tuple[str, list[str]]]:
-    """Open the site for people; returns also the address where they label, and lines to print."""
+    """Open the labeling site; return the collector, the labeling address and the lines to print."""
     config, settings = plan.config, plan.settings
     site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, plan.task.fps)
@@ -188,7 +190,7 @@ def _people(
     address = collector.experiment.invite_url
     welcome = [
         f"Label here: {address}",
-        f"Watch, pause and finish it here: {collector.experiment.page_url}",
+        f"Watch, pause and finish the run here: {collector.experiment.page_url}",
         *_about_prompt(collector.experiment.prompt, config.prompt),
         *(*site.welcome, *about_lost(collector), *about_rendering(site)),
     ]
@@ -196,7 +198,7 @@ def _people(
 
 
 def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:
-    """Steps for questions only; a resumed run makes them in other episodes than before."""
+    """Make the explorer, seeded so that a resumed run explores other episodes than before."""
     queries = plan.config.queries
     return Explorer(plan.task, (plan.config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
 
@@ -228,5 +230,5 @@ def _experiment(config: TeachConfig, run_id: uuid.UUID, fps: int) -> ExperimentS
 
 
 def _about_prompt(shown: str, configured: str) -> list[str]:
-    """What people are asked, where that was changed on the site."""
-    return [] if shown == configured else [f"The prompt was changed on the site and stays so: {shown}"]
+    """Return a note with the prompt that labelers see, if it was changed on the site."""
+    return [] if shown == configured else [f"The prompt was changed on the site; keeping that one: {shown}"]

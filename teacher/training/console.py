@@ -1,4 +1,4 @@
-"""What a run says to the person who started it."""
+"""Console messages of a run."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from teacher.queries.collector import CollectorStatus
 
 
 class RunConsole:
-    """Prints a run's messages, each warning and each change of state once.
+    """Prints a run's messages; each warning and each change of state only once.
 
     Attributes:
-        rich: the console that is printed to.
+        rich: the console to print to.
     """
 
     def __init__(self, rich: Console) -> None:
@@ -22,31 +22,31 @@ class RunConsole:
         self._paused = False
 
     def print(self, *texts: Any, **style: Any) -> None:
-        """Print as :meth:`rich.console.Console.print` does."""
+        """Print by :meth:`rich.console.Console.print`."""
         self.rich.print(*texts, **style)
 
     def warn_once(self, warning: str, about: str) -> None:
-        """Print a warning, unless one about the same topic was printed before."""
+        """Print a warning unless one about the same topic was printed already."""
         if about not in self._warned:
             self._warned.add(about)
             self.rich.print(warning, style="yellow")
 
     def show_trouble(self, status: CollectorStatus) -> None:
-        """Say what keeps comparisons from labelers or labels from here, and say when it is over."""
-        trouble = f"trying again: {status.away}" if status.away else None
+        """Print a problem in reaching the site or showing comparisons when it starts and when it ends."""
+        trouble = f"retrying: {status.away}" if status.away else None
         if status.failed:
             failed = pluralize(status.failed, "comparison")
-            trouble = f"{trouble or 'going on'}; {failed} could not be shown, others are asked"
+            trouble = f"{trouble or 'continuing'}; {failed} could not be shown, others are asked instead"
         if trouble != self._trouble:
-            self.rich.print(trouble or "the site answers again", style="yellow")
+            self.rich.print(trouble or "the site is reachable again", style="yellow")
         self._trouble = trouble
 
     def show_pause(self, status: CollectorStatus) -> bool:
-        """Say that the site paused the run, and say when it goes on; returns whether it is paused."""
+        """Print when the site pauses or resumes the run; return whether it is paused."""
         paused = status.state == "paused"
         if paused and not self._paused:
             self.rich.print(
-                "Paused on the site. It goes on by itself when it is resumed there; Ctrl-C saves and ends.",
+                "Paused on the site. Training continues when it is resumed there; Ctrl-C saves and exits.",
                 style="yellow",
             )
         elif self._paused and not paused:

@@ -1,4 +1,4 @@
-"""Write the preferences of a run to a file for other programs."""
+"""Exporting the preferences of a run to a file for other programs."""
 
 import contextlib
 import tempfile
@@ -16,27 +16,27 @@ from teacher.files import require_folder, require_new
 from teacher.training.saved_run import SavedRun
 from teacher.training.terminal import progress
 
-_CLIP_SIZE = 200  # pixels; a viewer shows them small
+_CLIP_SIZE = 200  # pixels; dataset viewers show clips small
 
 
 def export_preferences(
     run_dir: str | Path, path: str | Path, *, clips: bool = False, console: Console | None = None
 ) -> int:
-    """Write all preferences of a run as :func:`save_preferences` does; how many there are.
+    """Write all preferences of a run by :func:`save_preferences` and return their number.
 
     Args:
         run_dir: the run's folder.
-        path: a new ``.npz`` or ``.parquet`` file, or a folder, which becomes a dataset for Hugging Face: new,
-            or that of an earlier export, which is written again.
-        clips: film all segments, and put the films beside them.
-        console: shows how far filming is.
+        path: a new ``.npz`` or ``.parquet`` file, or the folder of a Hugging Face dataset, which is new or
+            holds an earlier export to overwrite.
+        clips: render a clip of every segment and include it.
+        console: shows the progress of rendering.
 
     Raises:
-        ConfigError: the folder is no run's, or the file exists or has another ending, or the dataset's folder
-            holds something else.
+        ConfigError: ``run_dir`` does not hold a run, the file exists or has another suffix, or the dataset's
+            folder holds something else.
         DataError: the run has no labels, or they are damaged.
         EnvironmentUnsuitableError: its environment is not registered here.
-        RenderError, ReplayMismatchError: a segment cannot be filmed.
+        RenderError, ReplayMismatchError: a segment cannot be rendered.
         StorageError: the file cannot be written.
     """
     run, path = SavedRun(Path(run_dir)), Path(path)
@@ -49,7 +49,7 @@ def export_preferences(
         require_folder(path)
         require_new(path)
     file = path / FILE_NAME if is_folder else path
-    if clips:  # before they are made
+    if clips:  # before rendering them
         require_room_for_clips(file)
     spaces = run.task.observation_space, run.task.action_space
     with contextlib.ExitStack() as parts:
@@ -62,13 +62,13 @@ def export_preferences(
 
 def _question(run: SavedRun) -> str:
     if run.config.predictor == "human":
-        return f"People were asked: {run.config.prompt}"
-    return f"The answers are those of a scripted teacher (`{run.config.teacher}`)."
+        return f"Labelers were asked: {run.config.prompt}"
+    return f"The labels are from a scripted teacher (`{run.config.teacher}`)."
 
 
 @contextlib.contextmanager
 def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
-    """Both segments of each preference as films, in a folder that goes again."""
+    """Render the clips of both segments of each preference into a temporary folder."""
     with (
         tempfile.TemporaryDirectory(prefix="rl-teacher-export-") as folder,
         contextlib.closing(run.open_ledger()) as ledger,
@@ -85,7 +85,7 @@ def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
             for preference in ledger.targets()
             for side, segment in zip(SIDES, (preference.first, preference.second), strict=True)
         ]
-        with progress(console, "filming", len(films)) as show:
+        with progress(console, "rendering clips", len(films)) as show:
             for count, film in enumerate(films, 1):
                 film.result()
                 show(count)

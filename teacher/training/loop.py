@@ -1,4 +1,4 @@
-"""The training loop: collect a rollout, ask about it, learn from the labels, update the agent."""
+"""The training loop: collect a rollout, submit comparisons, fit the predictor, update the agent."""
 
 import itertools
 import time
@@ -20,11 +20,11 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One iteration of training, when it is over.
+    """One finished iteration of training.
 
     Attributes:
         step: environment steps of training so far.
-        values: what was reported of it, by TensorBoard tag; NaN means not known.
+        values: the iteration's metrics by TensorBoard tag; NaN if unknown.
         run: the run.
     """
 
@@ -34,11 +34,14 @@ class Round:
 
 
 def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
-    """Train up to the last timestep; False where the site finished the experiment before.
+    """Train a run to its last timestep.
 
     Args:
-        run: goes on from where it is.
+        run: continues from its current step.
         on_round: called after each iteration.
+
+    Returns:
+        False if the experiment was finished on the site before.
     """
     run.warn_of_losses()
     teaching = run.teaching
@@ -65,11 +68,11 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
 
 
 def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
-    """Make one iteration; returns what is reported of it.
+    """Run one training iteration and return its metrics by TensorBoard tag.
 
     Args:
         run: the run.
-        correlate: whether true and predicted returns of the last episodes are compared.
+        correlate: also compute the correlation of true and predicted returns of the last episodes.
     """
     started, teaching, values = time.monotonic(), run.teaching, dict[str, float]()
     rollout = run.collect()
@@ -95,9 +98,9 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
 
 
 def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Cut the new steps into segments, ask what is due, and learn from the labels that came."""
+    """Add the new segments to the pool, submit the comparisons that are due, and fit to new labels."""
     added = teaching.pool.extend(trajectories)
-    newest = teaching.pool.newest(added)  # none of them was asked about
+    newest = teaching.pool.newest(added)  # not in any comparison yet
     correlation = run.statistics.segment_correlation(teaching.predictor, newest)
     values = {"predictor/rank_correlation": correlation}
     ask(run, teaching)

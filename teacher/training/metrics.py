@@ -1,4 +1,4 @@
-"""What a run tells of each iteration: TensorBoard events and lines on the console."""
+"""Metrics of each iteration: TensorBoard events and console lines."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 _HEADER_EVERY = 25
-_STEPS_A_LINE = 1000  # at least; most tasks' rollouts are longer
+_STEPS_A_LINE = 1000  # at least; most rollouts are longer
 BEHAVIOR_TAG = "agent/behaviour_per_episode"
 TRUE_RETURN_TAG = "agent/true_reward_per_episode"
 
@@ -45,20 +45,20 @@ _TIMES = (
     _Column("left", 9, "time/seconds_left", _duration),
 )
 _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
-# What people want is not what the environment pays, so with them its own return comes last, by its name.
+# Labelers need not want what the environment rewards, so with them its return is last and named for it.
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
 _WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
 _ALONE = (_RETURN, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
 
 
 class Metrics:
-    """Writes the values of each iteration to TensorBoard, and a console line now and then.
+    """Writes the metrics of each iteration to TensorBoard, and prints a console line now and then.
 
     Args:
-        folder: where the event files go.
-        num_timesteps: steps of the whole run, the last of which has a line in any case.
-        start_step: steps already made; events of a killed run beyond it are hidden.
-        people: whether people answer.
+        folder: folder of the event files.
+        num_timesteps: steps of the whole run; the last step always gets a line.
+        start_step: current step; events of a killed run beyond it are hidden.
+        people: labelers are people, not a scripted teacher.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Metrics:
         self._next_line_at = 0
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Write ``values`` (TensorBoard tag to value) at ``step``; NaN means not known and is left out."""
+        """Write ``values``, by TensorBoard tag, at ``step``; NaN values are omitted."""
         known = {tag: value for tag, value in values.items() if not np.isnan(value)}
         for tag, value in known.items():
             self._writer.add_scalar(tag, value, step)
@@ -95,7 +95,7 @@ class Metrics:
 
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:
-    """Whether a run with such values, some of them perhaps not known yet, has this column."""
+    """Return whether a run with these values, some perhaps still NaN, has the column of ``tag``."""
     if tag == BEHAVIOR_TAG:
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values

@@ -1,7 +1,7 @@
-"""Training on several processes: what rank 0 sends the others, and what they do.
+"""Multi-process training: rank 0 leads, the other ranks follow.
 
-Labels, the predictor's fits, checkpoints and everything that people see belong to rank 0. The other ranks
-step environments of their own and take part in every update of the agent.
+Rank 0 handles labels, reward fits, checkpoints, console, and site. Every rank steps its share of the
+environments and takes part in each update of the agent.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from teacher.training.plan import RunPlan, task_of
 
 
 class Followers:
-    """The other ranks of a run, as rank 0 leads them; does nothing where there are none.
+    """Rank 0's control of the other ranks; does nothing in a run of one process.
 
-    Every method raises :class:`RankLostError` where one of them is gone.
+    Every method raises :class:`RankLostError` if a rank is lost.
     """
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
@@ -35,24 +35,24 @@ class Followers:
         self._listening = True
 
     def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: Agent) -> None:
-        """Have them make environments and an agent like rank 0's."""
+        """Have the other ranks make their environments and a copy of rank 0's agent."""
         self._send({"config": dataclasses.asdict(config), "env_seed": env_seed, "agent": agent.state_dict()})
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
-        """Have them take part in one round of training."""
+        """Have the other ranks take part in one round of training."""
         self._listening = False
         self._send({})
         yield
         self._listening = True
 
     def share(self, predictor: RewardPredictor, critic_epochs: int) -> None:
-        """Send them the predictor of this round, and for how many epochs its critic is trained alone."""
+        """Send the other ranks this round's predictor and the epochs of the value-function refit."""
         if self.ranks.size > 1:
             self._send({"predictor": predictor.state_dict(), "critic_epochs": critic_epochs})
 
     def stop(self, status: int) -> None:
-        """End them with this exit status; those that are left in a round end by themselves."""
+        """Stop the other ranks with this exit status; ranks within a round stop by themselves."""
         if self._listening:
             with contextlib.suppress(RankLostError):
                 self._send({"status": status})
@@ -63,8 +63,8 @@ class Followers:
 
 
 def follow(ranks: Ranks) -> int:
-    """Take part in the run that rank 0 leads, until it says stop or is gone; returns the exit status."""
-    # Ctrl-C reaches all processes of a terminal: rank 0 saves, and that ends the others too.
+    """Take part in the run that rank 0 leads until it stops or is lost, and return the exit status."""
+    # Ctrl-C reaches all processes of a terminal: rank 0 saves and stops the others.
     interrupts: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's own handlers wait for collectives to end
@@ -78,16 +78,16 @@ def follow(ranks: Ranks) -> int:
 
 
 def _receive(ranks: Ranks) -> State:
-    """Wait for the next message of rank 0, however long."""
+    """Wait without a timeout for the next message of rank 0."""
     return parse_state(ranks.broadcast())
 
 
 def _take_part(ranks: Ranks, beginning: State) -> int:
-    """Run rank 0's loop without what only rank 0 does."""
+    """Run a follower's training loop until rank 0 stops it, and return the exit status."""
     torch.set_num_threads(1)
     config = from_fields(beginning["config"])
     config = dataclasses.replace(config, device=ranks.device(config.device))
-    task = dataclasses.replace(task_of(config), captures=False)  # only rank 0 has anything to show
+    task = dataclasses.replace(task_of(config), captures=False)  # only rank 0 renders clips
     plan = RunPlan(RunSettings(config, uuid.UUID(int=0)), task)
     predictor = None if config.predictor == "rl" else make_predictor(plan)
     with contextlib.closing(make_envs(plan, beginning["env_seed"], ranks)) as envs:

@@ -1,4 +1,4 @@
-"""Waiting for people: training holds while their labels are too far behind, and takes the last ones."""
+"""Waiting for labelers: training holds while labels are too far behind, and at the end for the last ones."""
 
 import math
 import time
@@ -10,12 +10,12 @@ from teacher.training.pretraining import POLL_SECONDS, policy_segments, seed_of_
 from teacher.training.run import Run, Teaching
 from teacher.training.terminal import waiting
 
-LAST_LABELS_SECONDS = 20.0  # without any, after which nobody is waited for once training is over
-LAST_CLIPS_SECONDS = 120.0  # the same while clips are still being made
+LAST_LABELS_SECONDS = 20.0  # after training, stop waiting when no label has arrived for this long
+LAST_CLIPS_SECONDS = 120.0  # replaces LAST_LABELS_SECONDS while clips are still being rendered
 
 
 def hold(run: Run, teaching: Teaching) -> bool:
-    """Wait while the site says pause or people are too far behind; False where the site says finish."""
+    """Wait while the run is paused or labels are too far behind; return False if the site finished it."""
     with waiting(run.console.rich) as show, run.timer.waiting():
         while True:
             interrupts.check()
@@ -30,7 +30,7 @@ def hold(run: Run, teaching: Teaching) -> bool:
             run.tell_waiting(needed)
             run.console.show_trouble(teaching.collector.status)
             paused = run.console.show_pause(teaching.collector.status)
-            show("paused on the site" if paused else f"waiting for you: {needed}  {run.address}")
+            show("paused on the site" if paused else f"waiting for labels: {needed}  {run.address}")
             time.sleep(POLL_SECONDS)
         run.console.show_pause(teaching.collector.status)
     run.tell_waiting(None)
@@ -38,10 +38,10 @@ def hold(run: Run, teaching: Teaching) -> bool:
 
 
 def labels_needed(run: Run, teaching: Teaching) -> int:
-    """Return how many labels the next rollout waits for; 0 or less means go on.
+    """Return the number of labels that the next rollout waits for; 0 or less if training may continue.
 
-    Where nothing is open and there is nothing left to ask about (the pool is empty after a resume), only a
-    rollout can bring new comparisons, so nothing is waited for.
+    If no comparison is open and the pool is empty, as after a resume, only a rollout can bring new
+    comparisons, so training continues.
     """
     if not run.config.holds_for_labels:
         return 0
@@ -51,7 +51,7 @@ def labels_needed(run: Run, teaching: Teaching) -> int:
 
 
 def take_last_labels(run: Run, teaching: Teaching) -> None:
-    """Wait for the open comparisons for as long as people judge them: labels outlive the training."""
+    """Wait after training for labels of the open comparisons, as long as labelers keep sending them."""
     ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
     with waiting(run.console.rich) as show:
         while run.config.holds_for_labels and teaching.collector.status.state != "finished":
@@ -65,7 +65,7 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
             if run.console.show_pause(status):
                 news, paused_at = None, time.monotonic()
             elif status.active_labelers == 0 and time.monotonic() - paused_at > LAST_LABELS_SECONDS:
-                break  # not right after a pause: when the run is resumed, they come back
+                break  # but not right after a pause, when labelers are only coming back
             before, news = news, (ledger.open(), ledger.usable(), ledger.total())
             patience = LAST_CLIPS_SECONDS if ledger.on_their_way() else LAST_LABELS_SECONDS
             if news != before:
@@ -73,14 +73,14 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
             elif time.monotonic() - news_at > patience:
                 break
             run.tell_waiting(ledger.open())
-            rest = pluralize(ledger.open(), "answer")
-            show(f"trained; taking the last {rest}  {run.address}  (Ctrl-C ends it)")
+            rest = pluralize(ledger.open(), "label")
+            show(f"training is done; waiting for the last {rest}  {run.address}  (Ctrl-C exits)")
             time.sleep(POLL_SECONDS)
     run.tell_waiting(None)
 
 
 def refill(run: Run, teaching: Teaching) -> None:
-    """Add segments of the current policy to a pool that a resume left empty: no rollout follows."""
+    """Add segments of the current policy to a pool that is empty after a resume, as no rollout follows."""
     missing = teaching.missing(run.step)
     if missing > 0 and len(teaching.pool) < 2:
         teaching.pool.absorb(policy_segments(run, 2 * missing, seed_of_new_segments(run)))

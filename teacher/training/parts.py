@@ -1,4 +1,4 @@
-"""The parts of a run that every process of it makes: environments, agent, predictor."""
+"""The parts that every process of a run makes: environments, agent, predictor."""
 
 import difflib
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from teacher.training.plan import RunPlan
 
 
 def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
-    """Make the environments of one rank, as many as suit the task."""
+    """Make one rank's share of the environments."""
     task, part = plan.task, (ranks.rank, ranks.size)
     num_envs = plan.config.num_envs or _defaults(task.env_id, task.observation_space).num_envs
     return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
@@ -41,7 +41,7 @@ def make_predictor(plan: RunPlan) -> RewardPredictor:
     """Make the untrained predictor of a run.
 
     Raises:
-        ConfigError: the function of ``--network`` cannot be used.
+        ConfigError: the function that ``--network`` names cannot be used.
     """
     config, task = plan.config, plan.task
     network = None if config.network is None else named_function(config.network, "--network")
@@ -50,7 +50,7 @@ def make_predictor(plan: RunPlan) -> RewardPredictor:
 
 
 def schedule_of(config: TeachConfig) -> LabelSchedule:
-    """Return the label schedule that the settings ask for."""
+    """Return the label schedule of a run."""
     ends = [(stage.num_timesteps, stage.n_labels) for stage in config.stages]
     return make_schedule(
         config.schedule,
@@ -61,12 +61,12 @@ def schedule_of(config: TeachConfig) -> LabelSchedule:
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
-    """Make the agent, with the task's hyperparameters where the settings name none.
+    """Make the agent, with the task's default for each hyperparameter that the settings omit.
 
-    Of rewards, only true ones are normalized.
+    The agent normalizes true rewards; predicted rewards are normalized by the predictor.
 
     Raises:
-        ConfigError: a hyperparameter does not fit.
+        ConfigError: a hyperparameter is invalid.
     """
     row, is_true = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
     own = _own_hyperparameters(config)
@@ -81,7 +81,7 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
 
 
 def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
-    """Return the hyperparameters that the settings name."""
+    """Return the agent hyperparameters that the settings give."""
     own = dict(config.agent_settings)
     known = [field.name for field in fields(PPOConfig if config.agent == "ppo" else TRPOConfig)]
     if unknown := [name for name in own if name not in known]:
@@ -96,7 +96,7 @@ def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
 
 
 def uses_numpy(agent: Agent) -> bool:
-    """Return whether an agent trains by hand-derived updates in NumPy."""
+    """Return whether an agent trains with hand-derived NumPy updates."""
     return isinstance(agent, OnPolicyAgent) and agent.uses_numpy
 
 
@@ -108,12 +108,12 @@ def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[n
 def steps_of(
     rollout: Rollout, predictor: RewardPredictor, which: NDArray[np.bool_] | EllipsisType = ...
 ) -> Steps:
-    """Return a rollout's steps, all or those of a mask, with only the inputs that the predictor reads."""
+    """Return the steps of a rollout, all or those of a mask, with only the inputs that the predictor uses."""
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
     observations, actions = rollout.observations[which], rollout.executed_actions[which]
     return StepsBatch(observations, actions, after, rollout.terminated[which])
 
 
 def _defaults(env_id: str, observation_space: gym.Space[Any]) -> TaskDefaults:
-    """Return the hyperparameters of a task; rl-teacher's tasks have those of what they are made of."""
+    """Return a task's default hyperparameters; rl-teacher's tasks use those of their base environment."""
     return defaults_for(base_env_id(env_id), observation_space)

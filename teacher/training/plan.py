@@ -1,4 +1,4 @@
-"""A run whose settings were checked: what is known of it before anything is made."""
+"""The plan of a run: checked settings and the facts about its environment."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from teacher.settings.config import RunSettings, TeachConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The settings of a run, fitted to its environment, and what the environment is.
+    """Checked settings of a run and its environment's properties.
 
     Attributes:
-        settings: of the run.
-        task: the environment: its spaces, the limit of an episode, the rate of its clips.
+        settings: the run's settings.
+        task: the environment's spaces, episode limit, and clip frame rate.
     """
 
     settings: RunSettings
@@ -26,15 +26,15 @@ class RunPlan:
 
     @property
     def segment_length(self) -> int:
-        """Steps of a segment: as given, else the given seconds at the task's clip rate."""
+        """Steps of a segment: ``segment_steps``, else ``segment_seconds`` at the task's frame rate."""
         return self.config.segment_steps or usual_length(self.config.segment_seconds, self.task.fps)
 
 
 def task_of(config: TeachConfig) -> TaskInfo:
-    """Return the environment of a run, by making it once.
+    """Return the properties of a run's environment, which is made once to examine it.
 
     Raises:
-        ConfigError: there is no such observation transform.
-        EnvironmentUnsuitableError: a run cannot use it.
+        ConfigError: the observation transform does not exist.
+        EnvironmentUnsuitableError: runs cannot use the environment.
     """
     return examine(config.env_id, config.make_kwargs, captures=config.capture_frames).task

@@ -1,4 +1,4 @@
-"""Play episodes of a run's policy, and film them with the rewards its predictor gives."""
+"""Playing episodes of a run's policy, and making videos of them with predicted rewards."""
 
 from functools import partial
 from itertools import islice
@@ -15,18 +15,18 @@ from teacher.training.saved_run import SavedRun
 
 
 def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False) -> list[Trajectory]:
-    """Episodes of a run's policy in its environment, from the lowest true return to the highest.
+    """Play episodes of a run's policy and return them in ascending order of true return.
 
     Args:
-        run: whose.
-        count: how many.
-        seed: of the episodes.
-        sampled: draw the actions as in training, instead of the most likely ones.
+        run: the saved run.
+        count: number of episodes.
+        seed: seed of the episodes.
+        sampled: sample actions as in training, instead of taking the most likely ones.
 
     Raises:
-        ConfigError: the folder is no run's.
-        DataError: it has no checkpoint yet.
-        AgentError: the checkpoint is of another environment.
+        ConfigError: the folder does not hold a run.
+        DataError: the run has no checkpoint yet.
+        AgentError: the checkpoint is from another environment.
     """
     act = partial(run.load_agent().act, deterministic=not sampled)
     episodes = policy_trajectories(run.task, seed, act, num_envs=min(count, 8))
@@ -34,26 +34,29 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
-    """A part of an episode, all of it where ``steps`` is None.
+    """Return ``steps`` steps of an episode from ``start``, or all remaining ones if ``steps`` is None.
 
     Raises:
-        DataError: it has no such part.
+        DataError: ``start`` is not a step of the episode, or there are no steps to return.
     """
     stop = len(episode) if steps is None else min(start + steps, len(episode))
     if not 0 <= start < stop:
         raise DataError(
-            f"expected a --start of 0 to {len(episode) - 1}, the steps of the episode, got {start}"
+            f"expected a --start of 0 to {len(episode) - 1}, the episode's last step, got {start}"
         )
     return slice_of(episode, start, stop)
 
 
 def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:
-    """Write a clip as a film (``.mp4``), or as a picture with its rewards (``.png``); what they are, if any.
+    """Write a segment as a video (``.mp4``) or as an image with its rewards (``.png``).
+
+    Returns:
+        A summary of the rewards; empty without ``rewards``.
 
     Raises:
         ConfigError: matplotlib is not installed.
-        DataError: the run has no predictor to ask for rewards.
-        RenderError, StorageError: it cannot be drawn or written.
+        DataError: the run has no predictor.
+        RenderError, StorageError: the file cannot be rendered or written.
     """
     frames = frames_of(ClipSpec.of(clip))
     if not rewards:

@@ -1,4 +1,4 @@
-"""Pretraining: the first comparisons, of random behavior, and the first fit of the predictor."""
+"""Pretraining: the first comparisons, of random behavior, and the first reward fit."""
 
 import time
 
@@ -16,17 +16,18 @@ from teacher.training.run import SLOW_SECONDS, Run, Teaching
 from teacher.training.terminal import progress, waiting
 
 POLL_SECONDS = 0.5
-SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # of pairs before training, beside those whose labels it waits for
+SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # comparisons beyond the labels that pretraining waits for
 
 
 def pretrain(run: Run, teaching: Teaching) -> bool:
-    """Ask about first behavior, wait for the labels, and fit the predictor to them.
+    """Collect the pretraining labels and fit the predictor to them.
 
-    Returns False where the site finished the experiment before.
+    Returns:
+        False if the experiment was finished on the site before.
     """
     needed = run.config.num_pretrain_labels
     ledger, collector = teaching.ledger, teaching.collector
-    title = f"pretraining answers  {run.address}".rstrip()
+    title = f"pretraining labels  {run.address}".rstrip()
     with progress(run.console.rich, title, needed) as show, run.timer.waiting():
         while (answered := ledger.usable("pretraining")) < needed:
             interrupts.check()
@@ -52,7 +53,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
 
 
 def submit_first(run: Run, teaching: Teaching, count: int) -> None:
-    """Submit ``count`` comparisons of first behavior, and the attention checks that go with them."""
+    """Submit ``count`` pretraining comparisons and their attention checks."""
     if count < 1:
         return
     pairs = first_pairs(run, count)
@@ -64,16 +65,16 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def first_limits(config: TeachConfig) -> dict[str, int]:
-    """Return how far the first fit goes."""
+    """Return the limit of updates or epochs of the first fit, as arguments of :func:`fit`."""
     epochs = config.reward.initial_epochs
     return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
 
 
 def spare_pairs(config: TeachConfig) -> int:
-    """Return how many comparisons to ask people beyond the labels that training waits for.
+    """Return the number of comparisons to submit to people beyond the labels that pretraining waits for.
 
-    So it does not wait for the one pair that is on the screen of somebody who has gone. They count among the
-    labels in all.
+    With spare ones, pretraining does not wait for a comparison on the screen of a labeler who has left. They
+    count toward ``n_labels``.
     """
     if config.predictor != "human":
         return 0
@@ -83,9 +84,9 @@ def spare_pairs(config: TeachConfig) -> int:
 
 
 def first_pairs(run: Run, count: int) -> list[SegmentPair]:
-    """Return ``count`` pairs of different segments, none of them used twice, of random episodes.
+    """Return ``count`` pairs of segments from random episodes, each segment used once.
 
-    Half of the segments of a run that begins from a policy are this policy's, its actions sampled.
+    If the run starts from a policy, half of the segments are from that policy with sampled actions.
     """
     seed = seed_of_new_segments(run)
     shown = policy_segments(run, count, seed) if run.config.warm else None
@@ -103,12 +104,12 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
 
 
 def seed_of_new_segments(run: Run) -> int:
-    """Return a seed that no comparison in the ledger came from, so that a replacement is a new segment."""
+    """Return a seed that no comparison in the ledger used, so that replacements are new segments."""
     return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
 
 
 def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
-    """Return ``count`` segments of the current policy; fewer where its episodes are too short to be cut."""
+    """Return ``count`` segments of the current policy, fewer if its episodes are too short for segments."""
     pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
     too_short = 0
     for trajectory in policy_trajectories(run.task, seed, run.act):

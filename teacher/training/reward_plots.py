@@ -1,4 +1,4 @@
-"""Predicted rewards beside what they are about: a picture of a strip of frames, a film with a moving line.
+"""Plots of predicted rewards: an image below a strip of frames, or a video with a moving time marker.
 
 Needs matplotlib, which is installed with ``rl-teacher[plots]``.
 """
@@ -23,20 +23,20 @@ _STRIP = 9  # frames
 _PREDICTED, _TRUE, _INK, _FAINT = "#1f6fb4", "#d9731a", "#22303c", "#c9d1d8"
 _WIDTH = 10.0  # inches
 _DPI = 100
-_PANEL_HEIGHT = 150  # pixels, of a film
+_PANEL_HEIGHT = 150  # pixels, in a video
 _LEAST_FILM_WIDTH = 320
 _PANEL_FONT = 7.5
 
 
 @dataclass(frozen=True, eq=False)
 class RewardTrace:
-    """What a predictor says of steps that follow one another.
+    """Predicted rewards of consecutive steps.
 
     Attributes:
-        predicted: ``(steps,)``.
-        members: ``(members, steps)``, each member's, on the same scale.
-        true: ``(steps,)``, by the environment; None where that is not known.
-        fps: steps in a second.
+        predicted: ensemble rewards, ``(steps,)``.
+        members: rewards of each ensemble member on the same scale, ``(members, steps)``.
+        true: true rewards, ``(steps,)``; None if unknown.
+        fps: steps per second.
     """
 
     predicted: NDArray[np.float64]
@@ -46,7 +46,7 @@ class RewardTrace:
 
     @classmethod
     def of(cls, predictor: RewardPredictor, steps: Segment | Trajectory, fps: int) -> "RewardTrace":
-        """Of an episode or a segment. True rewards that are all alike are taken for unknown ones."""
+        """Return the trace of an episode or a segment; constant true rewards count as unknown."""
         true = np.asarray(steps.true_rewards, np.float64)
         return cls(
             predictor.step_rewards(steps),
@@ -57,12 +57,12 @@ class RewardTrace:
 
     @property
     def seconds(self) -> NDArray[np.float64]:
-        """``(steps,)``, when each step ends."""
+        """Time at which each step ends, ``(steps,)``."""
         return np.arange(1, len(self.predicted) + 1) / self.fps
 
     @property
     def true_to_scale(self) -> NDArray[np.float64] | None:
-        """The true rewards with the mean and deviation of the predicted ones: neither is fixed by answers."""
+        """True rewards scaled to the mean and standard deviation of the predicted ones."""
         if self.true is None:
             return None
         standard = (self.true - self.true.mean()) / self.true.std()
@@ -70,7 +70,7 @@ class RewardTrace:
         return scaled
 
     def summary(self) -> str:
-        """The sums, and how alike the order of both is, in one line."""
+        """Return the predicted and true sums and their rank correlation, in one line."""
         said = f"predicted sum {self.predicted.sum():.2f}"
         if self.true is None:
             return said
@@ -79,20 +79,20 @@ class RewardTrace:
 
 
 def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], title: str = "") -> None:
-    """Draw a strip of frames over the rewards of their steps into a PNG file.
+    """Draw a strip of frames above a plot of the rewards into a PNG file.
 
     Args:
         path: the file.
         trace: the rewards.
-        frames: one of each step.
-        title: above all.
+        frames: one frame per step.
+        title: title of the figure.
 
     Raises:
         ConfigError: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
     path = Path(path)
-    figures = require_extra("matplotlib.figure", f"the picture {path}", "plots")
+    figures = require_extra("matplotlib.figure", f"the image {path}", "plots")
     height, width = frames[0].shape[:2]
     strip = 0.9 * _WIDTH / _STRIP * height / width
     figure = figures.Figure(figsize=(_WIDTH, strip + 3.0), dpi=_DPI)
@@ -124,18 +124,18 @@ def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], 
     )  # fmt: skip
     figure.text(0.08, 1 - 0.26 / (strip + 3.0), title, fontsize=12, color=_INK, weight="bold", va="center")
     figure.text(0.08, 1 - 0.48 / (strip + 3.0), trace.summary(), fontsize=9, color=_INK, va="center")
-    with saved(path, f"the picture {path}") as file:
+    with saved(path, f"the image {path}") as file:
         figure.savefig(file, format="png")
 
 
 def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) -> None:
-    """Write an mp4 of the frames, below each of them the rewards, with a line at the present step.
+    """Write an MP4 video of the frames above a plot of the rewards, with a line at the current step.
 
     Raises:
         ConfigError: matplotlib is not installed.
-        RenderError: the film cannot be encoded or written.
+        RenderError: the video cannot be encoded or written.
     """
-    require_extra("matplotlib.figure", f"the film {path}", "plots")
+    require_extra("matplotlib.figure", f"the video {path}", "plots")
     moving = iter(frames)
     first = _enlarged(next(moving))
     height, width = first.shape[:2]
@@ -150,7 +150,7 @@ def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) 
 
 
 def _enlarged(frame: Frame) -> Frame:
-    """A frame wide enough for axes below it; pixels stay sharp."""
+    """Return a frame enlarged to the width that the axes need, its pixels repeated."""
     factor = -(-_LEAST_FILM_WIDTH // frame.shape[1])
     return frame if factor == 1 else np.repeat(np.repeat(frame, factor, axis=0), factor, axis=1)
 
@@ -162,9 +162,9 @@ def _below(frame: Frame, panel: Frame, column: int) -> Frame:
 
 
 def _panel(trace: RewardTrace, width: int) -> tuple[Frame, list[int]]:
-    """The axes of a film as an image, and the column of each step in it."""
-    figures = require_extra("matplotlib.figure", "a film of rewards", "plots")
-    canvas_of = require_extra("matplotlib.backends.backend_agg", "a film of rewards", "plots").FigureCanvasAgg
+    """Return the axes of a video as an image, and the pixel column of each step."""
+    figures = require_extra("matplotlib.figure", "a reward video", "plots")
+    canvas_of = require_extra("matplotlib.backends.backend_agg", "a reward video", "plots").FigureCanvasAgg
     figure = figures.Figure(figsize=(width / _DPI, _PANEL_HEIGHT / _DPI), dpi=_DPI)
     axes = figure.add_axes((46 / width, 22 / _PANEL_HEIGHT, 1 - 56 / width, 1 - 42 / _PANEL_HEIGHT))
     _draw_curves(axes, trace)
@@ -192,13 +192,13 @@ def _draw_curves(axes: Any, trace: RewardTrace) -> None:
             color=_PREDICTED,
             alpha=0.18,
             linewidth=0,
-            label="\N{PLUS-MINUS SIGN} deviation of members",
+            label="\N{PLUS-MINUS SIGN} std of members",
         )
     if trace.true_to_scale is not None:
         axes.plot(seconds, trace.true_to_scale, color=_TRUE, linewidth=1.0, label="true, to scale")
     axes.plot(seconds, trace.predicted, color=_PREDICTED, linewidth=1.5, label="predicted")
     axes.set(xlim=(0, float(seconds[-1])))
-    axes.set_ylabel("reward of a step", color=_INK)
+    axes.set_ylabel("reward per step", color=_INK)
     axes.tick_params(colors=_INK, labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_FAINT)

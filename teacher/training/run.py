@@ -1,4 +1,4 @@
-"""One run: its environments, its agent, and what saves and restores them with the predictor."""
+"""A run: its environments, agent and teaching, their checkpoints and reports."""
 
 import contextlib
 import math
@@ -30,24 +30,24 @@ from teacher.training.videos import EpisodeVideos
 
 Teaching = PreferenceLearning[Ledger]
 
-SLOW_SECONDS = 5.0  # without a word before progress is shown
-_RESUMED = 2  # stream of seeds, apart from those in teacher/envs/random_episodes.py
+SLOW_SECONDS = 5.0  # until progress is shown
+_RESUMED = 2  # seed stream, distinct from those in teacher/envs/random_episodes.py
 
 
 class Run:
-    """Everything that one run consists of; a context manager that closes all of it.
+    """All parts of a run; a context manager that closes them.
 
     Args:
-        plan: its settings and its environment.
-        console: printed to.
-        parts: closes what the run opens; :meth:`own` makes it the run's.
+        plan: settings and environment.
+        console: console to print to.
+        parts: stack to register what the run opens; :meth:`own` makes the run close it.
         followers: the other processes that train the agent.
-        teaching: None where the agent is trained on the true reward.
+        teaching: learning from labels; None if the agent trains on the true reward.
 
     Attributes:
-        address: where people label; empty where nobody does.
-        welcome: lines to print at the start, such as how to enter the admin.
-        explorer: makes steps for comparisons only; None where the agent is trained on the true reward.
+        address: where people label; empty if nobody does.
+        welcome: lines to print at the start, such as how to sign in to the admin.
+        explorer: collects steps for comparisons only; None if the agent trains on the true reward.
     """
 
     address = ""
@@ -68,14 +68,14 @@ class Run:
         self.segment_length = plan.segment_length
         self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.error_model))
         self.fits_used = 0
-        """Fits of the predictor before the last update of the agent."""
+        """Number of reward fits before the last agent update."""
         self._waiting_for: int | None = None
         self._parts = contextlib.ExitStack()
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
         self.env_seed: int | Sequence[int] = config.seed
         if state is not None:
-            # A resumed run begins new episodes; with the seeds it began with they would be the old ones.
+            # A resumed run starts new episodes; with the first seeds it would repeat the old ones.
             with restoring(self._checkpoint):
                 self.env_seed = [config.seed, _RESUMED, int(state["agent"]["total_steps"])]
         self.envs = make_envs(plan, self.env_seed, followers.ranks)
@@ -87,7 +87,7 @@ class Run:
                 self.agent.load_state_dict(state["agent"])
                 if teaching is not None:
                     teaching.load_state_dict(state["teaching"])
-        # A new run is saved after its first round: from then on there is something to lose.
+        # A new run is saved after its first round, the first one worth keeping.
         self._saved_at = -math.inf if state is None else time.monotonic()
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
         self._progress = ProgressFile(config.run_dir)
@@ -126,26 +126,26 @@ class Run:
         self._parts.close()
 
     def own(self, parts: contextlib.ExitStack) -> None:
-        """Close ``parts`` with this run."""
+        """Close ``parts`` when this run is closed."""
         self._parts = parts
 
     @property
     def step(self) -> int:
-        """Environment steps of training so far, those of all processes."""
+        """Environment steps of training so far, over all processes."""
         return self.agent.total_steps
 
     @property
     def is_over(self) -> bool:
-        """Whether all steps of training were made."""
+        """True once the run has reached ``num_timesteps``."""
         return self.step >= self.config.num_timesteps
 
     @property
     def episodes(self) -> Sequence[Trajectory]:
-        """The last finished episodes, whole."""
+        """The last finished episodes that are kept in full."""
         return self.statistics.episodes
 
     def collect(self) -> Rollout:
-        """Collect the next rollout; where that is slow, as with images, show how far it is."""
+        """Collect the next rollout, showing progress if it is slow, as with images."""
         total = self.agent.config.num_steps
         with waiting(self.console.rich, after=SLOW_SECONDS) as show:
             return self.agent.collect(
@@ -157,21 +157,21 @@ class Run:
         return self.agent.act(observations, deterministic=False)
 
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
-        """Keep the finished episodes for statistics, and film one every so often."""
+        """Add the finished episodes to the statistics, and offer the last one for a video."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.statistics.add(finished)
         ends_early = any(trajectory.terminated for trajectory in finished)
         if self.teaching is not None and not self.config.allow_variable_horizon and ends_early:
             self.console.warn_once(
                 f"episodes of {self.config.env_id} end early now, and their length leaks the reward; "
-                "--allow_variable_horizon says that this is meant",
+                "pass --allow_variable_horizon to accept this",
                 about="early end",
             )
         if self._videos is not None and finished:
             self._videos.offer(finished[-1], self.step)
 
     def report(self, values: Mapping[str, float], losses: Mapping[str, float]) -> dict[str, float]:
-        """Write one iteration's values to TensorBoard, the console and the site; returns all by tag."""
+        """Write one iteration's metrics to TensorBoard, console, and site; return all by TensorBoard tag."""
         step, statistics = self.step, self.statistics
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
@@ -195,33 +195,31 @@ class Run:
         return values
 
     def tell_waiting(self, labels: int | None) -> None:
-        """Tell the labelers how many labels training waits for; None where it does not wait."""
+        """Tell the site how many labels training waits for; None if it does not wait."""
         if self.teaching is not None and labels != self._waiting_for:
             self._waiting_for = labels
             self.teaching.collector.report({}, self.step, labels)
 
     def warn_of_losses(self) -> None:
-        """Warn of what the run had when it was saved and has no longer."""
+        """Warn about a custom schedule or comparisons that the run has lost since it was saved."""
         teaching = self.teaching
         if teaching is None:
             return
         if teaching.schedule_lost and not teaching.has_own_schedule:
             self.console.warn_once(
-                "this run was given a schedule of labels from Python, which its checkpoint does not keep; it "
-                f"goes on with --schedule {self.config.schedule or 'exponential'} unless "
-                "run.teaching.schedule is set",
+                "custom label schedules are not saved; resuming with --schedule "
+                f"{self.config.schedule or 'exponential'} unless run.teaching.schedule is set",
                 about="schedule",
             )
         if teaching.forgotten:
             self.console.warn_once(
                 f"{teaching.ledger.path} holds {pluralize(teaching.forgotten, 'comparison')} fewer than when "
-                "this run was saved; to have them again, stop and put back that file and the one beside it "
-                "that ends in -wal",
+                "this run was saved; to restore them, stop the run and put back that file and its -wal file",
                 about="ledger",
             )
 
     def finish_videos(self) -> None:
-        """Film the last episode and wait for it; Ctrl-C skips it."""
+        """Make the video of the last episode and wait for it; Ctrl-C skips it."""
         if self._videos is not None:
             self._videos.finish()
 
@@ -231,7 +229,7 @@ class Run:
             self.teaching.collector.finish()
 
     def save(self, at_most_every: float = 0.0) -> None:
-        """Write the checkpoint, unless the last one is younger than ``at_most_every`` seconds."""
+        """Write the checkpoint unless the last one is less than ``at_most_every`` seconds old."""
         if time.monotonic() - self._saved_at < at_most_every:
             return
         last = self.statistics.true_return

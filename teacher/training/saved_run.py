@@ -1,4 +1,4 @@
-"""What a run has left in its folder, for use without going on with it: its policy and its predictor."""
+"""Reading a saved run: its settings, policy, predictor, and labels."""
 
 import contextlib
 import dataclasses
@@ -21,20 +21,20 @@ from teacher.training.warmstart import read_policy
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A folder of a run, read only. What is loaded is on the CPU, since there may be nothing else here.
+    """The folder of a run, read-only; networks are loaded on the CPU.
 
     Raises:
-        ConfigError: the folder is no run's.
+        ConfigError: the folder does not hold a run.
     """
 
     folder: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))  # a string does, too
+        object.__setattr__(self, "folder", Path(self.folder))  # strings are accepted
 
     @cached_property
     def config(self) -> TeachConfig:
-        """The run's settings, but for the device."""
+        """The run's settings, with the CPU as device."""
         return self._settings.config
 
     @cached_property
@@ -44,17 +44,17 @@ class SavedRun:
 
     @cached_property
     def task(self) -> TaskInfo:
-        """Its environment. Raises :class:`EnvironmentUnsuitableError` where it is not registered here."""
+        """The run's environment. Raises :class:`EnvironmentUnsuitableError` if it is not registered here."""
         return task_of(self.config)
 
     def load_agent(self) -> Agent:
-        """The agent with the policy that was saved last.
+        """Load the agent from the checkpoint.
 
         Raises:
             DataError: there is no checkpoint yet.
-            AgentError: it is of another environment.
+            AgentError: the checkpoint is from another environment.
         """
-        config = self.config  # first: it says whether this is a run at all
+        config = self.config  # first, to raise if the folder does not hold a run
         state = read_policy(self.folder)
         with contextlib.closing(make_vector_env(self.task, 1, config.seed)) as envs:
             agent = make_agent(config, envs)
@@ -62,7 +62,7 @@ class SavedRun:
         return agent
 
     def load_predictor(self) -> RewardPredictor:
-        """The predictor as it was saved last.
+        """Load the predictor from the checkpoint.
 
         Raises:
             DataError: there is no checkpoint yet, or the run learns from the true reward.
@@ -70,7 +70,7 @@ class SavedRun:
         path = self.folder / CHECKPOINT_NAME
         if self.config.predictor == "rl" or not path.exists():
             raise DataError(
-                f"{self.folder} has no predictor yet; expected a run with -p synth or -p human that was saved"
+                f"{self.folder} has no predictor yet; expected a saved run with -p synth or -p human"
             )
         predictor = make_predictor(RunPlan(self._settings, self.task))
         with restoring(path):
@@ -79,14 +79,14 @@ class SavedRun:
         return predictor
 
     def open_ledger(self) -> Ledger:
-        """Its labels, to be closed again. Raises :class:`DataError` where there are none."""
+        """Open the run's labels; the caller closes them. Raises :class:`DataError` if there are none."""
         hard_labels, path = self.config.hard_labels, self.folder / LEDGER_NAME
         if not path.exists():
             raise DataError(f"{self.folder} has no labels; expected a run with -p synth or -p human")
         return Ledger(path, hard_labels=hard_labels, read_only=True)
 
     def load_preferences(self) -> PreferenceDataset:
-        """All labels that give a target. Raises :class:`DataError` where they are damaged."""
+        """Load all preferences that the labels give. Raises :class:`DataError` if they are damaged."""
         dataset = PreferenceDataset()
         with contextlib.closing(self.open_ledger()) as ledger:
             dataset.upsert(ledger.targets())

@@ -1,4 +1,4 @@
-"""What is looked at before a run begins, so that all that cannot work is refused at once, with what can."""
+"""Checks before a run starts, which report all problems at once with a command that works."""
 
 import contextlib
 import dataclasses
@@ -36,19 +36,19 @@ _TRYING = "trying random episodes:"
 
 
 def check(settings: RunSettings, console: Console) -> RunPlan:
-    """Look at everything that can be refused before a run directory exists.
+    """Check everything that can be checked before the run directory exists.
 
     Args:
-        settings: with what fits in the place of settings that do not.
-        console: where it says what it does.
+        settings: the run's settings, with invalid ones replaced and the error in ``refused``.
+        console: console for progress and notes.
 
     Returns:
-        The settings, with a segment length where random episodes are too short for the usual one; and what
-        the run must know of its environment.
+        The settings, with a shorter segment length if random episodes need it, and the environment's
+        properties.
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: in one line all that is refused,
-            and the command that is not, where settings mend it.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: all problems in one line, and the
+            command that works if settings can fix them.
     """
     config, refused = settings.config, settings.refused
     problems: list[TeacherError] = [] if refused is None else [refused]
@@ -82,7 +82,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
     task = plan.task
     if config.predictor == "human" and not _has_render_workers(config):
         with waiting(console) as show:
-            show("drawing a first clip")
+            show("rendering a test clip")
             check_drawing(task, config.seed)
     if task.flattened is not None:
         notes.append(told_flattened(task.flattened, task.observation_space))
@@ -92,7 +92,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
 
 
 def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
-    """Make one error of all, with the whole command that works where a setting mends some."""
+    """Join all problems into one error, with the corrected command if settings fix some of them."""
     error = join_errors(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
@@ -104,13 +104,13 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
         *([f"with {', '.join(left_out)} left out"] if left_out else []),
         *([] if is_whole else ["corrected as far as settings go"]),
     ]
-    # The configuration has what is in the place of refused settings.
+    # The configuration already has the replacements of invalid settings.
     changes = dict(error.remedy.items() - remedies.items())
     return type(error)(f"{error}; {', '.join(how)}: {command_of(config, changes)}", error.remedy)
 
 
 def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
-    """Look at what else the run meets in its environment."""
+    """Check the policy, demonstrations, replay, goal and network in the run's environment."""
     config, task = plan.config, plan.task
     with collecting(problems):
         start = warm_start_of(config)
@@ -128,7 +128,7 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     with collecting(problems):
         if config.error_model.function is not None:
             goal = _goal(config)
-            if not problems:  # else segments may not fit into any episode
+            if not problems:  # otherwise segments may not fit into any episode
                 _try_goal(goal, plan)
     with collecting(problems):
         if config.network is not None:
@@ -136,19 +136,19 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
 
 
 def _require_place_of_site(config: TeachConfig) -> None:
-    """Look at where this machine's site would listen; a run that goes on joins or starts it later."""
+    """Check the address of this machine's site; a resumed run joins or starts the site later."""
     if config.predictor == "human" and config.site_url is None:
         require_own_address(config.bind)
 
 
 def _has_render_workers(config: TeachConfig) -> bool:
-    """Whether clips are made elsewhere, and put into a bucket."""
+    """Return whether clips are rendered by workers elsewhere and stored in a bucket."""
     storage = config.storage or os.environ.get("TEACHER_STORAGE", "")
     return read_redis_url() is not None and storage.startswith("s3://")
 
 
 def warm_start_of(config: TeachConfig) -> WarmStart | None:
-    """What the run begins from; nothing where it goes on from its own checkpoint."""
+    """Return the policy and demonstrations that a run starts from; None if it has a checkpoint."""
     return None if _goes_on(config) else read_warm_start(config.policy, config.demonstrations)
 
 
@@ -168,7 +168,7 @@ def _on_cpu(settings: RunSettings) -> RunSettings:
 
 
 def _try_goal(goal: Value, plan: RunPlan) -> None:
-    """Call a function of the user's with what it will meet: an episode, and a segment of it."""
+    """Call the user's goal function with an episode and a segment of it, as the run will."""
     seed = plan.config.seed
     pool = SegmentPool(plan.segment_length, seed=seed)
     for episode in random_trajectories(plan.task, seed, num_envs=1):
@@ -183,7 +183,7 @@ def _wanted(config: TeachConfig, examined: Examined) -> int:
 
 
 def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
-    """Try random episodes, no further than a segment where their length is of no matter."""
+    """Try random episodes, only as long as a segment if their length does not matter."""
     horizon = examined.horizon
     if examined.never_terminates and horizon is not None:
         return of_fixed_length(horizon)
@@ -195,20 +195,20 @@ def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
 
 
 def _filled(config: TeachConfig, trial: Trial) -> Trial:
-    """The trial as it were where episodes do not end early, unless that is allowed."""
+    """Return the trial with all episodes at full length, unless early ends are allowed."""
     return trial if config.allow_variable_horizon else of_fixed_length(trial.limit)
 
 
 def _refused_limit(examined: Examined, trial: Trial) -> Iterator[TeacherError]:
     if examined.horizon is None and trial.limit < LIMIT:
         yield EnvironmentUnsuitableError(
-            f"random episodes take {max(trial.lengths)} steps at most, so --max_episode_steps {trial.limit}",
+            f"random episodes take up to {max(trial.lengths)} steps; pass --max_episode_steps {trial.limit}",
             {"max_episode_steps": trial.limit},
         )
 
 
 def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> Iterator[TeacherError]:
-    """Refuse episodes that end early, unless that is dealt with, and segments that do not fit into them."""
+    """Yield errors for episodes that end early without a setting for it, and for segments that do not fit."""
     if trial.early and not config.allow_variable_horizon and config.fixed_horizon is None:
         yield _refused_ends(config, examined, trial)
     if config.segment_steps is None and config.segment_seconds is None:
@@ -224,7 +224,7 @@ def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> 
 def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> TeacherError:
     other = examined.without_ends
     first, second = fillings(trial, people=config.predictor == "human")
-    fills = f"--fixed_horizon {first} (or {second}) fills what is missing"
+    fills = f"--fixed_horizon {first} (or {second}) fills the missing steps"
     ways = [fills, "--allow_variable_horizon accepts it"]
     remedy: Mapping[str, Any] = {"fixed_horizon": first}
     if other.env_id is not None:
@@ -236,14 +236,14 @@ def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> Teac
         is_json = (config.env_kwargs or "").lstrip().startswith("{")
         joined_up = ",".join(filter(None, (config.env_kwargs, arguments)))
         remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
-        ways.insert(0, f"with --env_kwargs {arguments} none does")
+        ways.insert(0, f"--env_kwargs {arguments} prevents it")
     return EnvironmentUnsuitableError(
         f"{told_early(examined.env_id, trial)} {LEAKS}: {'; '.join(ways)}", remedy
     )
 
 
 def _with_segments(config: TeachConfig, examined: Examined, trial: Trial) -> tuple[TeachConfig, list[str]]:
-    """Fit the length of segments to the episodes where none was given, and say so."""
+    """Fit the default segment length to the episodes; return the settings and notes to print."""
     if config.segment_steps is not None or config.segment_seconds is not None:
         return config, []
     filled, wanted = _filled(config, trial), _wanted(config, examined)

@@ -14,17 +14,17 @@ from teacher.reward.predictor import RewardPredictor
 
 EPISODES = 100
 EPISODE_BYTES = 2**29
-"""Memory for episodes that are kept whole; with images they are fewer than :data:`EPISODES`."""
+"""Memory limit of the episodes kept in full; with images they are fewer than :data:`EPISODES`."""
 
 
 class EpisodeStatistics:
     """Keeps the last finished episodes and means over them.
 
     Args:
-        goal: what the labelers want more of; the true return unless a function says it.
+        goal: function of an episode that the labelers want to be high; default the true return.
 
     Attributes:
-        episodes: the last ones, whole.
+        episodes: the last finished episodes, in full.
     """
 
     def __init__(self, goal: Value = true_return) -> None:
@@ -35,7 +35,7 @@ class EpisodeStatistics:
         self._behaviors: deque[float] = deque(maxlen=EPISODES)
 
     def add(self, finished: Iterable[Trajectory]) -> None:
-        """Take in finished episodes."""
+        """Add finished episodes."""
         for episode in finished:
             self.episodes.append(episode)
             self._lengths.append(len(episode))
@@ -48,32 +48,32 @@ class EpisodeStatistics:
 
     @property
     def has_own_goal(self) -> bool:
-        """Whether the labelers want something other than the true return."""
+        """True if the goal is not the true return."""
         return self.goal is not true_return
 
     @property
     def length(self) -> float:
-        """Mean steps of an episode; NaN while there is none."""
+        """Mean episode length; NaN before the first."""
         return _mean(self._lengths)
 
     @property
     def true_return(self) -> float:
-        """Mean true return of an episode; NaN while there is none."""
+        """Mean true return; NaN before the first episode."""
         return _mean(self._true_returns)
 
     @property
     def behavior(self) -> float:
-        """Mean value of an episode by the labelers' own goal; NaN while there is none."""
+        """Mean of the goal over episodes; NaN before the first, or if the goal is the true return."""
         return _mean(self._behaviors)
 
     def segment_correlation(self, predictor: RewardPredictor, segments: Sequence[Segment]) -> float:
-        """Return Spearman's correlation of wanted and predicted sums of segments; NaN below two."""
+        """Return Spearman's correlation of the segments' goal values and predicted sums; NaN below two."""
         if len(segments) < 2:
             return math.nan
         return rank_correlation(predictor.segment_returns(segments), list(map(self.goal, segments)))
 
     def episode_correlation(self, predictor: RewardPredictor) -> float:
-        """Return Pearson's correlation of wanted and predicted returns of the last episodes."""
+        """Return Pearson's correlation of the last episodes' goal values and predicted returns."""
         predicted = [predictor.step_rewards(episode).sum() for episode in self.episodes]
         return correlation(predicted, list(map(self.goal, self.episodes)))
 

@@ -1,4 +1,4 @@
-"""What is shown while something takes long: a progress bar, or a line that says what is waited for."""
+"""Progress bar and status line for slow operations."""
 
 import contextlib
 import math
@@ -15,9 +15,9 @@ _SAY_AGAIN_SECONDS = 30.0
 
 @contextmanager
 def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar; call what it yields with the number completed so far.
+    """Show a progress bar; yields a function to call with the number completed so far.
 
-    It ends full. Where there is no terminal a line is printed now and then.
+    The bar is full at the end. Without a terminal, a line is printed now and then.
     """
     if not console.is_terminal:
         say = _Occasionally(console)
@@ -32,10 +32,10 @@ def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int
 
 @contextmanager
 def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], None]]:
-    """A line that says what is waited for; call what it yields with the text, as often as you like.
+    """Show a status line; yields a function to call with each new text.
 
-    On a terminal the line changes in place, elsewhere one is printed now and then; nothing is shown in the
-    first ``after`` seconds.
+    On a terminal the line is updated in place, otherwise a line is printed now and then. Nothing is shown in
+    the first ``after`` seconds.
     """
     begin, say = time.monotonic() + after, _Occasionally(console)
     with contextlib.ExitStack() as stack:
@@ -48,14 +48,14 @@ def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], No
                 say(text)
             elif statuses:
                 statuses[0].update(text)
-            else:  # not before there is something to wait for
+            else:  # started with the first text
                 statuses.append(stack.enter_context(console.status(text)))
 
         yield show
 
 
 class _Occasionally:
-    """Prints a text when it is new, at most twice a minute."""
+    """Prints a text if it is new, at most twice a minute."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""Time the rounds of a run, without the time it waits for people."""
+"""Timing of a run's rounds, without the time it waits for labelers, and its progress file."""
 
 import contextlib
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from teacher.files import atomic_write
 
 PROGRESS_NAME = "progress.json"
-_ROUNDS = 20  # over which the rate is taken
+_ROUNDS = 20  # to average the rate over
 _WRITE_SECONDS = 1.0
 
 
@@ -20,11 +20,11 @@ class RoundTimer:
     """Times the rounds of training.
 
     Args:
-        waited: seconds that were waited for people before, by an earlier process of the run.
-        clock: seconds.
+        waited: seconds that earlier processes of the run waited for labelers.
+        clock: returns the time in seconds.
 
     Attributes:
-        waited: seconds that were waited for people, in all.
+        waited: total seconds that the run waited for labelers.
     """
 
     def __init__(self, waited: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class RoundTimer:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Take the time of the block for waiting."""
+        """Count the time of the ``with`` block as waiting."""
         began = self._clock()
         try:
             yield
@@ -45,29 +45,29 @@ class RoundTimer:
             self._waited_here += seconds
 
     def tick(self, step: int) -> None:
-        """Note that so many steps are made by now; the first time at the start of training."""
+        """Record the current step; first called at the start of training."""
         self._rounds.append((step, self._clock() - self._waited_here))
 
     @property
     def steps_per_second(self) -> float:
-        """Steps in a second of work, over the last rounds; NaN before the first is over."""
+        """Steps per second over the last rounds, without waiting; NaN before the first round ends."""
         if len(self._rounds) < 2:
             return math.nan
         (first, began), (last, ended) = self._rounds[0], self._rounds[-1]
         return (last - first) / max(ended - began, 1e-9)
 
     def seconds_left(self, num_timesteps: int) -> float:
-        """Seconds of work until so many steps are made, at that rate; NaN where there is none."""
+        """Return the seconds until step ``num_timesteps`` at the current rate; NaN while it is unknown."""
         if not self._rounds:
             return math.nan
         return max(num_timesteps - self._rounds[-1][0], 0) / max(self.steps_per_second, 1e-9)
 
 
 class ProgressFile:
-    """Where a run that trains says how far it is, for ``teach ls``; at most once a second.
+    """File with the progress of a running training, for ``teach ls``; written at most once a second.
 
     Args:
-        run_dir: of the run.
+        run_dir: the run's folder.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -75,7 +75,7 @@ class ProgressFile:
         self._written_at = -math.inf
 
     def write(self, step: int, seconds_left: float) -> None:
-        """Say how many steps are made, and how many seconds of work are left."""
+        """Write the current step and the estimated seconds left."""
         if time.monotonic() - self._written_at < _WRITE_SECONDS:
             return
         left = seconds_left if math.isfinite(seconds_left) else None
@@ -85,7 +85,7 @@ class ProgressFile:
 
 
 def read_progress(run_dir: Path) -> tuple[int, float | None]:
-    """Read what a run said last: steps made and seconds left; 0 and None where it said nothing."""
+    """Return a run's last written step and estimated seconds left; 0 and None without a readable file."""
     try:
         said: dict[str, Any] = json.loads((run_dir / PROGRESS_NAME).read_text())
         left = said["seconds_left"]

@@ -1,4 +1,4 @@
-"""Videos of whole episodes, made beside training every so often."""
+"""Videos of whole episodes, rendered in another process during training."""
 
 import contextlib
 import time
@@ -14,22 +14,22 @@ from teacher.training.terminal import waiting
 
 CLIPS_PER_RUN = 20
 FILM_SECONDS = 120.0
-"""After which another episode is filmed, however few steps were made: people want to see what it does now."""
+"""Maximum time between videos, however few steps were made, so that the latest one shows current behavior."""
 
 
 class EpisodeVideos:
-    """Films the first finished episode, one at every twentieth of the run or every two minutes, and the last.
+    """Makes videos of the first finished episode, one per 5% of the run or two minutes, and the last.
 
-    Rendering runs in a process of its own. Where it is behind, episodes that wait are dropped for newer ones.
-    A video that cannot be made, for instance because no OpenGL library is installed, is reported once;
-    training goes on without.
+    A separate process renders. If it falls behind, waiting episodes are dropped for newer ones. A video that
+    cannot be made, for instance because no OpenGL library is installed, is reported once; training continues
+    without it.
 
     Args:
-        folder: where the videos go.
+        folder: folder of the videos.
         num_timesteps: steps of the whole run.
         fps: frames per second; one frame is one step.
-        console: printed to.
-        show: called with each video and its step when it is made, from another thread.
+        console: console to print to.
+        show: called from another thread with each finished video and its step.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class EpisodeVideos:
         self._show = show
 
     def offer(self, episode: Trajectory, step: int) -> None:
-        """Film ``episode``, which ended before ``step``, where a video is due."""
+        """Make a video of ``episode``, which ended before ``step``, if one is due."""
         self._newest = (episode, step)
         if step >= self._next_step or time.monotonic() - self._filmed_at >= FILM_SECONDS:
             self._film()
 
     def finish(self) -> None:
-        """Film the last episode that was offered, and wait for it; Ctrl-C skips it."""
+        """Make a video of the last offered episode and wait for it; Ctrl-C skips it."""
         self._film()
         if wait(self._told, timeout=0).not_done:
             with waiting(self._console) as tell, contextlib.suppress(KeyboardInterrupt):
@@ -68,7 +68,7 @@ class EpisodeVideos:
                 wait(self._told)
 
     def close(self) -> None:
-        """Stop filming at once; what is not finished leaves nothing behind and is not reported."""
+        """Stop rendering immediately; unfinished videos leave no files and are not reported."""
         self._silent = True
         self._renderer.close()
 
@@ -80,7 +80,7 @@ class EpisodeVideos:
         self._filmed_at = time.monotonic()
         self._folder.mkdir(exist_ok=True)
         for clip in self._clips:
-            clip.cancel()  # unless it is in the making, or made
+            clip.cancel()  # no effect once rendering has started
         path = self._folder / f"step-{step:09d}.mp4"
         clip = self._renderer.submit(ClipJob(ClipSpec.of_episode(episode), path, self._fps))
         told: Future[None] = Future()

@@ -1,4 +1,4 @@
-"""Where a run begins that does not begin from nothing: a saved policy, then a clone of demonstrations."""
+"""Warm starts of a run from a saved policy, from demonstrations (behavioral cloning), or from both."""
 
 import contextlib
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ PLOT_NAME = "demonstrations.png"
 
 @dataclass(frozen=True)
 class WarmStart:
-    """What a run begins from.
+    """A policy and demonstrations to start a run from.
 
     Attributes:
-        policy_path: as given.
-        demonstrations_path: as given.
-        policy: the state of an agent.
-        demonstrations: to clone, after taking over the policy where there is one.
+        policy_path: path as given.
+        demonstrations_path: path as given.
+        policy: state of a saved agent.
+        demonstrations: demonstrations to clone, after loading the policy if there is one.
     """
 
     policy_path: str | None
@@ -41,10 +41,10 @@ class WarmStart:
     demonstrations: Demonstrations | None
 
     def check(self, agent: Agent) -> None:
-        """Let an agent take over the policy, and see whether it could learn the demonstrations.
+        """Load the policy into an agent, and check that the demonstrations fit the agent.
 
         Raises:
-            DataError: they are of another environment.
+            DataError: the policy or the demonstrations are from another environment.
         """
         problems: list[TeacherError] = []
         if self.policy is not None:
@@ -58,32 +58,32 @@ class WarmStart:
             raise join_errors(problems)
 
     def give(self, agent: Agent, console: Console, seed: int, plot: Path) -> None:
-        """Let an agent begin from it, and print what came of it.
+        """Load the policy into an agent, clone the demonstrations, and print the results.
 
         Args:
-            agent: takes the policy and clones the demonstrations.
-            console: printed to.
-            seed: of cloning.
-            plot: file for a plot of the returns of the demonstrations.
+            agent: the agent to start.
+            console: console to print to.
+            seed: seed of cloning.
+            plot: file for a plot of the demonstrations' returns.
 
         Raises:
-            DataError: the policy or the demonstrations are of another environment, or cannot be learned.
+            DataError: the policy or the demonstrations are from another environment, or cannot be learned.
         """
-        self.check(agent)  # it takes the policy
+        self.check(agent)  # loads the policy
         if self.policy is not None:
-            console.print(f"Begins from the policy of {self.policy_path}")
+            console.print(f"Starting from the policy of {self.policy_path}")
         if self.demonstrations is not None:
             with _named(f"--demonstrations {self.demonstrations_path}"):
                 _clone(agent, self.demonstrations, seed, console)
-            with contextlib.suppress(ConfigError):  # no matplotlib, no picture
+            with contextlib.suppress(ConfigError):  # no plot without matplotlib
                 draw_returns(self.demonstrations, plot)
 
 
 def read_warm_start(policy_path: str | None, demonstrations_path: str | None) -> WarmStart | None:
-    """Read what ``--policy`` and ``--demonstrations`` name; None where neither is given.
+    """Read the files of ``--policy`` and ``--demonstrations``; return None if neither is given.
 
     Raises:
-        DataError: files are missing or damaged; all of them are named.
+        DataError: files are missing or damaged; the message names all of them.
     """
     if policy_path is None and demonstrations_path is None:
         return None
@@ -100,10 +100,10 @@ def read_warm_start(policy_path: str | None, demonstrations_path: str | None) ->
 
 
 def read_policy(path: Path) -> State:
-    """The agent's state in a run directory or in its checkpoint.
+    """Return the agent's state from a run directory or a checkpoint file.
 
     Raises:
-        DataError: there is none, or it is damaged.
+        DataError: the checkpoint is missing or damaged.
     """
     if path.is_dir():
         path /= CHECKPOINT_NAME
@@ -112,12 +112,12 @@ def read_policy(path: Path) -> State:
     try:
         agent: State = load_state(path)["agent"]
     except (KeyError, TypeError) as error:
-        raise DataError(f"{path} is no checkpoint of a run: expected an agent's policy in it") from error
+        raise DataError(f"{path} is not a run's checkpoint: expected an agent's policy in it") from error
     return agent
 
 
 def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
-    """Clone until nothing more is gained on the episodes held out; a single episode is cloned to the end."""
+    """Clone until the held-out loss stops improving; for a single episode, which has none, all epochs."""
     single = len(demonstrations.episode_returns) == 1
     split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)
     with progress(console, "cloning the demonstrations", CLONING_EPOCHS) as show:
@@ -132,7 +132,7 @@ def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Con
 
 
 class _Counted:
-    """A split that shows how many epochs were begun."""
+    """A split that shows the number of epochs begun."""
 
     def __init__(self, split: Split, show: Any) -> None:
         self.train, self.validation = split.train, split.validation
@@ -147,7 +147,7 @@ class _Counted:
 
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Say of an agent's refusal what it is about."""
+    """Turn an :class:`AgentError` into a :class:`DataError` that names its cause."""
     try:
         yield
     except AgentError as error:

@@ -60,9 +60,9 @@ def test_so_do_the_lines_of_commands(labels: Path, capsys: pytest.CaptureFixture
     predictor.fit(load_preferences(labels), max_epochs=1)
     save_predictor(reward, predictor, *SPACES)
     assert main(["evaluate", str(reward), str(labels)]) == 0
-    assert "of 1 answer right" in capsys.readouterr().out
+    assert "on 1 label (" in capsys.readouterr().out
     reward.unlink()
     assert main(["fit", str(labels), str(reward), "--max_updates", "1", "--reward.members", "10"]) == 0
-    assert f"{reward}: fitted to 1 preference about recorded in 1 update; " in capsys.readouterr().out
+    assert f"{reward}: fitted to 1 preference on recorded in 1 update; " in capsys.readouterr().out
     one = Demonstrations(np.ones((1, 3)), np.ones((1, 2)), np.ones(1), np.ones(1), np.ones(1, bool))
     assert one.summary().startswith("1 episode, 1 step, return")

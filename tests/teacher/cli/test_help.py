@@ -64,7 +64,8 @@ def test_all_options_are_listed_in_sections(
 
 
 @pytest.mark.parametrize(
-    ("word", "says"), [("exprot", "did you mean teach export?"), ("humble", "teach --help lists all")]
+    ("word", "says"),
+    [("exprot", "did you mean teach export?"), ("humble", "teach --help lists all commands")],
 )
 def test_an_unknown_command_is_one_line(word: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word, "runs/x"]) == 2

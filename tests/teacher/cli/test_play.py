@@ -43,7 +43,9 @@ def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.
     played = play_episodes(SavedRun(run_dir), 3, seed=0)
     returns = [episode.true_return for episode in played]
     assert returns == sorted(returns)
-    assert f"20 steps of an episode with return {returns[1]:.1f}; of 3 played {returns[0]:.1f} to" in said
+    assert (
+        f"20 steps of an episode with return {returns[1]:.1f}; 3 played, returns {returns[0]:.1f} to" in said
+    )
     shown = film(run_dir / "play.mp4")
     expected = list(frames_of(ClipSpec.of(cut(played[1], 5, 20))))
     assert 20 <= len(shown) <= 20 + 0.2 * 30 + 1  # the last one stays for a while

@@ -120,7 +120,10 @@ def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
     (run_dir / "config.json").write_text("{}")
     assert main("-p rl -e ShortHopper-v1 -n x".split()) == 2
     said = capsys.readouterr().err
-    assert "runs/ShortHopper-v1/x exists; go on with teach --resume runs/ShortHopper-v1/x, or choose" in said
+    assert (
+        "runs/ShortHopper-v1/x exists; continue it with teach --resume runs/ShortHopper-v1/x, or choose"
+        in said
+    )
     assert said.endswith("corrected: teach -p rl -e ShortHopper-v1 -n x-2\n")
     assert (run_dir / "config.json").read_text() == "{}"
 
@@ -128,7 +131,7 @@ def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--site_url http://127.0.0.1:9 --storage s3://clips", "no answer from the labeling site"),
+        ("--site_url http://127.0.0.1:9 --storage s3://clips", "no response from the labeling site"),
         ("--state_dir a-file", "--state_dir"),
     ],
 )
@@ -321,7 +324,7 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
     said = capsys.readouterr()
     assert "one ended (closed)" in said.err
     assert "interrupted" not in said.err
-    assert "To go on when that is mended" in said.out
+    assert "To continue once that is fixed" in said.out
 
 
 @pytest.fixture
@@ -368,7 +371,7 @@ def test_a_run_whose_environment_breaks_is_saved_and_says_how_to_go_on(
     said = capsys.readouterr()
     assert said.err == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; fix it\n"
     (run_dir,) = (tmp_path / "runs").glob("*/x")
-    assert re.search(rf"when that is mended: .* --resume {run_dir.relative_to(tmp_path)}\n", said.out)
+    assert re.search(rf"once that is fixed: .* --resume {run_dir.relative_to(tmp_path)}\n", said.out)
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] > 0
 
 
@@ -383,7 +386,7 @@ def test_a_run_that_ends_by_a_defect_is_saved_too(
     with pytest.raises(RuntimeError, match="nobody thought of this"):
         main("-p rl -e Pendulum-v1 -n x -V".split())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    assert "To go on when that is mended" in capsys.readouterr().out
+    assert "To continue once that is fixed" in capsys.readouterr().out
     assert (tmp_path / "runs" / "Pendulum-v1" / "x" / "checkpoint.npz").exists()
 
 
@@ -396,7 +399,7 @@ def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
     (line,) = said.err.splitlines()
     assert "skip:1000 gave none for 1000 pairs in a row; lower the teacher's skip:X" in line
     assert "nothing is learned from them; lower the teacher's skip:X, below 0 if" in said.out
-    assert "a run keeps its teacher, so begin another: another -n, with another --teacher" in line
+    assert "a run keeps its teacher, so start a new one: another -n, with another --teacher" in line
     assert "resume" not in said.out
 
 
@@ -415,4 +418,4 @@ def test_ctrl_c_while_libraries_are_being_loaded_is_one_line(tmp_path: Path) -> 
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (130, "")
-    assert ended.stderr == "teach: interrupted before anything began\n"
+    assert ended.stderr == "teach: interrupted before anything started\n"

@@ -103,7 +103,7 @@ def test_a_file_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
     state = load_state(path)
     state["about"]["reward"]["new_option"] = 3
     save_state(path, state)
-    with pytest.raises(ConfigError, match=r"newer version .* setting reward\.new_option, .*; update the"):
+    with pytest.raises(ConfigError, match=r"newer version .* unknown setting reward\.new_option; update the"):
         load_predictor(path)
     state["about"]["reward"] = 3
     save_state(path, state)
@@ -219,7 +219,7 @@ def test_a_database_with_an_archive_at_its_end_is_no_file_of_a_predictor(tmp_pat
     save_predictor(path, RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
     path.write_bytes(b"SQLite format 3" + path.read_bytes())
     with pytest.raises(
-        DataError, match=f"^{path} is not a readable predictor: it is cut off, or no .npz file"
+        DataError, match=f"^{path} is not a readable predictor: it is cut off, or not an .npz file"
     ):
         load_predictor(path)
 

@@ -115,7 +115,7 @@ def test_they_are_imported_by_command(
     assert main(["import", str(files), path]) == 2
     assert "expected --trajectories" in capsys.readouterr().err
     assert main(["import", str(files), path, "--trajectories", str(raw), "--env_id", "Hopper-v5"]) == 0
-    assert capsys.readouterr().out == f"{path}: 4 preferences about Hopper-v5\n"
+    assert capsys.readouterr().out == f"{path}: 4 preferences on Hopper-v5\n"
     assert load_preferences(Path(path), env_id="Hopper-v5").values.tolist() == VALUES
 
 

@@ -43,17 +43,17 @@ def test_all_that_is_needed_is_tried_and_here(
     monkeypatch.setenv("TEACHER_TOKEN", site.token)
     assert main(["doctor", "--site_url", site.url, "--storage", "clips"]) == 0
     said = capsys.readouterr().out
-    assert said.endswith("All that is needed is here.\n")
+    assert said.endswith("Nothing is missing.\n")
     assert {"OpenGL", "ffmpeg", "storage", "labeling site", "Redis"} <= set(lines_of(said))
-    assert re.search(r"draws MuJoCo with (egl|osmesa)", said)
-    assert f"{site.url} answers and takes the token" in said
+    assert re.search(r"renders MuJoCo with (egl|osmesa)", said)
+    assert f"{site.url} answers and accepts the token" in said
     assert list(tmp_path.rglob("*.mp4")) == []
 
 
 def test_what_libraries_print_is_not_taken_for_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy = f"import atexit; print('before'); atexit.register(print, 'after it')\n{doctor._DRAW}"
     monkeypatch.setattr(doctor, "_DRAW", noisy)
-    assert doctor._opengl().detail in ("draws MuJoCo with egl", "draws MuJoCo with osmesa")
+    assert doctor._opengl().detail in ("renders MuJoCo with egl", "renders MuJoCo with osmesa")
 
 
 def test_each_thing_that_is_missing_comes_with_a_remedy(
@@ -83,7 +83,7 @@ def test_each_thing_that_is_missing_comes_with_a_remedy(
     assert "libegl1" in missing["OpenGL"]
     assert "imageio-ffmpeg" in missing["ffmpeg"]
     assert "--runs_dir" in missing["runs"]
-    assert said.endswith("6 things that are needed are missing\n")
+    assert said.endswith("6 requirements are missing\n")
     assert "MUJOCO_GL=broken" in said
     assert "Connection refused" in said
     assert "secret" not in said
@@ -108,7 +108,7 @@ def test_a_wrong_token_and_none_are_told_apart(site: SiteHandle, monkeypatch: py
 
 def test_the_site_of_this_machine_is_asked_where_it_runs(site: SiteHandle, tmp_path: Path) -> None:
     state_dir = str(site.admin_password_file.parent)
-    assert "answers and takes the token" in found("site", Machine("runs", state_dir, None, None)).detail
+    assert "answers and accepts the token" in found("site", Machine("runs", state_dir, None, None)).detail
     assert "starts on this machine" in found("site", Machine("runs", str(tmp_path), None, None)).detail
 
 

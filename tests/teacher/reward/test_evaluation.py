@@ -139,11 +139,11 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
     line += ["--reward.members", "2", "--reward.features", "plain"]
     assert main(line) == 0
     said = capsys.readouterr().out
-    assert f"{saved}: fitted to 80 preferences about Any-v0 in 60 updates" in said
+    assert f"{saved}: fitted to 80 preferences on Any-v0 in 60 updates" in said
     assert load_predictor(Path(saved)).config.members == 2
     assert main(["evaluate", saved, others, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert f"{others}: {found['accuracy']:.1%} of 40 answers right" in said
+    assert f"{others}: accuracy {found['accuracy']:.1%} on 40 labels" in said
     assert main(["evaluate", saved, others]) == 0
     assert capsys.readouterr().out in said
 
@@ -154,7 +154,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
         (
             "fit labels.npz reward.pt",
             2,
-            "teach fit: expected a file of a predictor named *.npz, got reward.pt",
+            "teach fit: expected a predictor file named *.npz, got reward.pt",
         ),
         ("fit labels.npz no/reward.npz", 2, "teach fit: expected a folder for reward.npz; make no first"),
         ("fit nothing.npz reward.npz", 1, "teach fit: nothing.npz does not exist"),
@@ -225,7 +225,7 @@ def test_a_fit_heeds_how_often_it_goes_through_how_many_answers(
 ) -> None:
     words = ["--reward.initial_epochs", "5", "--reward.max_preferences", "30"]
     assert main(["fit", str(files[0]), str(tmp_path / "reward.npz"), *words]) == 0
-    assert "fitted to 30 preferences about Any-v0 in 5 updates" in capsys.readouterr().out
+    assert "fitted to 30 preferences on Any-v0 in 5 updates" in capsys.readouterr().out
 
 
 def test_a_fit_to_answers_that_tell_nothing_says_so(
@@ -258,7 +258,7 @@ def test_a_fit_says_where_nothing_was_held_out(
     status, saved = fit_one(one_whose_weights_are(lambda weights: weights.all()), pairs[0], tmp_path)
     said = capsys.readouterr().out
     assert (status, saved.exists()) == (0, True)
-    assert "none was held out from any member to try it on (training loss 0." in said
+    assert "no held-out labels to evaluate it on (training loss 0." in said
     assert "nan" not in said
 
 

@@ -87,7 +87,7 @@ def test_a_changed_network_trains_by_the_fast_backend_where_it_can() -> None:
             assert isinstance(run.agent, PPO)
             assert run.agent.uses_numpy == fast
             train(run)
-        told = "trains in torch" in said.file.getvalue()  # type: ignore[attr-defined]
+        told = "trains in PyTorch" in said.file.getvalue()  # type: ignore[attr-defined]
         assert told != fast
 
 
@@ -113,7 +113,7 @@ def test_a_network_of_ones_own_is_trained_and_restored(
         ("--agent.cg_damping 1", r"--agent\.cg_damping: ppo has no such hyperparameter"),
         ("--agent.gamma 3", "--agent: Expected gamma between 0 and 1, got 3"),
         ("--agent.hidden_sizes 0", "--agent: Expected hidden_sizes of 1 to 4096 units"),
-        ("--ent_coef 0.1 --agent.ent_coef 0.2", "expected no --agent.ent_coef beside it"),
+        ("--ent_coef 0.1 --agent.ent_coef 0.2", "expected either --ent_coef or --agent.ent_coef"),
         ("--agent.network own_policies:narrow", "policy network with outputs of shape"),
         ("--agent.network own_policies:wide --agent.hidden_sizes 8", "have no effect with a custom network"),
         ("-e teacher/MovingDot-v1 --agent.hidden_sizes 8", "have no effect with images"),
@@ -133,7 +133,7 @@ def test_what_cannot_work_is_refused_in_one_line_before_a_run(
 
 def test_a_network_that_cannot_be_imported_again_is_refused() -> None:
     agent = PPOConfig(network=lambda shape, outputs: nn.Linear(shape[0], outputs))
-    with pytest.raises(ConfigError, match="expected a function of a module"):
+    with pytest.raises(ConfigError, match="expected a function that can be imported from a module"):
         TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", agent=agent)
 
 

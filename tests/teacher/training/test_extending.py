@@ -122,9 +122,9 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         (
             {},
             "-t 999",
-            "-t: expected 1,000 or more, as .*/x has it, got 999; a run",
+            "-t: expected at least 1,000, the value of .*/x, got 999; a run",
         ),
-        ({}, "-l 39 -t 2e3", "-l: expected 40 or more"),
+        ({}, "-l 39 -t 2e3", "-l: expected at least 40"),
         ({"predictor": "rl", "n_labels": None, "pretrain_labels": None}, "-l 50", "asks for no labels"),
         ({"predictor": "human", "n_labels": None}, "-l 50", "asks by time"),
         (
@@ -132,7 +132,7 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
             "-s 3 -t 2e3 -L 20",
             r"leave out --seed --pretrain_labels \(only -t and -l may grow\), or",
         ),
-        ({}, "--reopen", "--reopen: .* asks no people"),
+        ({}, "--reopen", "--reopen: .* has no experiment on a site"),
     ],
 )
 def test_what_cannot_grow_is_refused(save: Save, changes: dict[str, Any], line: str, expected: str) -> None:
@@ -147,14 +147,14 @@ def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
 ) -> None:
     folder = save()
     monkeypatch.setattr("teacher.training.extending.steps_made", lambda _: 1000)
-    expected = r"^-l: labels are asked in training; .* has made 1,000 steps already; .* -t 2000$"
+    expected = r"^-l: labels are collected in training; .* is at step 1,000 already; .* -t 2000$"
     with pytest.raises(ConfigError, match=expected):
         parse_arguments(["--resume", folder, "-l", "80"])
     assert parse_arguments(["--resume", folder, "-l", "80", "-t", "2e3"]).config.n_labels == 80
 
 
 def test_an_earlier_run_alone_is_reopened() -> None:
-    with pytest.raises(ConfigError, match="--reopen goes on with an earlier run"):
+    with pytest.raises(ConfigError, match="--reopen continues an earlier run"):
         parse_arguments("-p human -e CartPole-v1 -n x --reopen".split())
 
 

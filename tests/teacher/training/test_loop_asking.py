@@ -268,7 +268,7 @@ def test_a_schedule_that_was_lost_is_missed_until_it_is_set_again(make_run: Make
             if schedule is not None:
                 resumed.teaching.schedule = schedule
             assert loop.train(resumed)
-    assert said(run).count("goes on with --schedule exponential") == 1
+    assert said(run).count("resuming with --schedule exponential") == 1
 
 
 def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path: Path) -> None:

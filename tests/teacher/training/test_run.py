@@ -129,7 +129,7 @@ def test_a_run_opened_from_python_is_saved_and_opened_again(tmp_path: Path) -> N
         made = run.agent.total_steps
     with open_run(config.run_dir, QUIET) as run:
         assert run.agent.total_steps == made >= 200
-    with pytest.raises(ConfigError, match="exists; go on with teach --resume"), open_run(config, QUIET):
+    with pytest.raises(ConfigError, match="exists; continue it with teach --resume"), open_run(config, QUIET):
         pass
 
 

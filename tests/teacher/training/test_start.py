@@ -194,7 +194,7 @@ def test_settings_that_do_not_fit_are_refused_with_the_environment(
 
 def test_what_is_left_out_is_as_the_preset_has_it() -> None:
     error = refused("-p human -e CartPole-v1 -n x --preset paper --ent_coef -1 --reward.patience -2")
-    assert "--schedule: spreads a number of labels" in str(error)
+    assert "--schedule: needs a total number of labels" in str(error)
     assert ", with --reward.patience, --ent_coef left out: " in str(error)
     assert corrected(error) == ("-p human -e CartPole-v1 -n x -l 1400 --fixed_horizon restart --preset paper")
 

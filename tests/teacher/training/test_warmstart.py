@@ -103,7 +103,7 @@ def test_it_begins_from_a_clone_and_tells_how_good_it_is(build: Callable[..., tu
 def test_a_policy_comes_before_the_demonstrations(build: Callable[..., tuple[Run, str]]) -> None:
     before = load_state(EXPERT / "checkpoint.npz")["agent"]
     run, said = build(policy=str(EXPERT), demonstrations="few.npz")
-    assert said.index("Begins from the policy of") < said.index("Cloned")
+    assert said.index("Starting from the policy of") < said.index("Cloned")
     state = run.agent.state_dict()
     np.testing.assert_equal(state["normalizer"], before["normalizer"])
     for name, value in before["policy"].items():
@@ -198,7 +198,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     (f"--policy {EXPERT}", lambda: truncate(CHECKPOINT), "not a readable checkpoint"),
     (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "finite numbers in actor.0.bias"),
     ("--policy expert.npz", lambda: None, "not a checkpoint but another .npz file"),
-    ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or no .npz file"),
+    ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or not an .npz file"),
     (f"--policy {EXPERT} -e Pendulum-v1", lambda: None, r"policy of shapes \{.*'actor.0.weight': \(64, 3\)"),
     (f"--policy {EXPERT} -e InvertedPendulum-v1", lambda: None, "policy of shapes"),
     (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {"agent": 3}), "the state of an agent"),
