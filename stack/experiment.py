@@ -17,7 +17,8 @@ from stack.process import Process, Service, State
 from stack.site import STORAGE, Site
 from stack.supervisor import Supervisor
 from teacher.errors import ConfigError
-from teacher.settings.config import CONFIG_NAME, TeachConfig
+from teacher.settings.config import TeachConfig
+from teacher.settings.saved_config import CONFIG_NAME
 
 _PROGRESS_SECONDS = 1.0
 _LAST_ANSWERS_SECONDS = 30.0  # until the labelers notice that the experiment is finished

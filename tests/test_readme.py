@@ -18,8 +18,9 @@ from gymnasium.spaces import Box, Dict, flatten
 from PIL import Image
 
 from teacher.data.demonstrations import load_demonstrations
-from teacher.settings.config import load_config
+from teacher.settings.saved_config import load_config
 from teacher.settings.teachers import ErrorModel
+from teacher.settings.unused import UNUSED
 from teacher.teach import main
 from teacher.training import warmstart
 from tests.documents import README, ROOT, blocks_of, commands_of, page_of, run_programs
@@ -37,7 +38,13 @@ def shortened(command: str) -> list[str]:
     arguments = shlex.split(command)[1:]
     if arguments[0] == "record":
         return [*arguments, "--episodes", "2"]
-    return [*arguments, *ONE_ROLLOUT, *(["-p", "synth"] if "human" in arguments else [])]
+    if "human" not in arguments:
+        return [*arguments, *ONE_ROLLOUT] if "rl" not in arguments else [*arguments, "-t", "1", "-V"]
+    for option in UNUSED["synth"]:
+        if f"--{option}" in arguments:
+            at = arguments.index(f"--{option}")
+            del arguments[at : at + 2]
+    return [*arguments, *ONE_ROLLOUT, "-p", "synth"]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from rich.console import Console
 from teacher.errors import ConfigError, pluralize
 from teacher.files import require_folder, require_new
 from teacher.settings.arguments import OneLineParser, report_errors
-from teacher.settings.config import load_config
+from teacher.settings.saved_config import load_config
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from teacher.data.ledger import Ledger
 from teacher.errors import ForgottenError, SiteRefusedError
 from teacher.labeling.client import Experiment, ExperimentSettings, Feed, FeedbackClient
-from teacher.settings.config import CONFIG_NAME
+from teacher.settings.saved_config import CONFIG_NAME
 
 _LOOKED_BACK = 100  # decisions to compare
 

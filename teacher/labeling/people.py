@@ -17,9 +17,17 @@ from teacher.labeling.feed_check import last_decisions, refuse_lost_database, ta
 from teacher.labeling.human import HumanCollector
 from teacher.labeling.publisher import PublishTarget, Renderer
 from teacher.queries.judges import Value, true_return
-from teacher.settings.addresses import site_checks
-from teacher.settings.checks import refuse_all
-from teacher.settings.config import DEFAULT_PROMPT
+from teacher.settings.addresses import (
+    DEFAULT_PROMPT,
+    BindAddress,
+    ClipStore,
+    Prompt,
+    PublicURL,
+    SiteURL,
+    StateDir,
+    site_checks,
+)
+from teacher.settings.checks import check_fields, refuse_all
 from teacher.settings.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url, require_token
 from teacher.storage import Storage, open_storage
 
@@ -32,17 +40,16 @@ class SiteOptions:
     """The labeling site and the experiment's prompt; options as of ``teach``."""
 
     name: Annotated[str | None, "name of the experiment on the site"] = None
-    prompt: Annotated[str, "the question that labelers see"] = DEFAULT_PROMPT
-    site_url: Annotated[
-        str | None, "labeling site to use, with its token in TEACHER_TOKEN (default: one on this machine)"
-    ] = None
-    storage: Annotated[str | None, "clip store: s3://bucket/prefix or a folder"] = None
-    state_dir: Annotated[str, "folder of this machine's site"] = "state"
-    bind: Annotated[str, "address that this machine's site listens on"] = "127.0.0.1"
-    public_url: Annotated[str | None, "URL under which others reach this machine's site"] = None
+    prompt: Prompt = DEFAULT_PROMPT
+    site_url: SiteURL = None
+    storage: ClipStore = None
+    state_dir: StateDir = "state"
+    bind: BindAddress = "127.0.0.1"
+    public_url: PublicURL = None
 
     def __post_init__(self) -> None:
-        refuse_all(self, site_checks(self.site_url, self.storage, self.bind, self.public_url))
+        check_fields(self, prefix="site.")
+        refuse_all(self, site_checks(self.site_url, self.storage, self.bind, self.public_url), prefix="site.")
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from teacher.queries.schedules import AllAtOnce
 from teacher.queries.synthetic import UnrecordedTeacher
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
-from teacher.reward.unused import IN_A_SINGLE_FIT, reject_unused_of_network
-from teacher.settings.checks import COUNT, SEED, check_fields, reject_unused, whole_number
+from teacher.reward.unused import reject_unused_of_network
+from teacher.settings.checks import COUNT, SEED, check_fields, whole_number
 from teacher.settings.options import MAX_UPDATES, RewardConfig
+from teacher.settings.unused import reject_unused
 
 Space = spaces.Space[Any]
 
@@ -94,11 +95,11 @@ def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> Non
         max_updates: of the fit.
         prefix: of the setting's name, in the message.
     """
-    reject_unused(config, IN_A_SINGLE_FIT, f"{prefix}reward.")
+    reject_unused(config, "single fit", f"{prefix}reward.")
     if config.initial_epochs is not None and max_updates != MAX_UPDATES:
         raise ConfigError(
-            f"{prefix}max_updates: does nothing here, leave it out: {prefix}reward.initial_epochs sets the "
-            f"length of the fit; got {max_updates}"
+            f"{prefix}max_updates: leave it out, it has no effect with {prefix}reward.initial_epochs, which "
+            f"sets the length of the fit; got {max_updates}"
         )
 
 

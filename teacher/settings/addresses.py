@@ -1,12 +1,28 @@
-"""Checks of the settings that say where people label: addresses, storage, and URLs."""
+"""Settings of the labeling site, shared by ``teach`` and the wrapper, and their checks."""
 
 import socket
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from teacher.errors import ConfigError, one_line
-from teacher.settings.checks import Check
+from teacher.settings.checks import Check, Fits
 
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
+
+DEFAULT_PROMPT = "Choose the clip in which the agent does better."
+
+Prompt = Annotated[
+    str,
+    "the question that labelers see",
+    Fits("one sentence of at most 500 characters", lambda text: 0 < len(text.strip()) <= 500),
+]
+SiteURL = Annotated[
+    str | None, "labeling site to use, with its token in TEACHER_TOKEN (default: one on this machine)"
+]
+ClipStore = Annotated[str | None, "clip store: s3://bucket/prefix or a folder"]
+StateDir = Annotated[str, "folder of this machine's site"]
+BindAddress = Annotated[str, "IP address or host name that this machine's site listens on"]
+PublicURL = Annotated[str | None, "URL at which labelers reach this machine's site"]
 
 
 def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
@@ -22,7 +38,7 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
         (
             "bind",
             bind not in _WILDCARDS or public_url is not None,
-            "needs --public_url, the URL at which others reach this machine",
+            "needs public_url, the URL at which others reach this machine",
         ),
         ("public_url", public_url is None or is_http_url(public_url), "expected http(s)://host[/path]"),
         (

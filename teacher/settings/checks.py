@@ -65,26 +65,6 @@ def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") ->
         raise ConfigError("; ".join(text for _, text in said), refused=refused)
 
 
-def reject_unused(settings: object, reasons: Mapping[str, str], prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` if a field that has no effect differs from its default.
-
-    Args:
-        settings: a dataclass.
-        reasons: fields that have no effect, with the reason.
-        prefix: prefix of the field's name in the message.
-    """
-    by_default = type(settings)()
-    checks = [
-        (
-            name,
-            getattr(settings, name) == getattr(by_default, name),
-            f"does nothing here, leave it out: {why}",
-        )
-        for name, why in reasons.items()
-    ]
-    refuse_all(settings, checks, prefix)
-
-
 def named_values(text: str | None) -> dict[str, Any]:
     """Parse ``name=value`` pairs joined by commas; a value is parsed as JSON if possible, else kept as text.
 

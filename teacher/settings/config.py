@@ -1,7 +1,6 @@
 """The settings of a run: a frozen dataclass with documented, validated fields, saved as JSON."""
 
 import dataclasses
-import json
 import re
 import uuid
 from collections.abc import Mapping
@@ -10,8 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from teacher.errors import ConfigError, one_line
-from teacher.files import atomic_write
-from teacher.settings.addresses import site_checks
+from teacher.settings.addresses import (
+    DEFAULT_PROMPT,
+    BindAddress,
+    ClipStore,
+    Prompt,
+    PublicURL,
+    SiteURL,
+    StateDir,
+    site_checks,
+)
 from teacher.settings.checks import (
     BILLION,
     COUNT,
@@ -25,17 +32,15 @@ from teacher.settings.checks import (
     check_fields,
     named_values,
     refuse_all,
-    refuse_newer,
 )
 from teacher.settings.options import (
-    REWARD_BEFORE,
     QueryConfig,
     RewardConfig,
     RunStage,
-    with_new_names,
     with_preset,
 )
 from teacher.settings.teachers import ErrorModel
+from teacher.settings.unused import reject_unused
 
 
 class HasFields(Protocol):
@@ -52,11 +57,9 @@ RateName = Literal["constant", "hyperbolic", "inverse_quadratic", "paper_mujoco"
 ScheduleName = Literal["exponential", RateName]
 
 DEFAULT_PRETRAIN_LABELS = 175
-DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
 NO_OPTIONS = {*PARTS, "stages", "agent_settings"}
 """Fields of :class:`TeachConfig` that no option of the command line sets as a whole."""
-CONFIG_NAME = "config.json"
 _OWN_ARGUMENTS = {"max_episode_steps", "obs_transform", "fixed_horizon", "render_mode", "disable_env_checker"}
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_EXPERIMENT_NAME = 100  # the site's limit
@@ -148,11 +151,7 @@ class TeachConfig:
         "from (n, *shape) to (n,)",
     ] = None
     no_videos: Annotated[bool, "do not render videos of whole episodes", "-V"] = False
-    prompt: Annotated[
-        str,
-        "the question that labelers see",
-        Fits("one sentence of at most 500 characters", lambda text: 0 < len(text.strip()) <= 500),
-    ] = DEFAULT_PROMPT
+    prompt: Prompt = DEFAULT_PROMPT
     segment_seconds: Annotated[
         float | None,
         "clip length in seconds (default: 1.5, or half of a median random episode if that is shorter)",
@@ -198,13 +197,11 @@ class TeachConfig:
         "pad episodes that end early to the time limit: absorb = repeat the final observation with reward"
         " 0; restart = start the next episode within this one",
     ] = None
-    site_url: Annotated[
-        str | None, "labeling site to use, with its token in TEACHER_TOKEN (default: one on this machine)"
-    ] = None
-    storage: Annotated[str | None, "clip store: s3://bucket/prefix or a folder"] = None
-    state_dir: Annotated[str, "folder of this machine's site"] = "state"
-    bind: Annotated[str, "address that this machine's site listens on"] = "127.0.0.1"
-    public_url: Annotated[str | None, "URL under which others reach this machine's site"] = None
+    site_url: SiteURL = None
+    storage: ClipStore = None
+    state_dir: StateDir = "state"
+    bind: BindAddress = "127.0.0.1"
+    public_url: PublicURL = None
     runs_dir: Annotated[str, "parent folder of all runs"] = "runs"
     device: Annotated[str, "torch device: cpu, cuda, cuda:1"] = "cpu"
     reward: Annotated[RewardConfig, "reward predictor settings"] = field(default_factory=RewardConfig)
@@ -218,6 +215,9 @@ class TeachConfig:
             object.__setattr__(self, "agent", name)
             object.__setattr__(self, "agent_settings", {**settings, **self.agent_settings})
         check_fields(self)
+        reject_unused(self, self.predictor)
+        if self.reward.converge:
+            reject_unused(self.reward, "converge", "--reward.")
         refuse_all(self, self._checks())
         refuse_all(self, self._teacher_checks())
 
@@ -250,19 +250,14 @@ class TeachConfig:
                 "active needs an ensemble: --reward.members of 2 or more",
             ),
             (
-                "gold",
-                self.gold == 0 or self.predictor == "human",
-                "attention checks are for people: pass -p human",
+                "segment_seconds",
+                None in (self.segment_seconds, self.segment_steps),
+                "expected either --segment_seconds or --segment_steps",
             ),
             (
                 "ent_coef",
                 self.ent_coef is None or "ent_coef" not in self.agent_settings,
                 "expected either --ent_coef or --agent.ent_coef, which are the same",
-            ),
-            (
-                "network",
-                self.network is None or self.predictor != "rl",
-                "rl learns from the true reward, so it has no predictor",
             ),
             (
                 "network",
@@ -280,11 +275,6 @@ class TeachConfig:
     def _teacher_checks(self) -> list[Check]:
         error_model = self.error_model  # raises ConfigError if it is invalid
         return [
-            (
-                "teacher",
-                self.predictor != "rl" or error_model == ErrorModel(),
-                "rl learns from the true reward, not from a teacher",
-            ),
             (
                 "teacher",
                 self.predictor != "human" or not error_model.errs,
@@ -417,50 +407,3 @@ def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
     stages = tuple(RunStage(**stage) for stage in fields.get("stages", ()))
     return TeachConfig(**{**fields, **parts, "stages": stages})
-
-
-def refuse_existing(config: TeachConfig) -> None:
-    """Raise :class:`ConfigError` if a run of this name exists already."""
-    if (config.run_dir / CONFIG_NAME).exists():
-        raise ConfigError(
-            f"{config.run_dir} exists; continue it with teach --resume {config.run_dir}, or choose another -n"
-        )
-
-
-def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
-    """Write ``config.json`` into the run directory atomically.
-
-    Paths are written as absolute, so that a run resumed in another folder finds the same site and clips, and
-    the initial policy and demonstrations are identified.
-    """
-    data = {"run_id": str(run_id), **dataclasses.asdict(config)}
-    for name in ("state_dir", "policy", "demonstrations"):
-        if data[name] is not None:
-            data[name] = str(Path(data[name]).absolute())
-    if config.storage is not None and "://" not in config.storage:
-        data["storage"] = str(Path(config.storage).absolute())
-    with atomic_write(config.run_dir / CONFIG_NAME) as file:
-        file.write(json.dumps(data, indent=2).encode() + b"\n")
-
-
-def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
-    """Read ``config.json`` of a run. Raises :class:`ConfigError` if it is missing or invalid."""
-    path = run_dir / CONFIG_NAME
-    try:
-        data = json.loads(path.read_text())
-        run_id = uuid.UUID(data.pop("run_id"))
-        # The folder may have been moved since it was written.
-        data["runs_dir"] = str(run_dir.resolve().parent.parent)
-        refuse_newer(path, TeachConfig, data)
-        data["reward"] = with_new_names(data.get("reward", {}))
-        for part, kind in PARTS.items():
-            refuse_newer(path, kind, data.get(part, ()), f"{part}.")
-        data["reward"] = REWARD_BEFORE | data["reward"]
-        config = from_fields(data)
-    except FileNotFoundError as error:
-        raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a run's configuration: {error}") from error
-    if config.run_dir.resolve() != run_dir.resolve():
-        raise ConfigError(f"{run_dir} was renamed; expected it to end in {config.slug}/{config.name}")
-    return config, run_id

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 from teacher.errors import ConfigError
 from teacher.settings.addresses import is_http_url
-from teacher.settings.config import ScheduleName, TeachConfig, from_options, refuse_existing, slug
+from teacher.settings.config import ScheduleName, TeachConfig, from_options, slug
+from teacher.settings.saved_config import refuse_existing
 
 ANY_NAME = "NAME"
 _OF_THE_ENVIRONMENT = {"env_kwargs", "obs_transform", "max_episode_steps"}

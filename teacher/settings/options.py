@@ -24,6 +24,7 @@ from teacher.settings.checks import (
     check_fields,
     refuse_all,
 )
+from teacher.settings.unused import reject_unused, without_unused
 
 Regularization = Literal["weight_decay", "l1", "l2"]
 NormalizedBy = Literal["preferences", "running", "none"]
@@ -138,7 +139,9 @@ class RewardConfig:
     initial_epochs: Annotated[
         int | None, "epochs of the first fit (imitation; default: until convergence)", COUNT, MILLION
     ] = None
-    converge: Annotated[bool, "fit until convergence every time"] = False
+    converge: Annotated[
+        bool, "fit until the held-out loss stops improving every time (B-Pref: until 97% training accuracy)"
+    ] = False
     patience: Annotated[int, "early stopping: updates without a lower held-out loss", COUNT] = 300
     # Small, so that returns are of order 1 and a value function that starts at 0 learns them in a few
     # rollouts.
@@ -158,7 +161,9 @@ class RewardConfig:
         Fits("-1e6 to 1e6", lambda value: -1e6 <= value <= 1e6),
     ] = 0.0
     image_dropout: Annotated[float, "dropout after each convolution (2017 paper: 0.5)", SHARE_OF_LESS] = 0.5
-    no_image_batch_norm: Annotated[bool, "no batch normalization after convolutions"] = False
+    no_image_batch_norm: Annotated[bool, "no batch normalization after convolutions (drlhp's default)"] = (
+        False
+    )
     max_preferences: Annotated[
         int | None, "keep only this many labels, the newest (2017 paper, Atari: 3000)", COUNT
     ] = None
@@ -253,6 +258,10 @@ class QueryConfig:
         check_fields(self, "--queries.")
         no_more = f"expected no more than --queries.candidates ({self.candidates})"
         refuse_all(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")
+        if self.selection == "random":
+            reject_unused(self, "random selection", "--queries.")
+        if self.exploration_frac == 0:
+            reject_unused(self, "no exploration", "--queries.")
 
 
 Preset = Literal["default", "paper", "paper_atari"]
@@ -303,8 +312,12 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
 
 
 def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options`` without ``preset``, completed by the options that the preset sets."""
+    """Return ``options`` without ``preset``, completed by those of the preset that have an effect."""
     name = options.get("preset", "default")
     if name not in PRESETS:
         raise ConfigError(f"--preset: expected {' or '.join(get_args(Preset))}; got {name!r}")
-    return {**PRESETS[name], **{option: value for option, value in options.items() if option != "preset"}}
+    explicit = {option: value for option, value in options.items() if option != "preset"}
+    preset = without_unused(PRESETS[name], str(options.get("predictor")))
+    if "segment_seconds" in explicit:
+        preset.pop("segment_steps", None)
+    return {**preset, **explicit}

@@ -29,7 +29,8 @@ from teacher.queries.collector import Collector
 from teacher.queries.judges import value_of
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
-from teacher.settings.config import RunSettings, TeachConfig, load_config, refuse_existing, save_config
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.saved_config import load_config, refuse_existing, save_config
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_predictor, schedule_of, uses_numpy
 from teacher.training.plan import RunPlan

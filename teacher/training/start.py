@@ -21,10 +21,12 @@ from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, tr
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
+from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import named_values
 from teacher.settings.command import command_of
-from teacher.settings.config import CONFIG_NAME, RunSettings, TeachConfig
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.saved_config import CONFIG_NAME
 from teacher.settings.variables import read_redis_url, require_token
 from teacher.training.parts import make_agent, make_predictor
 from teacher.training.plan import RunPlan
@@ -133,6 +135,10 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     with collecting(problems):
         if config.network is not None:
             make_predictor(dataclasses.replace(plan, settings=_on_cpu(plan.settings)))
+    if not _goes_on(config):  # earlier versions accepted these
+        with collecting(problems):
+            own, space = config.network is not None, task.observation_space
+            reject_unused_of_network(config.reward, space, own_network=own, prefix="--reward.")
 
 
 def _require_place_of_site(config: TeachConfig) -> None:

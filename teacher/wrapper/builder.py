@@ -104,7 +104,8 @@ def first_predictors(
     folder = config.pretrained_reward_predictor_dir
     if folder is None:
         if config.train_reward:
-            reject_unused_of_network(config.reward, source.observation_space, network)
+            own = network is not None
+            reject_unused_of_network(config.reward, source.observation_space, own_network=own)
         return None, new_predictor(config, source, network, config.reward)
     path = newest_checkpoint(Path(folder))
     spaces = source.observation_space, source.action_space

@@ -12,22 +12,15 @@ from teacher.errors import ConfigError
 from teacher.labeling.people import SiteOptions
 from teacher.queries.judges import Judge
 from teacher.queries.schedules import LabelSchedule
-from teacher.settings.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all, reject_unused
+from teacher.settings.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all
 from teacher.settings.options import QueryConfig, RewardConfig
+from teacher.settings.unused import reject_unused
 
 People = Literal["site", "terminal", "notebook"]
 InitialReward = Literal["zero", "true"]
 
 OTHER_NAMES = {"synthetic_preferences": "synthetic_prefs"}
 """Settings by the names that DRLHP's README uses."""
-
-_IDLE_REWARD: Mapping[str, str] = {
-    "initial_epochs": "n_initial_training_steps sets the length of the first fit",
-    "converge": "a training step is one epoch over all labels; reward.epochs sets their number",
-}
-_IDLE_QUERIES: Mapping[str, str] = dict.fromkeys(
-    ("exploration_frac", "switch_prob", "random_prob"), "the wrapper makes no steps besides the agent's"
-)
 
 DROPPED: Mapping[str, str] = {
     "mp_context": "asking and training run in a thread of the environment's process",
@@ -137,9 +130,12 @@ class WrapperConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
+        reject_unused(self, f"synthetic_prefs={self.synthetic_prefs}", prefix="")
+        if self.people != "site":
+            reject_unused(self, "no site", prefix="")
         refuse_all(self, self._checks(), prefix="")
-        reject_unused(self.reward, _IDLE_REWARD, "reward.")
-        reject_unused(self.queries, _IDLE_QUERIES, "queries.")
+        reject_unused(self.reward, "wrapper", "reward.")
+        reject_unused(self.queries, "wrapper queries", "queries.")
 
     def _checks(self) -> list[Check]:
         return [
@@ -177,21 +173,6 @@ class WrapperConfig:
                 "schedule",
                 self.schedule is None or self.n_prefs is None,
                 "expected either schedule or n_prefs and total_timesteps",
-            ),
-            (
-                "judge",
-                self.judge == "oracle" or self.synthetic_prefs,
-                "people label with synthetic_prefs=False; leave it out",
-            ),
-            (
-                "people",
-                self.people == "site" or not self.synthetic_prefs,
-                "a scripted teacher labels with synthetic_prefs=True; pass synthetic_prefs=False",
-            ),
-            (
-                "site",
-                self.site == SiteOptions() or (self.people == "site" and not self.synthetic_prefs),
-                'people label there only with synthetic_prefs=False and people="site"',
             ),
         ]
 

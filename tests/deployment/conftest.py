@@ -20,7 +20,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from teacher.settings.config import TeachConfig, save_config
+from teacher.settings.config import TeachConfig
+from teacher.settings.saved_config import save_config
 from tests.databases import TEMPLATE, database_of
 from tests.deployment.backed_up import back_up_embedded
 

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from teacher.data.ledger import Ledger
-from teacher.settings.config import load_config
+from teacher.settings.saved_config import load_config
 from tests.deployment.backed_up import (
     CLIP,
     KEYS,

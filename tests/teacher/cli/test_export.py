@@ -18,7 +18,8 @@ from teacher.datasets.preference_files import load_preferences
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.queries.synthetic import SyntheticTeacher
-from teacher.settings.config import TeachConfig, save_config
+from teacher.settings.config import TeachConfig
+from teacher.settings.saved_config import save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
 

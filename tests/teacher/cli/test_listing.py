@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from teacher.cli.ls import summarize
-from teacher.settings.config import TeachConfig, load_config, save_config
+from teacher.settings.config import TeachConfig
+from teacher.settings.saved_config import load_config, save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
 from teacher.training.timing import ProgressFile

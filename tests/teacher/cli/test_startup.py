@@ -7,7 +7,8 @@ import uuid
 from pathlib import Path
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
-from teacher.settings.config import TeachConfig, save_config
+from teacher.settings.config import TeachConfig
+from teacher.settings.saved_config import save_config
 from teacher.teach import COMMANDS
 
 SLOW = ("torch", "mujoco", "matplotlib", "tensorboard", "boto3", "redis", "celery", "requests", "django")

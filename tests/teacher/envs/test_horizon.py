@@ -17,7 +17,7 @@ from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.errors import EnvironmentUnsuitableError
-from teacher.settings.config import load_config
+from teacher.settings.saved_config import load_config
 from teacher.teach import main, parse_arguments
 from teacher.training.plan import task_of
 from teacher.training.saved_run import SavedRun

@@ -284,12 +284,21 @@ def test_a_fit_that_diverged_is_told(fumbling: list[Trajectory], pendulum: TaskI
 @pytest.mark.parametrize(
     ("lesson", "says"),
     [
-        ({"reward": RewardConfig(epochs=5)}, r"^reward\.epochs: does nothing here, .*; got 5$"),
-        ({"reward": RewardConfig(converge=True)}, r"^reward\.converge: does nothing here, "),
-        ({"reward": RewardConfig(refit_after=0.5)}, r"^reward\.refit_after: does nothing here, "),
+        (
+            {"reward": RewardConfig(epochs=5)},
+            r"^reward\.epochs: leave it out, .* in a single fit; .*; got 5$",
+        ),
+        (
+            {"reward": RewardConfig(converge=True)},
+            r"^reward\.converge: leave it out, .* in a single fit",
+        ),
+        (
+            {"reward": RewardConfig(refit_after=0.5)},
+            r"^reward\.refit_after: leave it out, .* in a single fit",
+        ),
         (
             {"reward": RewardConfig(initial_epochs=5), "max_updates": 9},
-            r"^max_updates: does nothing here, .* reward\.initial_epochs sets the length of the fit; got 9$",
+            r"^max_updates: .* reward\.initial_epochs, which sets the length of the fit; got 9$",
         ),
     ],
 )
@@ -300,9 +309,7 @@ def test_settings_that_do_nothing_in_a_single_fit_are_refused(lesson: dict[str, 
 
 def test_settings_of_images_are_refused_for_vectors(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
     lesson = OfflineConfig(n_labels=3, segment_steps=STEPS, reward=RewardConfig(image_dropout=0.1))
-    with pytest.raises(
-        ConfigError, match=r"image_dropout: does nothing here, .* observations are not images"
-    ):
+    with pytest.raises(ConfigError, match=r"image_dropout: leave it out, .* observations are not images"):
         learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
 
 

@@ -182,17 +182,17 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
         (
             "fit labels.npz reward.npz --reward.epochs 3",
             2,
-            "teach fit: --reward.epochs: does nothing here, leave it out: there is only one fit",
+            "teach fit: --reward.epochs: leave it out, it has no effect in a single fit",
         ),
         (
             "fit labels.npz reward.npz --reward.image_dropout 0.1",
             2,
-            "teach fit: --reward.image_dropout: does nothing here, leave it out: observations are not images",
+            "teach fit: --reward.image_dropout: leave it out, it has no effect when observations",
         ),
         (
             "fit labels.npz reward.npz --reward.initial_epochs 3 --max_updates 5",
             2,
-            "teach fit: --max_updates: does nothing here, leave it out: --reward.initial_epochs sets",
+            "teach fit: --max_updates: leave it out, it has no effect with --reward.initial_epochs, which",
         ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
         ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is not a predictor but"),

@@ -435,12 +435,13 @@ def test_a_fit_to_answers_that_tell_nothing_is_told(make_segment: MakeSegment) -
 def test_settings_of_another_kind_of_network_are_refused(
     space: spaces.Space[Any], network: Any, setting: str
 ) -> None:
-    reject_unused_of_network(RewardConfig(), space, network)
+    own = network is not None
+    reject_unused_of_network(RewardConfig(), space, own_network=own)
     values: dict[str, Any] = {
         "hidden": 5, "dropout": 0.1, "image_dropout": 0.1, "no_image_batch_norm": True
     }  # fmt: skip
-    with pytest.raises(ConfigError, match=rf"^reward\.{setting}: does nothing here, leave it out: .*; got "):
-        reject_unused_of_network(RewardConfig(**{setting: values[setting]}), space, network)
+    with pytest.raises(ConfigError, match=rf"^reward\.{setting}: leave it out, it has no effect .*; got "):
+        reject_unused_of_network(RewardConfig(**{setting: values[setting]}), space, own_network=own)
 
 
 @pytest.mark.parametrize(("difference", "right"), [(0.3, True), (-0.3, True), (2.0, False), (-2.0, False)])

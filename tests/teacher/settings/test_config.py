@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from teacher.errors import ConfigError
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.config import PARTS, TeachConfig, from_options, load_config, save_config
+from teacher.settings.config import PARTS, TeachConfig, from_options
 from teacher.settings.options import PRESETS, QueryConfig, RewardConfig
+from teacher.settings.saved_config import load_config, save_config
 from teacher.settings.variables import read_redis_url
 
 
@@ -61,25 +62,26 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
         ({"agent": "dqn"}, "ppo or trpo"),
         ({"segment_seconds": 0.0}, "more than 0"),
         ({"segment_steps": 0}, "1 or more"),
-        ({"pace": "slow"}, "labels or free"),
-        ({"prompt": "  "}, "one sentence"),
-        ({"site_url": "ftp://host", "storage": "s3://b/p"}, "http"),
-        ({"site_url": "https://labels.example.org"}, "s3://"),
-        ({"public_url": "labels.example.org"}, "http"),
+        ({"segment_seconds": 2.0, "segment_steps": 30}, "either --segment_seconds or --segment_steps; got 2"),
+        ({"predictor": "human", "pace": "slow"}, "labels or free"),
+        ({"predictor": "human", "prompt": "  "}, "one sentence"),
+        ({"predictor": "human", "site_url": "ftp://host", "storage": "s3://b/p"}, "http"),
+        ({"predictor": "human", "site_url": "https://labels.example.org"}, "s3://"),
+        ({"predictor": "human", "public_url": "labels.example.org"}, "http"),
         ({"workers": 0}, "1 or more"),
         ({"seed": -1}, "0 to"),
         ({"seed": 2**32}, "0 to"),
         ({"seed": 99999999999999999999}, "0 to"),
         ({"name": "x" * 90}, "shorter"),
-        ({"storage": "ftp://host/clips"}, "s3://bucket/prefix or a folder"),
-        ({"bind": "::"}, "--public_url"),
-        ({"bind": "0.0.0.0"}, "--public_url"),  # noqa: S104 (refused)
+        ({"predictor": "human", "storage": "ftp://host/clips"}, "s3://bucket/prefix or a folder"),
+        ({"predictor": "human", "bind": "::"}, "needs public_url"),
+        ({"predictor": "human", "bind": "0.0.0.0"}, "needs public_url"),  # noqa: S104 (refused)
         ({"gold": 0.6, "predictor": "human"}, "0 to 0.5"),
-        ({"gold": 0.1}, "-p human"),
+        ({"gold": 0.1}, "--gold: leave it out, it has no effect with -p synth; got 0.1"),
         ({"teacher": "mistaken"}, "expected oracle"),
         ({"teacher": "mistake:2"}, "mistake"),
         ({"teacher": "noisy:1", "predictor": "human"}, "python -m teacher.bots --teacher"),
-        ({"teacher": "mistake:0.1", "predictor": "rl"}, "rl learns from the true reward"),
+        ({"teacher": "mistake:0.1", "predictor": "rl"}, "no effect with -p rl; got 'mistake:0.1'"),
         ({"teacher": "mistake:0.1", "predictor": "human"}, "python -m teacher.bots --teacher"),
     ],
 )
@@ -209,7 +211,7 @@ def test_environment_ids_with_slashes_make_one_folder_and_one_site_name() -> Non
 
 
 def test_a_saved_configuration_comes_back(tmp_path: Path) -> None:
-    config, run_id = make_config(runs_dir=str(tmp_path / "runs")), uuid.uuid4()
+    config, run_id = make_config(predictor="human", runs_dir=str(tmp_path / "runs")), uuid.uuid4()
     config.run_dir.mkdir(parents=True)
     save_config(config, run_id)
     absolute = dataclasses.replace(config, state_dir=str(Path("state").absolute()))
@@ -269,7 +271,7 @@ def test_what_is_given_counts_more_than_the_preset(name: str) -> None:
         assert getattr(getattr(preset, part) if part else preset, field) == value
     other = from_options({**options, "reward.members": 7, "segment_seconds": 3.0})
     assert other == dataclasses.replace(
-        preset, segment_seconds=3.0, reward=dataclasses.replace(preset.reward, members=7)
+        preset, segment_steps=None, segment_seconds=3.0, reward=dataclasses.replace(preset.reward, members=7)
     )
 
 
@@ -310,7 +312,7 @@ def test_a_run_resumed_from_elsewhere_finds_its_site_and_its_clips(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = make_config(state_dir="site", storage="clips")
+    config = make_config(predictor="human", state_dir="site", storage="clips")
     config.run_dir.mkdir(parents=True)
     save_config(config, uuid.uuid4())
     monkeypatch.chdir("/")
@@ -451,6 +453,6 @@ def test_all_settings_that_do_not_fit_are_refused_at_once() -> None:
     )
     with pytest.raises(
         ConfigError,
-        match=r"--gold: attention checks are for people.*; --site_url: expected http.*; got 'here'",
+        match=r"--gold: leave it out, .* -p synth; got 0\.1; --site_url: leave it out, .*; got 'here'",
     ):
         make_config(predictor="synth", gold=0.1, site_url="here")

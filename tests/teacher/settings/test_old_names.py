@@ -11,16 +11,19 @@ from teacher.behaviors import backflip
 from teacher.data.checkpoint import load_state, save_state
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.config import TeachConfig, load_config, save_config
+from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
 from teacher.settings.options import OLD_NAMES, RewardConfig
+from teacher.settings.saved_config import load_config, save_config
 
 SETTINGS = RewardConfig(regularization="l2", normalization="running", hidden=8)
 OLD = {new: old for old, new in OLD_NAMES.items()}
 
 
 def test_in_the_configuration_of_a_run(tmp_path: Path) -> None:
-    config = TeachConfig(env_id="x", predictor="rl", name="x", runs_dir=str(tmp_path), reward=SETTINGS)
+    config = TeachConfig(
+        env_id="x", predictor="synth", name="x", n_labels=40, runs_dir=str(tmp_path), reward=SETTINGS
+    )
     config.run_dir.mkdir(parents=True)
     save_config(config, uuid.uuid4())
     path = config.run_dir / "config.json"

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from teacher.data.checkpoint import load_state
 from teacher.data.ledger import Ledger
 from teacher.errors import ConfigError
-from teacher.settings.config import RunSettings, TeachConfig, load_config, save_config
+from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import RunStage
+from teacher.settings.saved_config import load_config, save_config
 from teacher.teach import main, parse_arguments
 from teacher.training.parts import schedule_of
 

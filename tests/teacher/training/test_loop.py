@@ -132,6 +132,7 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                     "runs_dir": str(tmp_path),
                     **settings,
                     "gold": 0.0,
+                    "pace": None,
                 }
             )
             plan = check(RunSettings(config, uuid.uuid4()), QUIET)
@@ -139,7 +140,12 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
             parts.enter_context(prepared_directory(plan.settings))
             run = parts.enter_context(build_run(plan, QUIET))
             run.config = TeachConfig(
-                **{**vars(config), "predictor": "human", "gold": settings.get("gold", 0.0)}
+                **{
+                    **vars(config),
+                    "predictor": "human",
+                    "gold": settings.get("gold", 0.0),
+                    "pace": settings.get("pace"),
+                }
             )
             run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc]
             assert run.teaching is not None

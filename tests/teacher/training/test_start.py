@@ -13,8 +13,9 @@ from rich.console import Console
 from teacher.errors import EnvironmentUnsuitableError, TeacherError
 from teacher.settings.checks import named_values
 from teacher.settings.command import command_of
-from teacher.settings.config import TeachConfig, load_config
+from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
+from teacher.settings.saved_config import load_config
 from teacher.teach import main, parse_arguments, read_arguments
 from teacher.training.plan import RunPlan
 from teacher.training.start import check
@@ -208,7 +209,7 @@ def test_what_a_change_brings_about_is_not_refused() -> None:
 
 def test_settings_of_the_site_are_mended_by_what_they_need() -> None:
     error = refused("-p human -e Pendulum-v1 -n x --bind 0.0.0.0 --seed -1")
-    for reason in ("--bind: needs --public_url", "--seed: expected"):
+    for reason in ("--bind: needs public_url", "--seed: expected"):
         assert reason in str(error)
     assert corrected(error) == (
         "-p human -e Pendulum-v1 -n x --bind 0.0.0.0 --public_url http://this-machine:8000"
@@ -255,7 +256,7 @@ def test_arguments_that_are_none_are_refused(value: str) -> None:
 def test_a_command_gives_the_settings_that_it_was_made_of() -> None:
     config = TeachConfig(
         env_id="Hopper-v5",
-        predictor="synth",
+        predictor="human",
         name="x",
         n_labels=40,
         num_timesteps=1_000_000,
@@ -264,7 +265,7 @@ def test_a_command_gives_the_settings_that_it_was_made_of() -> None:
         reward=RewardConfig(members=7),
     )
     command = command_of(config, {"segment_steps": 9})
-    assert command.startswith("teach -p synth -e Hopper-v5 -n x -l 40 -t 1e6")
+    assert command.startswith("teach -p human -e Hopper-v5 -n x -l 40 -t 1e6")
     again = parse_arguments(shlex.split(command)[1:]).config
     assert again == TeachConfig(**{**vars(config), "segment_steps": 9})
 

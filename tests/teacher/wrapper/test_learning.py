@@ -298,7 +298,7 @@ def test_settings_of_another_kind_of_network_are_refused_where_one_is_trained(
     wrap: Wrap, reward: dict[str, Any]
 ) -> None:
     wrap(reward=RewardConfig(**reward), train_reward=False).close()
-    with pytest.raises(ConfigError, match="does nothing here, leave it out: observations are not images"):
+    with pytest.raises(ConfigError, match="leave it out, it has no effect when observations are not images"):
         wrap(reward=RewardConfig(**reward))
 
 

@@ -67,28 +67,40 @@ def test_both_names_are_understood() -> None:
         ),
         (
             {"judge": "mistake:0.1", "synthetic_prefs": False},
-            "judge: people label with synthetic_prefs=False",
+            "judge: leave it out, it has no effect with synthetic_prefs=False: people label",
         ),
         (
             {"people": "notebook"},
-            "people: a scripted teacher labels with synthetic_prefs=True; pass synthetic_prefs=Fa",
+            "people: leave it out, it has no effect with synthetic_prefs=True: a scripted teacher labels",
         ),
-        ({"site": SiteOptions(name="a")}, "site: people label there only with synthetic_prefs=False and"),
+        (
+            {"site": SiteOptions(name="a")},
+            r"site\.name: leave it out, .* with synthetic_prefs=True",
+        ),
         (
             {"site": SiteOptions(name="a"), "synthetic_prefs": False, "people": "notebook"},
-            "site: people label there only with",
+            r'site\.name: leave it out, it has no effect unless people="site"',
         ),
         (
             {"reward": RewardConfig(initial_epochs=3)},
-            r"reward\.initial_epochs: does nothing here, .* n_initial_training_steps sets .*; got 3",
+            r"reward\.initial_epochs: leave it out, .* n_initial_training_steps sets .*; got 3",
         ),
-        ({"reward": RewardConfig(converge=True)}, r"reward\.converge: does nothing here"),
+        (
+            {"reward": RewardConfig(converge=True)},
+            r"reward\.converge: leave it out, .* in the wrapper",
+        ),
         (
             {"queries": QueryConfig(exploration_frac=0.1)},
-            r"queries\.exploration_frac: does nothing here, leave it out: the wrapper makes no steps besides",
+            r"queries\.exploration_frac: leave it out, it has no effect in the wrapper, which makes no",
         ),
-        ({"queries": QueryConfig(switch_prob=0.1)}, r"queries\.switch_prob: does nothing here"),
-        ({"queries": QueryConfig(random_prob=0.1)}, r"queries\.random_prob: does nothing here"),
+        (
+            {"queries": QueryConfig(exploration_frac=0.1, switch_prob=0.1)},
+            r"queries\.switch_prob: leave",
+        ),
+        (
+            {"queries": QueryConfig(exploration_frac=0.1, random_prob=0.1)},
+            r"queries\.random_prob: leave",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
@@ -103,3 +115,16 @@ def test_every_argument_is_on_its_page_with_its_default() -> None:
         shown = {str(logging.INFO): "INFO"}.get(default, default) if "log_level" in field.name else default
         assert rows[field.name].strip().strip("`") == shown, field.name
     assert set(DROPPED) <= set(re.findall(r"`(\w+)`", PAGE))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt": "  "}, r"^site\.prompt: expected one sentence of at most 500 characters; got '  '$"),
+        ({"site_url": "here"}, r"^site\.site_url: expected http\(s\)://host\[/path\]; got 'here'"),
+        ({"bind": "::"}, r"^site\.bind: needs public_url"),
+    ],
+)
+def test_options_of_the_site_are_checked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SiteOptions(**options)

@@ -1,0 +1,86 @@
+"""Table of settings that have no effect in some mode, which are refused there instead of ignored."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from teacher.settings.checks import Check, refuse_all
+
+_SITE = ("prompt", "gold", "pace", "site_url", "storage", "state_dir", "bind", "public_url")
+_LABELS = (
+    *("n_labels", "pretrain_labels", "schedule", "teacher", "hard_labels", "segment_seconds"),
+    *("segment_steps", "network", "pretrain_iters", "value_refit", "allow_variable_horizon"),
+)
+_NETWORK = ("hidden", "dropout")
+_IMAGE_NETWORK = ("image_dropout", "no_image_batch_norm")
+_SYNTHETIC = "with synthetic_prefs=True: a scripted teacher labels"
+
+UNUSED: Mapping[str, Mapping[str, str]] = {
+    # TeachConfig
+    "rl": dict.fromkeys((*_LABELS, *_SITE, "reward", "queries"), "with -p rl"),
+    "synth": dict.fromkeys(_SITE, "with -p synth"),
+    "human": {},
+    # WrapperConfig
+    "synthetic_prefs=True": {"people": _SYNTHETIC, "site": _SYNTHETIC},
+    "synthetic_prefs=False": {"judge": "with synthetic_prefs=False: people label"},
+    "no site": {"site": 'unless people="site"'},
+    # RewardConfig
+    "converge": {"epochs": "with --reward.converge"},
+    "single fit": {
+        "epochs": "in a single fit; initial_epochs sets its length",
+        "converge": "in a single fit, which runs until convergence anyway",
+        "refit_after": "in a single fit",
+    },
+    "wrapper": {
+        "initial_epochs": "in the wrapper; n_initial_training_steps sets the length of the first fit",
+        "converge": "in the wrapper, where a training step is one epoch; epochs sets the length of a fit",
+    },
+    "vector observations": dict.fromkeys(_IMAGE_NETWORK, "when observations are not images"),
+    "image observations": dict.fromkeys(_NETWORK, "when observations are images"),
+    "custom network": dict.fromkeys((*_NETWORK, *_IMAGE_NETWORK, "shaping"), "with a custom network"),
+    # QueryConfig
+    "random selection": {"uncertainty": "with random selection"},
+    "no exploration": dict.fromkeys(("switch_prob", "random_prob"), "without exploration_frac"),
+    "wrapper queries": dict.fromkeys(
+        ("exploration_frac", "switch_prob", "random_prob"),
+        "in the wrapper, which makes no exploration steps",
+    ),
+}
+"""Settings without effect in each mode, and when they have none, for the error message."""
+
+
+def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
+    """Raise :class:`ConfigError` if a setting that has no effect in a mode differs from its default.
+
+    Args:
+        settings: a dataclass of settings.
+        mode: key of :data:`UNUSED`.
+        prefix: text before each setting's name in the message.
+    """
+    refuse_all(settings, list(_checks(settings, UNUSED[mode])), prefix)
+
+
+def _checks(settings: object, reasons: Mapping[str, str]) -> Iterator[Check]:
+    """Yield one check for each setting, and one for each changed field of a nested dataclass."""
+    for name, reason in reasons.items():
+        value, default = getattr(settings, name), _default(settings, name)
+        expectation = f"leave it out, it has no effect {reason}"
+        if dataclasses.is_dataclass(value):
+            for field in dataclasses.fields(value):
+                same = getattr(value, field.name) == getattr(default, field.name)
+                yield f"{name}.{field.name}", same, expectation
+        else:
+            yield name, value == default, expectation
+
+
+def _default(settings: Any, name: str) -> Any:
+    """Return the default value of a dataclass field."""
+    fields = {field.name: field for field in dataclasses.fields(settings)}
+    field = fields[name]
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def without_unused(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
+    """Return options without those that have no effect in a mode, such as a preset's with ``-p rl``."""
+    unused = UNUSED.get(mode, {})
+    return {name: value for name, value in options.items() if name.partition(".")[0] not in unused}
