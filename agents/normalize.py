@@ -78,7 +78,9 @@ class ObservationPreparation(Protocol):
 
 
 class ObservationNormalizer:
-    """Flattens observations and scales each component to mean 0 and variance 1, clipped to ``[-CLIP, CLIP]``.
+    """Flattens observations, and scales each component to mean 0 and variance 1.
+
+    Scaled components are clipped to ``[-CLIP, CLIP]``.
 
     The statistics change only in :meth:`update`. A rollout and the policy update on it therefore use the same
     normalization.
@@ -122,10 +124,11 @@ class ObservationNormalizer:
 
 
 class RewardScaler:
-    """Divides rewards by the running standard deviation of the discounted return, without subtracting a mean.
+    """Divides rewards by the running standard deviation of the discounted return.
 
-    Discounted returns start at 0 in each episode and continue across rollouts. This matches reward scaling in
-    VecNormalize of OpenAI Baselines and Stable-Baselines3, except that statistics change once per rollout.
+    No mean is subtracted. Discounted returns start at 0 in each episode and continue across rollouts. This
+    matches reward scaling in VecNormalize of OpenAI Baselines and Stable-Baselines3, except that statistics
+    change once per rollout.
     """
 
     def __init__(self, num_envs: int, gamma: float) -> None:

@@ -1,4 +1,4 @@
-"""Base class of on-policy agents: collects rollouts, estimates advantages and trains the critic alone."""
+"""Base class of on-policy agents: rollout collection, advantage estimation and critic-only training."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -87,7 +87,7 @@ class TorchCritic:
 
 
 class OnPolicyAgent(BaseAgent):
-    """Base class of agents that collect a rollout with the current policy, train on it once and discard it.
+    """Base class of agents that train once on each rollout of their current policy, then discard it.
 
     ``uint8`` observations with two to four dimensions are treated as images and get a convolutional network.
     All other observations are flattened and normalized.
@@ -233,7 +233,7 @@ class OnPolicyAgent(BaseAgent):
         advantages = generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
         returns = advantages + rollout.values
         valid, tensor = rollout.valid, self.policy.tensor
-        all_advantages, all_returns, own = self._of_all_ranks(advantages, returns, valid)
+        all_advantages, all_returns, own = self._gather_all_ranks(advantages, returns, valid)
         batch = Batch(
             observations=tensor(self.normalizer(rollout.observations[valid])),
             actions=tensor(rollout.actions[valid]),
@@ -245,7 +245,7 @@ class OnPolicyAgent(BaseAgent):
         )
         return batch, all_advantages, all_returns
 
-    def _of_all_ranks(
+    def _gather_all_ranks(
         self, advantages: NDArray[np.float64], returns: NDArray[np.float64], valid: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Gather the advantages and returns of all ranks' valid transitions, and mark this rank's.

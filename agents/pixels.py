@@ -1,7 +1,7 @@
-"""Policies for image observations: the convolutional network of Mnih et al. (2015), as in Stable-Baselines3.
+"""Policies for image observations, with the convolutional network of Mnih et al. (2015).
 
-Rollouts store images as uint8, which takes a quarter of the memory of float32. The network converts one
-minibatch at a time to floats.
+The networks are the same as in Stable-Baselines3. Rollouts store images as uint8, which takes a quarter of
+the memory of float32. The network converts one minibatch at a time to floats.
 """
 
 import math
@@ -23,7 +23,7 @@ CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 NUM_FEATURES = 512
 """Number of features that the convolutional network outputs."""
 SMALLEST_SIDE = 36
-"""Minimum image height and width in pixels, which :data:`CONVOLUTIONS` reduce to 1.
+"""Minimum image height and width in pixels, at which :data:`CONVOLUTIONS` output a single pixel.
 
 Smaller images are upscaled by an integer factor.
 """
@@ -41,7 +41,7 @@ def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Bo
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Return the index of the channel axis (colors or stacked frames) of a three-dimensional image: 0 or 2.
+    """Return the channel axis (colors or stacked frames) of a three-dimensional image: 0 or 2.
 
     The channel axis is the first one if it is shorter than both others. Otherwise it is the last one, as in
     most environments.
@@ -120,7 +120,7 @@ class NatureCNN(nn.Module):
 
 
 class ImageActorCritic(ActorCritic):
-    """Actor-critic network for images ``(batch, *image_shape)``: linear layers on top of :class:`NatureCNN`.
+    """Actor-critic for images ``(batch, *image_shape)``: linear layers on top of :class:`NatureCNN`.
 
     If ``share_trunk``, actor and critic use the same convolutional layers, so training one changes the other.
     """

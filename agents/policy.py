@@ -24,7 +24,7 @@ Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)`` of a linear layer."""
 
 ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
-"""Function from prepared observations ``(batch, ...)`` to the actor's outputs ``(batch, num_outputs)``."""
+"""Function from prepared observations ``(batch, ...)`` to actor outputs ``(batch, num_outputs)``."""
 
 ArrayFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
 
@@ -356,7 +356,9 @@ def forward(
 
 
 def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _LayerT:
-    """Initialize a linear or convolutional layer with orthogonal weights (Saxe et al. 2014) and zero biases.
+    """Initialize a linear or convolutional layer with orthogonal weights and zero biases.
+
+    Orthogonal initialization is from Saxe et al. (2014).
 
     Args:
         layer: layer created on the "meta" device, so that torch doesn't initialize it from its global random

@@ -164,7 +164,7 @@ class TorchPPOStep:
 
 
 class PPO(OnPolicyAgent):
-    """Proximal policy optimization agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
+    """PPO agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
 
     :meth:`update` returns the means of ``policy_loss``, ``value_loss``, ``entropy``, ``approx_kl`` and
     ``clip_fraction`` over the last epoch that made a gradient step. They are missing if ``target_kl`` was

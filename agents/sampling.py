@@ -108,8 +108,8 @@ class RolloutSampler:
         """Step the environments, and reset those whose episodes ended if autoreset is disabled.
 
         Returns:
-            Observations after the step, rewards, terminated and truncated. The observation after an episode's
-            last step is its final one, except in next-step mode, where it is final anyway.
+            Observations after the step, rewards, terminated and truncated. In every autoreset mode, the
+            observation after an episode's last step is the episode's final one.
         """
         self._observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self._ended = terminated | truncated

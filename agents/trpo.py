@@ -132,7 +132,7 @@ class TorchSurrogate:
 
 
 class TRPO(OnPolicyAgent):
-    """Trust region policy optimization agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
+    """TRPO agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
 
     :meth:`update` returns ``policy_objective`` (surrogate objective with entropy bonus, after the update),
     ``kl`` (mean KL divergence of the update, in nats), ``line_search_success`` (0 or 1) and ``value_loss``

@@ -1,4 +1,4 @@
-"""Action distributions and their derivatives in NumPy: counterparts of the heads in :mod:`agents.policy`."""
+"""Action distributions and their derivatives in NumPy, as counterparts of :mod:`agents.policy`."""
 
 import math
 from collections.abc import Mapping

@@ -22,7 +22,7 @@ class ParameterVector:
 
     Attributes:
         values: all parameters, ``(n,)``.
-        gradient: their gradient, ``(n,)``, initially 0.
+        gradient: gradient with respect to ``values``, ``(n,)``, written by backward passes; initially 0.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Check if the NumPy backend can train a policy."""
+"""Check that tells if the NumPy backend can train a policy."""
 
 from torch import nn
 
