@@ -114,7 +114,10 @@ class Agent(Protocol):
         """Collect a rollout with the current policy. The first call resets the environments."""
 
     def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
-        """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``; return metrics by name."""
+        """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``, and return metrics by name.
+
+        ``critic_epochs`` is the number of passes over the rollout that first train only the critic.
+        """
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations.

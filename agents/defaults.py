@@ -206,8 +206,8 @@ BY_NAME: Mapping[str, TaskDefaults] = {
 def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -> TaskDefaults:
     """Return the default hyperparameters for an environment.
 
-    Environments listed in :data:`BY_NAME` have their own defaults. Other Atari games and environments with
-    image observations get :data:`ATARI`, all others :data:`GENERAL`.
+    Environments listed in :data:`BY_NAME` have their own defaults. Of the rest, Atari games and environments
+    with image observations get :data:`ATARI`, all others :data:`GENERAL`.
 
     Args:
         env_id: ID registered with Gymnasium, optionally with a module prefix (``module:Env-v0``).
