@@ -1,6 +1,7 @@
 """RL agents in NumPy, torch and Gymnasium, independent of teachers, labels and Django.
 
-Import names listed in ``__init__.pyi`` from here; each is loaded on first use.
+The public names are listed in ``__init__.pyi`` and can be imported from ``agents``. A submodule is imported
+when one of its names is first used.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The names of the package, and where each is defined."""
+"""Public names of the ``agents`` package and the modules that define them."""
 
 from .cloning import clone
 from .errors import AgentError

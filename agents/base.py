@@ -1,7 +1,7 @@
-"""Interface of agents, and the part that all of them share.
+"""Agent interface used by training, and a base class with the code that all algorithms share.
 
-Training uses only :class:`Agent`. An algorithm that learns from its own last rollout derives
-from :class:`agents.on_policy.OnPolicyAgent`; one that learns from a replay buffer, from :class:`BaseAgent`.
+Training code uses only the :class:`Agent` protocol. On-policy algorithms subclass
+:class:`agents.on_policy.OnPolicyAgent`; off-policy algorithms subclass :class:`BaseAgent`.
 """
 
 import abc
@@ -27,21 +27,22 @@ _STREAMS = ("rollout_rng", "minibatch_rng", "acting_rng")
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """Hyperparameters of every agent, named as in CleanRL.
+    """Hyperparameters common to all agents, with CleanRL's names.
 
     Attributes:
-        num_steps: steps of each environment in a rollout.
-        minibatch_size: transitions per gradient step, at least.
+        num_steps: number of steps per environment in each rollout.
+        minibatch_size: minimum number of transitions per gradient step.
         gamma: discount factor per step.
-        normalize_observations: scale each component of a vector to mean 0 and variance 1 by the observations
-            so far; images are left unchanged. Without it, observations are only cast to single precision,
-            which can't resolve small differences far from 0.
-        normalize_rewards: divide rewards by the running standard deviation of the discounted return; useful
-            for true rewards, whose scale depends on the environment.
-        hidden_sizes: units of each hidden layer of actor and critic; not for images.
-        activation: activation function of hidden layers; not for images.
-        network: makes custom networks for actor and critic: a function of an observation's shape and a number
-            of outputs that returns a torch module, ``(batch, *shape)`` to ``(batch, outputs)``.
+        normalize_observations: scale each component of vector observations to mean 0 and variance 1, using
+            running statistics. Images are not scaled. If False, observations are only cast to float32, which
+            loses small differences between large values.
+        normalize_rewards: divide rewards by the running standard deviation of the discounted return. Useful
+            for true rewards because their scale depends on the environment.
+        hidden_sizes: number of units in each hidden layer of the actor and the critic; not used for images.
+        activation: activation function of the hidden layers; not used for images.
+        network: function that builds custom actor and critic networks. It takes the observation shape and the
+            number of outputs, and returns a torch module that maps ``(batch, *shape)`` to
+            ``(batch, outputs)``. None: use the built-in networks.
     """
 
     num_steps: int = 256
@@ -55,42 +56,43 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         self._require_share("gamma")
-        object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))  # JSON has lists
+        object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))  # a list if read from JSON
         if not self.hidden_sizes or not all(1 <= size <= _MOST_UNITS for size in self.hidden_sizes):
             raise InvalidConfigError(
-                f"Expected hidden_sizes of 1 to {_MOST_UNITS} units, one or more, got {self.hidden_sizes}."
+                "hidden_sizes must list one or more layer sizes, each from 1 to "
+                f"{_MOST_UNITS}, not {self.hidden_sizes}."
             )
         if self.activation not in ACTIVATIONS:
             raise InvalidConfigError(
-                f"Expected activation {' or '.join(ACTIVATIONS)}, got {self.activation!r}."
+                f"activation must be {' or '.join(ACTIVATIONS)}, not {self.activation!r}."
             )
 
     def _require_at_least(self, minimums: Mapping[str, float]) -> None:
-        """Raise :class:`InvalidConfigError` for a value below its minimum."""
+        """Raise :class:`InvalidConfigError` if a named field is NaN or below its minimum."""
         for name, minimum in minimums.items():
             if not getattr(self, name) >= minimum:
-                raise InvalidConfigError(f"Expected {name} of at least {minimum}, got {getattr(self, name)}.")
+                raise InvalidConfigError(f"{name} must be at least {minimum}, not {getattr(self, name)}.")
 
     def _require_positive(self, *names: str) -> None:
-        """Raise :class:`InvalidConfigError` for a value that is given and not positive."""
+        """Raise :class:`InvalidConfigError` if a named field is set (not None) but not positive."""
         for name in names:
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise InvalidConfigError(f"Expected a positive {name}, got {value}.")
+                raise InvalidConfigError(f"{name} must be positive, not {value}.")
 
     def _require_share(self, *names: str) -> None:
-        """Raise :class:`InvalidConfigError` for a value outside of 0 to 1."""
+        """Raise :class:`InvalidConfigError` if a named field is not between 0 and 1."""
         for name in names:
             if not 0 <= getattr(self, name) <= 1:
-                raise InvalidConfigError(f"Expected {name} between 0 and 1, got {getattr(self, name)}.")
+                raise InvalidConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}.")
 
 
 class Agent(Protocol):
-    """Interface of an agent for training: collect a rollout, update on any rewards, act, save and load.
+    """Interface that training uses: collect rollouts, update the policy, choose actions, save and load.
 
     Attributes:
-        ranks: the processes that train this agent together; set before the first rollout.
-        total_steps: environment steps of all ranks so far.
+        ranks: the processes that train this agent together; set it before the first rollout.
+        total_steps: number of environment steps taken so far, summed over all ranks.
     """
 
     ranks: Ranks
@@ -102,38 +104,45 @@ class Agent(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """Return the networks, whose ``state_dict`` holds everything learned except the normalization."""
+        """Return the policy module; its ``state_dict`` has all learned parameters."""
 
     @property
     def normalizer(self) -> ObservationPreparation:
-        """Return the function that converts raw observations to the policy's inputs."""
+        """Return the callable that converts raw observations to policy inputs."""
 
     def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
-        """Step the environments with the current policy; the first call resets them."""
+        """Collect a rollout with the current policy. The first call resets the environments."""
 
     def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
-        """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``; return metrics by name."""
+        """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``, and return metrics by name.
+
+        ``critic_epochs`` is the number of passes over the rollout that first train only the critic.
+        """
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Return actions ``(batch, *act)`` for raw observations, without disturbing training."""
+        """Return actions ``(batch, *act)`` for raw observations.
+
+        Doesn't change the random numbers that training draws. If ``deterministic``, the most likely actions
+        are returned instead of samples.
+        """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that training continues from: nested dictionaries of arrays and JSON scalars."""
+        """Return the full training state as nested dicts of arrays and JSON scalars."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the full training state returned by :meth:`state_dict`."""
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Restore only the policy and the observation normalization from a :meth:`state_dict`."""
+        """Restore only the policy and the observation statistics from a :meth:`state_dict` result."""
 
 
 class BaseAgent(abc.ABC):
-    """Algorithm-independent part of an agent: acting, random numbers, saving and loading.
+    """Base class of all agents: choosing actions, random number generators, saving and loading.
 
     Args:
-        policy: the networks.
-        normalizer: prepares observations for them.
-        seed: for all random numbers.
+        policy: the network module to train.
+        normalizer: converts raw observations to inputs of ``policy``.
+        seed: seed of all the agent's random number generators.
     """
 
     config: AgentConfig
@@ -141,18 +150,19 @@ class BaseAgent(abc.ABC):
     def __init__(self, policy: Policy, normalizer: ObservationPreparation, seed: int) -> None:
         self.policy = policy
         self.normalizer = normalizer
-        # Separate streams, so that the number of updates or recorded videos does not change a rollout's
-        # draws.
+        # With separate generators, minibatch shuffling and video recording don't change the random numbers
+        # drawn for rollouts.
         self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
         self.total_steps = 0
-        """Environment steps of all ranks."""
+        """Number of environment steps taken so far, summed over all ranks."""
         self.ranks = ALONE
-        """Processes that train this agent together; set before the first rollout."""
+        """The processes that train this agent together; set it before the first rollout."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Return actions ``(batch, *act)``, in the environment's format, for raw ``(batch, *obs)``.
+        """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.
 
-        Does not disturb training. ``deterministic`` takes the most likely action instead of sampling.
+        Doesn't change the random numbers that training draws. If ``deterministic``, the most likely actions
+        are returned instead of samples.
         """
         head = self.policy.head
         outputs = self.policy.actor_function()(self.normalizer(observations))
@@ -167,14 +177,14 @@ class BaseAgent(abc.ABC):
 
     @abc.abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:
-        """Return arrays and JSON scalars by name."""
+        """Return the optimizer's state as a dict of arrays and JSON scalars."""
 
     @abc.abstractmethod
     def _load_optimizer_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`_optimizer_state`; an empty state starts over."""
+        """Restore the state returned by :meth:`_optimizer_state`; an empty dict resets the optimizer."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of everything that training continues from: nested dicts of arrays and scalars."""
+        """Return a copy of the full training state as nested dicts of arrays and scalars."""
         return {
             "policy": to_arrays(self.policy.state_dict()),
             "optimizer": self._optimizer_state(),
@@ -184,11 +194,13 @@ class BaseAgent(abc.ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`, with new episodes in all environments.
+        """Restore the full training state returned by :meth:`state_dict`.
+
+        Episodes in progress are not saved: subclasses start new ones in all environments.
 
         Raises:
-            StateMismatchError: the state is from an agent with other networks or another algorithm; this
-                agent is unchanged.
+            StateMismatchError: the state is from an agent with different networks or a different algorithm;
+                this agent is unchanged.
         """
         self._checked_policy(state)
         require_moments(state["optimizer"], self._optimized)
@@ -199,26 +211,30 @@ class BaseAgent(abc.ABC):
         self.total_steps = int(state["total_steps"])
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Restore only the policy and the observation normalization from a :meth:`state_dict`.
+        """Restore only the policy and the observation statistics from a :meth:`state_dict` result.
 
-        The state may be from an agent with another algorithm.
+        The state may come from a different algorithm.
 
         Raises:
-            StateMismatchError: the state is from an agent with other networks, not from an agent, or not
-                finite; this agent is unchanged.
+            StateMismatchError: the state isn't an agent's, doesn't fit this agent's networks, or contains NaN
+                or infinite numbers; this agent is unchanged.
         """
         policy, moments = self._checked_policy(state)
         self.policy.load_state_dict(to_tensors(policy))
         self.normalizer.statistics.load_state_dict(moments)
 
     def _checked_policy(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the parameters and the observations' moments in a state, if they fit this agent."""
+        """Return the policy parameters and observation statistics in ``state``.
+
+        Raises:
+            StateMismatchError: they are missing, not finite, or don't fit this agent.
+        """
         try:
             policy = dict(state["policy"])
             moments = {name: state["normalizer"][name] for name in ("mean", "variance", "count")}
         except (KeyError, TypeError, ValueError) as error:
             raise StateMismatchError(
-                "Expected the state of an agent; use a file saved by an agent."
+                "The state has no policy or no observation statistics; use a file saved by an agent."
             ) from error
         statistics = self.normalizer.statistics
         expected = {**self.policy.state_dict(), "mean": statistics.mean, "variance": statistics.variance}
@@ -230,62 +246,70 @@ class BaseAgent(abc.ABC):
             differing = sorted({name for name, _ in ours.items() ^ theirs.items()})
             ours, theirs = ({n: shapes[n] for n in differing if n in shapes} for shapes in (ours, theirs))
             raise StateMismatchError(
-                f"Expected a policy of shapes {ours}, got {theirs}; use the environment it was trained on."
+                f"The saved policy's parameter shapes are {theirs}, but this agent needs {ours}; "
+                "use the environment and network settings that the policy was trained with."
             )
         for name, array in given.items():
             if np.asarray(array).dtype.kind != "f" or not np.isfinite(array).all():
                 raise StateMismatchError(
-                    f"Expected finite numbers in {name} of the policy; use another policy."
+                    f"The saved policy's {name} has values that are NaN, infinite or not floats; load a "
+                    "different policy."
                 )
         return policy, moments
 
     @torch.no_grad()
     def _require_finite_parameters(self, before: Tensor) -> None:
-        """Restore the parameters from ``before`` and raise DivergedError if an update diverged."""
+        """Raise :class:`DivergedError` if an update made parameters NaN or infinite.
+
+        In that case, first restores the flat parameter vector ``before`` and resets the optimizer.
+        """
         if parameters_to_vector(self.policy.parameters()).isfinite().all():
             return
         named = list(self.policy.named_parameters())
         diverged = next(name for name, parameter in named if not parameter.isfinite().all())
         sizes = [parameter.numel() for _, parameter in named]
         for (_, parameter), values in zip(named, torch.split(before, sizes), strict=True):
-            parameter.copy_(values.view_as(parameter))  # in place, because some are views of one array
+            parameter.copy_(values.view_as(parameter))  # in place: the NumPy backend shares this memory
         self._load_optimizer_state({})
         raise DivergedError(
-            f"Expected finite parameters after an update, got NaN or infinite ones in {diverged}; use a "
-            "smaller ent_coef or learning rate, or smaller rewards."
+            f"Training diverged: an update made {diverged} NaN or infinite. The previous parameters were "
+            "restored; use a smaller ent_coef or learning rate, or smaller rewards."
         )
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Copy tensors to NumPy arrays."""
+    """Return copies of named tensors as NumPy arrays."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
 def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-    """Copy NumPy arrays to tensors."""
+    """Return copies of named NumPy arrays as tensors."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
 def save_adam(optimizer: torch.optim.Adam) -> dict[str, Any]:
-    """Copy the moments of each parameter, by its index."""
+    """Return copies of Adam's step count and moments, keyed by parameter index."""
     moments = optimizer.state_dict()["state"]
-    return {str(index): to_arrays(of_one) for index, of_one in moments.items()}
+    return {str(index): to_arrays(tensors) for index, tensors in moments.items()}
 
 
 def load_adam(optimizer: torch.optim.Adam, state: Mapping[str, Any]) -> None:
-    """Continue from :func:`save_adam`."""
-    moments = {int(index): to_tensors(of_one) for index, of_one in state.items()}
+    """Restore the optimizer state returned by :func:`save_adam`."""
+    moments = {int(index): to_tensors(arrays) for index, arrays in state.items()}
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
 
 def require_moments(state: Mapping[str, Any], parameters: Sequence[Tensor]) -> None:
-    """Raise :class:`StateMismatchError` unless a :func:`save_adam` state fits these parameters."""
+    """Raise :class:`StateMismatchError` if a :func:`save_adam` state doesn't fit ``parameters``.
+
+    An empty state, saved before the first step, always fits.
+    """
     expected = {str(index): tuple(parameter.shape) for index, parameter in enumerate(parameters)}
-    # An optimizer without steps has no moments.
+    # Empty if the optimizer has made no step yet.
     given = {index: np.shape(moments["exp_avg"]) for index, moments in state.items()}
     if given and given != expected:
         raise StateMismatchError(
-            f"Expected an optimizer of {len(expected)} parameters, got one of {len(given)} or of other "
-            "shapes; use the algorithm that saved it."
+            f"The saved optimizer state is for {len(given)} parameters and doesn't fit this agent's "
+            f"{len(expected)} parameters or their shapes; use the algorithm that saved it."
         )

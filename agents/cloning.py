@@ -1,6 +1,6 @@
-"""Behavior cloning: trains a policy to imitate demonstrations, before or during reinforcement learning.
+"""Behavior cloning: train a policy to imitate demonstrations, before or during reinforcement learning.
 
-The workflow is that of ``pretrain`` in Stable Baselines 2 (Hill et al. 2018).
+The workflow follows ``pretrain`` in Stable Baselines 2 (Hill et al. 2018).
 """
 
 import math
@@ -26,38 +26,44 @@ from agents.policy import GaussianHead, Policy
 from agents.rollout import require_finite
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
-"""Raw observations ``(n, *obs)``, and actions ``(n, *act)`` as executed by the environment.
+"""Raw observations ``(n, *obs)`` and actions ``(n, *act)`` in the format that the environment accepts.
 
-Actions of a Discrete space may also be ``(n, 1)``; they count from the ``start`` of their space.
+Discrete actions may also have shape ``(n, 1)``. Their values start at the space's ``start``.
 """
 
 STD_BOUNDS = (0.1, 1.0)
-"""Bounds on a cloned policy's standard deviations: enough to explore, at most a new policy's."""
-_HINT = "use demonstrations of the same environment."
+"""Minimum and maximum action standard deviation after cloning.
+
+The minimum keeps some exploration; the maximum is a new policy's value.
+"""
+_HINT = "use demonstrations of the environment that the policy is for."
 
 
 class CloningData(Protocol):
-    """Demonstrations to clone, split into training and validation pairs."""
+    """Interface of a demonstration dataset, split into training and validation data."""
 
     @property
     def train(self) -> Pairs:
-        """Return the training pairs."""
+        """Return the observations and actions to train on."""
 
     @property
     def validation(self) -> Pairs:
-        """Return the validation pairs; may be empty."""
+        """Return the held-out observations and actions; may be empty."""
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """Yield row indices of ``train`` in minibatches."""
+        """Yield one epoch's minibatches as arrays of row indices into ``train``."""
 
 
 class CloningLoss(NamedTuple):
-    """Mean losses per transition: nats for choices; squared error, averaged over action dimensions, for Box.
+    """Training and validation loss at one epoch of :func:`clone`, averaged over transitions.
+
+    The loss is the cross-entropy in nats for Discrete and MultiDiscrete actions, and the squared error
+    averaged over action dimensions for Box actions.
 
     Attributes:
-        epoch: number of epochs of this call so far.
-        train: mean over the last epoch's minibatches, each before its gradient step.
-        validation: after the epoch; NaN without held-out data.
+        epoch: number of epochs completed in this call.
+        train: mean loss over the epoch's minibatches, each computed before its gradient step.
+        validation: loss on held-out data after the epoch; NaN if there is none.
     """
 
     epoch: int
@@ -75,41 +81,44 @@ def clone(
 ) -> list[CloningLoss]:
     """Train the actor to imitate demonstrations, starting from its current weights.
 
-    The loss is the cross-entropy for Discrete actions, summed over the components of MultiDiscrete ones. For
-    a Box it is the squared error of the most likely action, which is zero if that action, clipped to the
-    bounds, equals the demonstrated one: an expert at a bound may have meant any number beyond it. Afterwards
-    the standard deviation of the actions is set to its maximum-likelihood value given these errors, within
-    :data:`STD_BOUNDS`, because a new policy's would drown what was learned. The critic is not trained; a
-    critic that shares its convolutions with the actor sees them change. Adam starts without moments in each
-    call, and does not touch those of the agent.
+    For Discrete actions the loss is the cross-entropy, and for MultiDiscrete actions the sum of the
+    components' cross-entropies. For Box actions it is the squared error of the most likely action. Where the
+    demonstrated action is at a bound, predictions beyond that bound count as correct because the environment
+    clips them.
 
-    An agent that has seen no observations first adds those of ``train`` to its normalization, which
-    reinforcement learning continues. The normalization of any other agent stays unchanged, because its critic
-    and actor have adapted to it. Clone before a rollout is collected, not between a rollout and its update,
-    which would then belong to different policies.
+    After training, the standard deviations of Box actions are set to their maximum-likelihood values, limited
+    to :data:`STD_BOUNDS`. A new policy's standard deviations would add so much noise that imitation fails.
+
+    The critic is not trained, but changes if it shares convolutions with the actor. Each call uses a new Adam
+    optimizer; the agent's own optimizer is unchanged.
+
+    If the agent has no observation statistics yet, they are computed from ``train``, and reinforcement
+    learning continues to update them. Existing statistics stay unchanged because the actor and the critic
+    were trained with them. Don't call this between collecting a rollout and updating on it.
 
     Args:
         agent: the agent to train.
         demonstrations: training and validation data.
-        n_epochs: passes over ``train``, at least 1.
-        learning_rate: of Adam.
-        val_interval: epochs between validations; the last epoch is always validated.
-        patience: stop after this many validations without a new lowest loss, and keep the weights of the
-            lowest one. None: train to the end and keep the last weights.
+        n_epochs: number of passes over ``train``, at least 1.
+        learning_rate: Adam's learning rate.
+        val_interval: validate every this many epochs, and after the last one.
+        patience: stop after this many validations in a row without a new lowest loss, and restore the weights
+            that had the lowest loss. None: train for all epochs and keep the last weights.
 
     Returns:
         The losses at each validation.
 
     Raises:
-        DemonstrationMismatchError: they are from another environment; the agent is unchanged.
-        InvalidConfigError: a number is out of range; the agent is unchanged.
+        DemonstrationMismatchError: the demonstrations don't fit the agent's spaces; the agent is unchanged.
+        InvalidConfigError: an argument is out of range, or ``patience`` is given without validation data; the
+            agent is unchanged.
         NonFiniteError: an observation or the loss is NaN or infinite; the agent is unchanged.
     """
     _check_numbers(n_epochs, learning_rate, val_interval, patience)
     policy, normalizer = agent.policy, agent.normalizer
     if patience is not None and not len(demonstrations.validation[0]):
         raise InvalidConfigError(
-            "Expected held-out demonstrations for early stopping, got none; hold some out."
+            "Early stopping (patience) needs held-out demonstrations, but there are none; hold some out."
         )
     for pairs in (demonstrations.train, demonstrations.validation):
         check_demonstrations(pairs, normalizer.shape, policy.head.space)
@@ -148,29 +157,31 @@ def clone(
 
 
 def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], action_space: Space[Any]) -> None:
-    """Raise :class:`DemonstrationMismatchError` unless demonstrations fit an environment's spaces.
+    """Check that demonstrations fit an environment's observation shape and action space.
 
     Args:
-        pairs: the demonstrations.
-        observation_shape: of the environment.
-        action_space: of the environment.
+        pairs: demonstrated observations and actions.
+        observation_shape: shape of one observation of the environment.
+        action_space: the environment's action space.
 
     Raises:
+        DemonstrationMismatchError: a shape, dtype or action value doesn't fit.
         NonFiniteError: an observation is NaN or infinite.
-        UnsupportedSpaceError: the actions are neither a Box nor Discrete nor MultiDiscrete.
+        UnsupportedSpaceError: the action space is not Box, Discrete or MultiDiscrete.
     """
     observations, actions = pairs
     if len(observations) != len(actions):
         raise DemonstrationMismatchError(
-            f"Expected a demonstrated action for each observation, got {len(actions)} for "
-            f"{len(observations)}; use all rows of both."
+            f"The demonstrations have {len(actions)} actions for {len(observations)} observations; "
+            "pass one action per observation."
         )
     action_shape = action_space.shape
     if isinstance(action_space, spaces.Discrete):
         actions, action_shape = actions[:, None] if actions.ndim == 1 else actions, (1,)
     elif not isinstance(action_space, spaces.Box | spaces.MultiDiscrete):
         raise UnsupportedSpaceError(
-            f"Expected Box, Discrete or MultiDiscrete actions to clone, got {one_line(action_space)}."
+            "Behavior cloning supports only Box, Discrete and MultiDiscrete actions, "
+            f"not {one_line(action_space)}."
         )
     for what, array, shape in (
         ("observations", observations, observation_shape),
@@ -183,12 +194,12 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
     if observations.dtype.kind == "f":
         require_finite("demonstrated observations (step, component)", observations)
     if isinstance(action_space, spaces.Box):
-        # Integers of the right shape are choices, such as CartPole's given to InvertedPendulum.
+        # Integer actions are from a discrete environment, for example CartPole instead of InvertedPendulum.
         if actions.dtype.kind != "f":
             raise DemonstrationMismatchError(
-                f"Expected demonstrated actions of floats, got {actions.dtype}; {_HINT}"
+                f"Expected demonstrated actions of a float dtype, got {actions.dtype}; {_HINT}"
             )
-        slack = 1e-6 * np.maximum(1, np.abs(actions))  # rounding in the file
+        slack = 1e-6 * np.maximum(1, np.abs(actions))  # allows for rounding in the file
         fits = (actions >= action_space.low - slack) & (actions <= action_space.high + slack)
     else:
         counted = actions - action_space.start
@@ -196,22 +207,22 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
         fits = (counted >= 0) & (counted < n) & (counted % 1 == 0)
     if not fits.all():
         raise DemonstrationMismatchError(
-            f"Expected demonstrated actions of {one_line(action_space)}, got {actions[~fits][0]}; {_HINT}"
+            f"Expected demonstrated actions in {one_line(action_space)}, got {actions[~fits][0]}; {_HINT}"
         )
 
 
 def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patience: int | None) -> None:
     for name, value in (("n_epochs", n_epochs), ("val_interval", val_interval), ("patience", patience)):
         if value is not None and value < 1:
-            raise InvalidConfigError(f"Expected {name} of at least 1, got {value}.")
+            raise InvalidConfigError(f"{name} must be at least 1, not {value}.")
     if not 0 < learning_rate < math.inf:
-        raise InvalidConfigError(f"Expected a positive learning_rate, got {learning_rate}.")
+        raise InvalidConfigError(f"learning_rate must be positive and finite, not {learning_rate}.")
 
 
 def _inputs_and_targets(
     policy: Policy, normalizer: ObservationPreparation, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
-    """Return normalized observations ``(n, size)``, and actions in the head's format."""
+    """Return policy inputs and target actions in the format of the action head, as tensors."""
     observations, actions = pairs
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):
@@ -231,7 +242,7 @@ def _loss(policy: Policy, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the most likely actions minus those executed, treating values beyond a bound as the bound."""
+    """Return the predicted minus the demonstrated actions; 0 where clipping makes them equal."""
     low, high = (
         torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
         for bound in (head.space.low, head.space.high)
@@ -245,7 +256,7 @@ def _train_epoch(
     train: tuple[Tensor, Tensor],
     minibatches: Iterator[NDArray[np.intp]],
 ) -> float:
-    """Train for one epoch; return the mean loss per transition."""
+    """Train for one epoch and return the mean loss per transition."""
     inputs, targets = train
     total, count = 0.0, 0
     for minibatch in minibatches:
@@ -264,7 +275,7 @@ def _validate(policy: Policy, validation: tuple[Tensor, Tensor]) -> float:
 
 
 def _fit_spread(policy: Policy, head: GaussianHead, inputs: Tensor, targets: Tensor) -> None:
-    """Set the standard deviation of each action to the root of its mean squared error."""
+    """Set each action dimension's standard deviation to its RMS error, limited to :data:`STD_BOUNDS`."""
     with torch.no_grad():
         errors = _errors(head, policy.actor(inputs), targets)
         head.log_std.copy_(errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log())
@@ -275,7 +286,7 @@ def _weights(policy: Policy) -> list[Tensor]:
 
 
 def _restore(policy: Policy, weights: list[Tensor]) -> None:
-    """Set the actor's weights in place: others may hold views of the same memory."""
+    """Copy ``weights`` into the actor in place, because the NumPy backend may share the memory."""
     with torch.no_grad():
         for parameter, weight in zip(policy.actor.parameters(), weights, strict=True):
             parameter.copy_(weight)

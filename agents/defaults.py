@@ -1,15 +1,25 @@
-"""Default hyperparameters of each task.
+"""Default hyperparameters for each task.
 
-``rl-zoo`` stands for the values of RL Baselines3 Zoo (Raffin 2020; ``hyperparams/ppo.yml`` and ``trpo.yml``,
-most of them tuned), ``SB3`` and ``sb3-contrib`` for their default arguments of PPO and TRPO. A row has one
-number of environments for both algorithms: where the source uses another, the rollout size is kept.
+The ``source`` of a row names where its values are from:
 
-Not taken from rl-zoo: PPO on MuJoCo, tuned for a million steps of one environment and mostly other networks,
-except for the ``gamma`` of Reacher, without which no agent here learns to stop at the target;
-MountainCarContinuous, which depends on state-dependent exploration (gSDE) and an initial standard deviation;
-gSDE elsewhere (Pendulum, CarRacing); a clipping range annealed with the learning rate (CartPole,
-BipedalWalkerHardcore, Atari); ``gamma`` of 0.9999 on Swimmer. Unlike there, CartPole's observations are
-normalized here.
+- ``rl-zoo``: RL Baselines3 Zoo (Raffin 2020; ``hyperparams/ppo.yml`` and ``trpo.yml``, mostly tuned values).
+- ``SB3``: default arguments of Stable-Baselines3's PPO.
+- ``sb3-contrib``: default arguments of its TRPO.
+
+Both algorithms use the row's ``num_envs``. If the source has a different number of environments,
+``num_steps`` is adapted to keep the number of transitions per rollout.
+
+These rl-zoo settings are not used:
+
+- PPO on MuJoCo: tuned for a million steps of one environment, mostly with different networks. The exception
+  is Reacher's ``gamma``; without it, no agent here learns to stop at the target.
+- MountainCarContinuous: depends on state-dependent exploration (gSDE) and a custom initial standard
+  deviation.
+- gSDE on Pendulum and CarRacing.
+- Annealing of the clipping range on CartPole, BipedalWalkerHardcore and Atari.
+- ``gamma`` of 0.9999 on Swimmer.
+
+Unlike in rl-zoo, CartPole's observations are normalized.
 """
 
 import math
@@ -28,14 +38,17 @@ from agents.trpo import TRPOConfig
 
 @dataclass(frozen=True)
 class TaskDefaults:
-    """One row of defaults; a run takes its configuration from :meth:`ppo_for` or :meth:`trpo_for`.
+    """Default hyperparameters of one task, for PPO and TRPO.
+
+    Use :meth:`ppo_for` or :meth:`trpo_for` to get the configuration of a run.
 
     Attributes:
-        num_envs: environments stepped in parallel.
-        ppo: without annealing.
-        trpo: with ``target_kl`` and ``cg_damping`` in sb3-contrib's scale.
-        source: origin of the values.
-        anneal: anneal PPO's learning rate linearly to 0 over the run.
+        num_envs: number of environments stepped in parallel.
+        ppo: PPO's hyperparameters, except for annealing.
+        trpo: TRPO's hyperparameters. ``target_kl`` and ``cg_damping`` are sb3-contrib's, which are per action
+            dimension.
+        source: where the values are from; the module docstring explains the names.
+        anneal: True to anneal PPO's learning rate linearly to 0 over the run.
     """
 
     num_envs: int
@@ -50,10 +63,11 @@ class TaskDefaults:
         return replace(self.ppo, anneal_timesteps=anneal_timesteps, normalize_rewards=normalize_rewards)
 
     def trpo_for(self, action_space: gym.Space[Any], *, normalize_rewards: bool) -> TRPOConfig:
-        """Return TRPO's configuration for actions of ``action_space``.
+        """Return TRPO's configuration for environments with ``action_space``.
 
-        sb3-contrib averages the divergence over the dimensions of a Box; here it is that of the joint action,
-        so limit and damping are multiplied by the number of dimensions.
+        sb3-contrib averages the KL divergence over the dimensions of Box actions. This package uses the
+        divergence of the joint action, so ``target_kl`` and ``cg_damping`` are multiplied by the number of
+        dimensions.
         """
         dimensions = math.prod(action_space.shape) if isinstance(action_space, Box) else 1
         return replace(
@@ -186,15 +200,18 @@ BY_NAME: Mapping[str, TaskDefaults] = {
         source="tried: Atari's row learns nothing in as many steps",
     ),
 }
-"""Defaults of single tasks, by the id without its version."""
+"""Default hyperparameters by environment ID without the version suffix."""
 
 
 def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -> TaskDefaults:
-    """Return a task's defaults by its name, else Atari's for its games and all images, else general ones.
+    """Return the default hyperparameters for an environment.
+
+    Environments listed in :data:`BY_NAME` have their own defaults. Of the rest, Atari games and environments
+    with image observations get :data:`ATARI`, all others :data:`GENERAL`.
 
     Args:
-        env_id: as registered with Gymnasium, or ``module:Env-v0``.
-        observation_space: of one environment.
+        env_id: ID registered with Gymnasium, optionally with a module prefix (``module:Env-v0``).
+        observation_space: a single environment's observation space; None if unknown.
     """
     registered = env_id.rpartition(":")[2]
     row = BY_NAME.get(re.sub(r"-v\d+$", "", registered))
@@ -205,7 +222,7 @@ def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -
 
 
 def _module_of(env_id: str) -> str:
-    """Return the module of a registered environment's class; empty for an unknown one."""
+    """Return the module name of a registered environment's class; empty for an unknown environment."""
     spec = gym.registry.get(env_id)
     entry_point = spec.entry_point if spec is not None else None
     if isinstance(entry_point, str):

@@ -1,8 +1,9 @@
-"""Multi-process training of one agent, on ``torch.distributed``.
+"""Multi-process training of one agent with ``torch.distributed``.
 
-R ranks with N environments each act like one process with R * N environments: every rank draws the same
-random numbers and holds the same parameters, statistics and optimizer; it steps its own environments and
-computes its share of each sum. Without a launcher there is a single process, and collectives do nothing.
+R processes (ranks) with N environments each train like one process with R * N environments. All ranks draw
+the same random numbers and have identical parameters, statistics and optimizer states. Each rank steps its
+own environments and computes its share of every sum. If the process was not started by ``torchrun``, it
+trains alone and collective operations do nothing.
 """
 
 import contextlib
@@ -20,22 +21,23 @@ from torch import Tensor
 
 from agents.errors import InvalidConfigError, RankLostError
 
-# Rank 0 may wait for labelers for days before the others hear from it; a closed connection ends the wait.
+# Rank 0 may wait for labels for days while the others wait for it. If it dies, its closed connection ends the
+# wait.
 _TIMEOUT = datetime.timedelta(days=3650)
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that train together, and their collectives.
+    """This process's rank, and the collective operations of all processes that train together.
 
-    All ranks must call the same collectives in the same order. Each raises :class:`RankLostError` if another
-    rank is gone.
+    All ranks must call the same collective operations in the same order. Each operation raises
+    :class:`RankLostError` if another rank has ended.
 
     Attributes:
-        rank: index of this process; 0 leads.
+        rank: index of this process; rank 0 is the leader.
         size: number of processes.
-        local_rank: index among the processes on this host.
+        local_rank: index of this process among those on the same host.
     """
 
     rank: int = 0
@@ -43,22 +45,25 @@ class Ranks:
     local_rank: int = 0
 
     def sum(self, values: NDArray[Any] | Tensor) -> None:
-        """Replace contiguous ``values`` by their sum over all ranks, the same to the last bit on each."""
+        """Replace ``values`` in place with their sum over all ranks.
+
+        The array or tensor must be contiguous. The result is bitwise identical on all ranks.
+        """
         if self.size == 1:
             return
         tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
-        with _losses_named():
+        with _report_lost_rank():
             dist.all_reduce(tensor)
 
     def totals(self, *shares: float) -> list[float]:
-        """Return the sums over all ranks of each rank's shares."""
+        """Return each argument summed over all ranks."""
         totals = np.array(shares)
         self.sum(totals)
         numbers: list[float] = totals.tolist()
         return numbers
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Replace the gradients of ``parameters`` by their sums over all ranks."""
+        """Replace the gradients of ``parameters`` in place with their sums over all ranks."""
         if self.size == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -69,19 +74,22 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def gather(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Stack the arrays of all ranks, with the same shape ``(...)`` and dtype, to ``(size, ...)``."""
+        """Return the arrays of all ranks, stacked to ``(size, ...)``.
+
+        ``array`` must have the same shape ``(...)`` and dtype on all ranks.
+        """
         if self.size == 1:
             return array[None]
         gathered = np.empty((self.size, *array.shape), array.dtype)
-        with _losses_named():
+        with _report_lost_rank():
             dist.all_gather(list(torch.from_numpy(gathered).unbind()), torch.from_numpy(array.copy()))
         return gathered
 
     def broadcast(self, data: bytes = b"") -> bytes:
-        """Return rank 0's ``data``; that of other ranks is ignored."""
+        """Return rank 0's ``data`` on all ranks; other ranks' ``data`` is ignored."""
         if self.size == 1:
             return data
-        with _losses_named():
+        with _report_lost_rank():
             length = torch.tensor(len(data))
             dist.broadcast(length, 0)
             content = torch.empty(int(length), dtype=torch.uint8)
@@ -91,7 +99,11 @@ class Ranks:
         return content.numpy().tobytes()
 
     def device(self, name: str) -> str:
-        """Return the torch device for ``name`` on this rank: each rank of a host has its own GPU."""
+        """Return the torch device that this rank should use when ``name`` is configured.
+
+        With several ranks, ``"cuda"`` becomes ``"cuda:<local_rank>"``, so each rank on a host has its own
+        GPU.
+        """
         return f"cuda:{self.local_rank}" if name == "cuda" and self.size > 1 else name
 
 
@@ -100,13 +112,15 @@ ALONE = Ranks()
 
 @contextlib.contextmanager
 def joined_ranks() -> Iterator[Ranks]:
-    """Join the other processes that ``torchrun`` started, and leave them at the end.
+    """Join the process group that ``torchrun`` started, and yield this process's :class:`Ranks`.
 
-    CPU tensors and arrays are sent by gloo, those on a GPU by nccl.
+    The process leaves the group at the end of the ``with`` block, but not after an error.
+
+    CPU tensors and arrays are sent with gloo, GPU tensors with NCCL.
 
     Raises:
-        InvalidConfigError: the launcher's variables are inconsistent, or the other processes can't be
-            reached.
+        InvalidConfigError: the environment variables of ``torchrun`` are inconsistent, or the other processes
+            can't be reached.
     """
     ranks = _read_ranks()
     if ranks.size == 1:
@@ -116,16 +130,16 @@ def joined_ranks() -> Iterator[Ranks]:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=_TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        master = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InvalidConfigError(
-            f"Expected to connect {ranks.size} processes at {place}, got {str(error).splitlines()[0]}"
+            f"Can't connect the {ranks.size} processes at {master}: {str(error).splitlines()[0]}"
         ) from error
     yield ranks
-    dist.destroy_process_group()  # not after an error: it could wait for lost ranks
+    dist.destroy_process_group()  # skipped after an error, when it could wait for lost ranks
 
 
 def _read_ranks() -> Ranks:
-    """Read the launcher's variables; without them, there is a single process."""
+    """Read this process's rank from the variables of ``torchrun``; return ``ALONE`` if they are not set."""
     given = {name: os.environ.get(name) for name in _VARIABLES}
     if given["RANK"] is None and given["WORLD_SIZE"] is None:
         return ALONE
@@ -135,16 +149,20 @@ def _read_ranks() -> Ranks:
     except ValueError:
         rank, size, local_rank = 0, 0, 0
     if not 0 <= rank < size or local_rank < 0 or (size > 1 and None in given.values()):
-        raise InvalidConfigError(f"Expected {', '.join(_VARIABLES)} as torchrun sets them, got {given}.")
+        raise InvalidConfigError(
+            f"The variables {', '.join(_VARIABLES)} are incomplete or invalid: {given}; "
+            "start the run with torchrun, or unset them."
+        )
     return Ranks(rank, size, local_rank)
 
 
 @contextlib.contextmanager
-def _losses_named() -> Iterator[None]:
+def _report_lost_rank() -> Iterator[None]:
+    """Turn a failed collective operation's RuntimeError into :class:`RankLostError`."""
     try:
         yield
     except RuntimeError as error:
         reason = str(error).partition(". ")[0].rpartition("] ")[2]
         raise RankLostError(
-            f"Expected all processes of this run to continue, but one ended ({reason})."
+            f"Another process of this run has ended ({reason}); see its output, then restart the run."
         ) from error

@@ -1,46 +1,46 @@
-"""Errors, each with a one-line message: what was expected, what was found, what to do."""
+"""Exceptions of this package; each message says in one line what is wrong and what to do."""
 
 
 def one_line(value: object) -> str:
-    """Return the text of a value without line breaks, such as those of long NumPy arrays."""
+    """Return ``str(value)`` on one line, with each run of whitespace replaced by a single space."""
     return " ".join(str(value).split())
 
 
 class AgentError(ValueError):
-    """Base class of this package's errors."""
+    """Base class of this package's exceptions."""
 
 
 class InvalidConfigError(AgentError):
-    """A hyperparameter is out of range, or does not fit the environments."""
+    """A hyperparameter or setting is invalid, or doesn't fit the environments."""
 
 
 class UnsupportedSpaceError(AgentError):
-    """The observation or action space is not supported by the policies."""
+    """No policy in this package supports the observation or action space."""
 
 
 class UnsupportedEnvironmentError(AgentError):
-    """The vector environment does not declare its autoreset mode."""
+    """The vector environment doesn't declare its autoreset mode in ``metadata``."""
 
 
 class NonFiniteError(AgentError):
-    """An observation or a reward is NaN or infinite: training on it would destroy the policy."""
+    """An observation, reward or loss is NaN or infinite, so training on it would ruin the policy."""
 
 
 class DivergedError(AgentError):
-    """An update made parameters NaN or infinite; the previous ones were restored."""
+    """An update made parameters NaN or infinite; the previous parameters were restored."""
 
 
 class ShapeError(AgentError):
-    """Rewards do not fit their rollout, or images do not fit the policy."""
+    """The shape of rewards doesn't match their rollout, or images don't match the policy's input."""
 
 
 class StateMismatchError(AgentError):
-    """A saved state is from an agent of another shape; nothing was loaded."""
+    """A saved state doesn't fit this agent's networks or algorithm; nothing was loaded."""
 
 
 class DemonstrationMismatchError(AgentError):
-    """Demonstrations are from another environment than the policy; the agent is unchanged."""
+    """Demonstrations don't fit the policy's observation or action space; the agent is unchanged."""
 
 
 class RankLostError(AgentError):
-    """Another training process has ended; without it, no collective can finish."""
+    """Another training process (rank) has ended, so collective operations can't finish."""

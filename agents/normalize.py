@@ -1,4 +1,4 @@
-"""Running mean and variance, and normalization of observations and rewards."""
+"""Normalization of observations and rewards with running means and variances."""
 
 import math
 from typing import Any, Protocol
@@ -13,14 +13,14 @@ from agents.errors import UnsupportedSpaceError, one_line
 CLIP = 10.0
 """Normalized observations and rewards are clipped to plus or minus this many standard deviations."""
 EPSILON = 1e-8
-"""Added to a variance before taking the square root."""
+"""Added to a variance before taking the square root, to avoid division by zero."""
 
 
 class RunningMeanVariance:
-    """Mean and population variance of all samples seen so far, elementwise.
+    """Elementwise running mean and population variance of all samples seen so far.
 
-    Batches are merged with the parallel formula of Chan, Golub and LeVeque (1979): the result equals that of
-    one pass over all samples, for any batch sizes. Before the first sample the mean is 0 and the variance 1.
+    Batches are merged with the parallel formula of Chan, Golub and LeVeque (1979), so the result doesn't
+    depend on batch sizes. Before the first sample, the mean is 0 and the variance 1.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -29,16 +29,16 @@ class RunningMeanVariance:
         self.count = 0
 
     def update(self, samples: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Add ``samples`` of shape ``(n, *shape)`` of each rank; ``n`` may differ between ranks."""
+        """Add the samples ``(n, *shape)`` of all ranks; ``n`` may be 0 and may differ between ranks."""
         samples, n = samples.astype(np.float64), len(samples)
         moments = np.zeros((3, *self.mean.shape))
         if n:
             moments[0], moments[1], moments[2] = n, samples.mean(axis=0), samples.var(axis=0)
-        for of_one in ranks.gather(moments):
-            self._merge(*of_one)
+        for rank_moments in ranks.gather(moments):
+            self._merge(*rank_moments)
 
     def _merge(self, count: Any, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> None:
-        """Add the moments of a batch."""
+        """Merge a batch's count, mean and variance into the statistics."""
         n = int(np.max(count))
         if n == 0:
             return
@@ -49,53 +49,55 @@ class RunningMeanVariance:
         self.count = total
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the statistics."""
+        """Return a copy of the mean, variance and count."""
         return {"mean": self.mean.copy(), "variance": self.variance.copy(), "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the statistics returned by :meth:`state_dict`."""
         self.mean = np.array(state["mean"], dtype=np.float64)
         self.variance = np.array(state["variance"], dtype=np.float64)
         self.count = int(state["count"])
 
 
 class ObservationPreparation(Protocol):
-    """Converts raw observations to inputs of a policy.
+    """Interface of callables that convert raw observations to policy inputs.
 
     Attributes:
-        shape: of one raw observation.
-        statistics: moments of the observations so far.
+        shape: shape of one raw observation.
+        statistics: running mean and variance of the observations.
     """
 
     shape: tuple[int, ...]
     statistics: RunningMeanVariance
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Prepare raw observations ``(*batch, *shape)``; return ``(*batch, ...)``."""
+        """Convert raw observations ``(*batch, *shape)`` to policy inputs ``(*batch, ...)``."""
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Add raw observations ``(n, *shape)`` of each rank to the statistics."""
+        """Update the statistics with the raw observations ``(n, *shape)`` of all ranks."""
 
 
 class ObservationNormalizer:
-    """Flattens observations and scales each component to mean 0 and variance 1, clipped to ``[-CLIP, CLIP]``.
+    """Flattens observations, and scales each component to mean 0 and variance 1.
 
-    The statistics change only in :meth:`update`, so that all steps of a rollout, its values and its update
-    use the same function.
+    Scaled components are clipped to ``[-CLIP, CLIP]``.
+
+    The statistics change only in :meth:`update`. A rollout and the policy update on it therefore use the same
+    normalization.
 
     Args:
-        space: of the observations.
-        learns: update statistics; without, observations stay unscaled, unless a loaded policy came with
-            statistics, which are then used unchanged.
+        space: observation space.
+        learns: True to update the statistics with training data. If False, observations are not scaled unless
+            statistics were loaded with a policy; loaded statistics stay unchanged.
 
     Raises:
-        UnsupportedSpaceError: the space is not a Box, or is empty.
+        UnsupportedSpaceError: the space is not a Box, or has zero size.
     """
 
     def __init__(self, space: gymnasium.Space[Any], *, learns: bool = True) -> None:
         if not isinstance(space, gymnasium.spaces.Box) or 0 in space.shape:
             raise UnsupportedSpaceError(
-                f"Expected observations in a non-empty Box, got {one_line(space)}; wrap the environment."
+                f"The observation space must be a non-empty Box, not {one_line(space)}; wrap the environment."
             )
         self.shape = space.shape
         self.size = math.prod(space.shape)
@@ -110,22 +112,23 @@ class ObservationNormalizer:
             return flat.astype(np.float32)
         normalized: NDArray[np.float64] = flat - self.statistics.mean
         normalized /= np.sqrt(self.statistics.variance + EPSILON)
-        # For a few rows, as in each step of a rollout, these take a fifth of the time of np.clip.
+        # For the few rows of a rollout step, these two calls take a fifth of np.clip's time.
         np.maximum(normalized, -CLIP, out=normalized)
         np.minimum(normalized, CLIP, out=normalized)
         return normalized.astype(np.float32)
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Add raw observations ``(n, *shape)`` of each rank to the statistics, if they are updated."""
+        """Update the statistics with raw observations ``(n, *shape)`` of all ranks, if ``learns``."""
         if self._learns:
             self.statistics.update(observations.reshape(len(observations), self.size), ranks)
 
 
 class RewardScaler:
-    """Divides rewards by the running standard deviation of the discounted return (not centered).
+    """Divides rewards by the running standard deviation of the discounted return.
 
-    The return restarts with each episode and is carried from one rollout to the next. This is the reward half
-    of VecNormalize in OpenAI Baselines and Stable-Baselines3, with statistics that change once per rollout.
+    No mean is subtracted. Discounted returns start at 0 in each episode and continue across rollouts. This
+    matches reward scaling in VecNormalize of OpenAI Baselines and Stable-Baselines3, except that statistics
+    change once per rollout.
     """
 
     def __init__(self, num_envs: int, gamma: float) -> None:
@@ -140,13 +143,15 @@ class RewardScaler:
         valid: NDArray[np.bool_],
         ranks: Ranks = ALONE,
     ) -> NDArray[np.float64]:
-        """Add one rollout of each rank and scale it; all arrays are ``(num_steps, num_envs)``.
+        """Update the statistics with one rollout of each rank, and return the scaled rewards.
+
+        All arrays are ``(num_steps, num_envs)``.
 
         Args:
-            rewards: zero where not ``valid``.
+            rewards: raw rewards; must be 0 where ``valid`` is False.
             ended: True at the last step of an episode.
-            valid: False at dummy transitions, which do not enter the statistics.
-            ranks: processes that share the statistics.
+            valid: False at dummy transitions, which are excluded from the statistics.
+            ranks: the processes that share the statistics.
         """
         returns = np.empty_like(rewards)
         for t, reward in enumerate(rewards):
@@ -158,14 +163,14 @@ class RewardScaler:
         return scaled.clip(-CLIP, CLIP)
 
     def restart(self, num_envs: int) -> None:
-        """Reset the returns because all environments start a new episode."""
+        """Set the discounted returns to 0; call this when all environments start a new episode."""
         self.returns = np.zeros(num_envs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the statistics and of the running episodes' returns."""
+        """Return a copy of the statistics and of the discounted returns of the episodes in progress."""
         return {"statistics": self.statistics.state_dict(), "returns": self.returns.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the state returned by :meth:`state_dict`."""
         self.statistics.load_state_dict(state["statistics"])
         self.returns = np.array(state["returns"], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Shared part of on-policy agents: collecting rollouts, advantages, and critic refits."""
+"""Base class of on-policy agents: rollout collection, advantage estimation and critic-only training."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -28,35 +28,39 @@ class OnPolicyConfig(AgentConfig):
     """Hyperparameters of on-policy agents, in addition to those of :class:`~agents.base.AgentConfig`.
 
     Attributes:
-        gae_lambda: bias-variance trade-off of advantages: 0 is one-step, 1 Monte Carlo.
-        ent_coef: entropy bonus coefficient (in nats; advantages are normalized).
+        gae_lambda: GAE's trade-off between bias and variance: 0 gives one-step advantages (most bias), 1
+            Monte Carlo advantages (most variance).
+        ent_coef: entropy bonus coefficient, for entropies in nats and standardized advantages.
     """
 
     gae_lambda: float = 0.95
     ent_coef: float = 0.0
 
     def __post_init__(self) -> None:
-        # Four steps hold at least two valid transitions, which normalizing advantages needs.
+        # Four steps have at least two valid transitions, the minimum for standardizing advantages.
         self._require_at_least({"num_steps": 4, "minibatch_size": 1, "ent_coef": 0})
         super().__post_init__()
         self._require_share("gae_lambda")
 
 
 class Critic(Protocol):
-    """The critic with a separate optimizer: in torch below, or in :mod:`agents.numpy_backend`."""
+    """Interface of objects that train only the critic, with their own optimizer.
+
+    The implementations are :class:`TorchCritic` and :class:`agents.numpy_backend.NumpyCritic`.
+    """
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on a minibatch, of which each rank has a part; return its share of the prior loss."""
+        """Train on this rank's part of a minibatch; return its share of the loss before the step."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the index of the parameter."""
+        """Return copies of Adam's step count and moments, keyed by parameter index."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the optimizer state returned by :meth:`state_dict`."""
 
 
 class TorchCritic:
-    """Trains only the critic: layers that it shares with the actor stay unchanged."""
+    """Trains only the critic; layers shared with the actor stay unchanged."""
 
     def __init__(self, policy: ActorCritic, learning_rate: float) -> None:
         self._policy = policy
@@ -64,7 +68,7 @@ class TorchCritic:
         self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Take one gradient step; see :meth:`Critic.step`."""
+        """Train on this rank's part of a minibatch; return its share of the loss before the step."""
         errors: Tensor = self._policy.values(batch.observations) - batch.returns
         loss = errors.square().sum() / batch.size
         self._optimizer.zero_grad()
@@ -74,39 +78,41 @@ class TorchCritic:
         return float(loss.item())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the index of the parameter."""
+        """Return copies of Adam's step count and moments, keyed by parameter index."""
         return save_adam(self._optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the optimizer state returned by :meth:`state_dict`."""
         load_adam(self._optimizer, state)
 
 
 class OnPolicyAgent(BaseAgent):
-    """Learns on vector environments from rollouts of its current policy, each of which is used once.
+    """Base class of agents that train once on each rollout of their current policy, then discard it.
 
-    Observations of ``uint8`` in two to four dimensions are images, read by a convolutional network; all
-    others are flattened and normalized.
+    ``uint8`` observations with two to four dimensions are treated as images and get a convolutional network.
+    All other observations are flattened and normalized.
 
-    All randomness comes from ``seed``: the same seed, configuration and environments give the same run.
+    Runs are reproducible: the same seed, configuration and environments give the same results.
 
     Args:
-        envs: vector environment to collect from.
+        envs: vector environment to collect rollouts from.
         config: hyperparameters.
-        seed: for all randomness.
-        device: of the networks.
-        dtype: of the networks.
-        allow_numpy: train small networks on the CPU with :mod:`agents.numpy_backend`, which is faster.
+        seed: seed of all the agent's random numbers, network weights included.
+        device: torch device of the networks.
+        dtype: torch dtype of the networks.
+        allow_numpy: use the faster :mod:`agents.numpy_backend` for networks that it supports.
 
     Raises:
-        UnsupportedSpaceError: observations are not a Box, or empty; or actions are neither a Box of floats,
-            Discrete nor MultiDiscrete.
+        InvalidConfigError: the hyperparameters don't fit the environments, or the custom network fails.
+        UnsupportedEnvironmentError: the environment doesn't declare its autoreset mode.
+        UnsupportedSpaceError: observations are not a non-empty Box, or actions are not a Box of floats,
+            Discrete or MultiDiscrete.
     """
 
     config: OnPolicyConfig
     policy: ActorCritic
     shares_trunk: ClassVar[bool]
-    """True if actor and critic share convolutions for images."""
+    """True if actor and critic share convolutional layers for images."""
 
     def __init__(
         self,
@@ -126,10 +132,10 @@ class OnPolicyAgent(BaseAgent):
         self.sampler = RolloutSampler(envs, self.policy, self.normalizer)
 
     def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
-        """Step the environments with the current policy; the first call resets them.
+        """Collect a rollout with the current policy. The first call resets the environments.
 
         Args:
-            on_step: called after each step of all environments with the number of steps made.
+            on_step: called after each step of the vector environment with the number of steps made so far.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -144,23 +150,24 @@ class OnPolicyAgent(BaseAgent):
     def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
         """Train on ``rollout`` with the given ``rewards`` ``(num_steps, num_envs)``.
 
-        Dummy transitions, whatever their rewards, have no influence. The rollout's observations enter the
-        normalization only afterwards.
+        Dummy transitions and their rewards are ignored. The rollout's observations are added to the
+        normalization statistics after the update.
 
         Args:
-            rollout: of the current policy.
-            rewards: replace the rollout's own.
-            critic_epochs: passes over the rollout that train only the critic, before it is used to estimate
-                advantages: for rewards with a new meaning.
+            rollout: rollout collected with the current policy.
+            rewards: rewards to train on, instead of the environment's.
+            critic_epochs: number of passes over the rollout that train only the critic before advantages are
+                estimated. Useful after the reward function has changed.
 
         Returns:
-            The algorithm's metrics (in nats for log-probabilities and divergences), and
-            ``explained_variance``, the share of the returns' variance that the rollout's values predicted.
+            The algorithm's metrics (divergences and entropies in nats), and ``explained_variance``: the share
+            of the returns' variance that the rollout's values predicted.
 
         Raises:
+            ShapeError: ``rewards`` doesn't have the shape of the rollout's rewards; the agent is unchanged.
             NonFiniteError: a reward is NaN or infinite; the agent is unchanged.
-            DivergedError: the update made parameters NaN or infinite; the previous ones are restored, and the
-                optimizer starts over.
+            DivergedError: the update made parameters NaN or infinite. The previous parameters are restored,
+                and the optimizer is reset.
         """
         rewards = self._prepared_rewards(rollout, rewards)
         before = parameters_to_vector(self.policy.parameters()).detach()  # a copy
@@ -177,16 +184,24 @@ class OnPolicyAgent(BaseAgent):
 
     @abc.abstractmethod
     def _train(self, batch: Batch) -> dict[str, float]:
-        """Update the policy, and return metrics by name."""
+        """Update the policy and critic on ``batch``, and return metrics by name."""
 
     @abc.abstractmethod
     def _critic_alone(self) -> Critic:
-        """Return the object that trains only the critic."""
+        """Return a trainer for only the critic."""
 
     def _prepared_rewards(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the rewards checked, 0 where the rollout is not valid, and scaled if configured."""
+        """Check ``rewards``, set them to 0 at dummy transitions, and scale them if configured.
+
+        Raises:
+            ShapeError: the shape doesn't match the rollout.
+            NonFiniteError: a reward of a valid transition is NaN or infinite.
+        """
         if rewards.shape != rollout.rewards.shape:
-            raise ShapeError(f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}.")
+            raise ShapeError(
+                f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}; pass one reward "
+                "per step and environment."
+            )
         rewards = np.where(rollout.valid, rewards, 0.0)
         require_finite("rewards (step, environment)", rewards)
         if self.config.normalize_rewards:
@@ -194,9 +209,9 @@ class OnPolicyAgent(BaseAgent):
         return rewards
 
     def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
-        """Train only the critic; return the rollout with its new values.
+        """Train only the critic for ``epochs`` passes, and return the rollout with the new values.
 
-        Returns bootstrap from the critic's values, so they are estimated again in each epoch.
+        The target returns bootstrap from the critic's values, so they are computed again in each epoch.
         """
         critic = self._critic_alone()
         for _ in range(epochs):
@@ -208,17 +223,17 @@ class OnPolicyAgent(BaseAgent):
         return rollout
 
     def _to_backend(self, batch: Batch) -> Batch:
-        """Return the batch as arrays if the NumPy backend trains on it."""
+        """Return the batch with arrays instead of tensors if the NumPy backend is used."""
         return batch.numpy() if self.uses_numpy else batch
 
     def _batch(
         self, rollout: Rollout, rewards: NDArray[np.float64]
     ) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
-        """Return the valid transitions to train on, and the advantages and returns of all ranks."""
+        """Return a batch of this rank's valid transitions, and all ranks' advantages and returns."""
         advantages = generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
         returns = advantages + rollout.values
         valid, tensor = rollout.valid, self.policy.tensor
-        all_advantages, all_returns, own = self._of_all_ranks(advantages, returns, valid)
+        all_advantages, all_returns, own = self._gather_all_ranks(advantages, returns, valid)
         batch = Batch(
             observations=tensor(self.normalizer(rollout.observations[valid])),
             actions=tensor(rollout.actions[valid]),
@@ -230,32 +245,41 @@ class OnPolicyAgent(BaseAgent):
         )
         return batch, all_advantages, all_returns
 
-    def _of_all_ranks(
+    def _gather_all_ranks(
         self, advantages: NDArray[np.float64], returns: NDArray[np.float64], valid: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Return advantages and returns of all valid transitions, and a mask of this rank's own.
+        """Gather the advantages and returns of all ranks' valid transitions, and mark this rank's.
 
-        Inputs are ``(num_steps, num_envs)``; results are ``(size,)``, by time, then environment.
+        Args:
+            advantages: this rank's advantages, ``(num_steps, num_envs)``.
+            returns: this rank's returns, of the same shape.
+            valid: mask of valid transitions, of the same shape.
+
+        Returns:
+            Advantages, returns and a mask of this rank's transitions, each ``(size,)``, ordered by time step,
+            then environment.
         """
         gathered = self.ranks.gather(np.stack([advantages, returns, valid]))
         num_steps, num_envs = valid.shape
         # (rank, column, time, environment) to (column, time, environment of all ranks)
         columns = gathered.transpose(1, 2, 0, 3).reshape(3, num_steps, self.ranks.size * num_envs)
-        of_all = columns[2].astype(bool)
+        all_valid = columns[2].astype(bool)
         rank_of = np.arange(self.ranks.size).repeat(num_envs)
-        own = np.broadcast_to(rank_of == self.ranks.rank, of_all.shape)
-        return columns[0][of_all], columns[1][of_all], own[of_all]
+        own = np.broadcast_to(rank_of == self.ranks.rank, all_valid.shape)
+        return columns[0][all_valid], columns[1][all_valid], own[all_valid]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of everything that training continues from: nested dicts of arrays and scalars."""
+        """Return a copy of the full training state as nested dicts of arrays and scalars."""
         return {**super().state_dict(), "reward_scaler": self.reward_scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`state_dict`, with new episodes in all environments.
+        """Restore the full training state returned by :meth:`state_dict`.
+
+        Episodes in progress are not saved: the next :meth:`collect` starts new ones in all environments.
 
         Raises:
-            StateMismatchError: the state is from an agent with other networks or another algorithm; this
-                agent is unchanged.
+            StateMismatchError: the state is from an agent with different networks or a different algorithm;
+                this agent is unchanged.
         """
         super().load_state_dict(state)
         self.reward_scaler.load_state_dict(state["reward_scaler"])
@@ -269,13 +293,15 @@ def _preparation_and_policy(
     *,
     share_trunk: bool,
 ) -> tuple[ObservationPreparation, ActorCritic]:
-    """Make the policy for the environments' spaces, and its observation preparation."""
+    """Create the observation preparation and the policy for the spaces of ``envs``."""
     observations, actions = envs.single_observation_space, envs.single_action_space
     generator, make = torch.Generator().manual_seed(seed), config.network
     has_own_layers = (config.hidden_sizes, config.activation) != ((64, 64), "tanh")
     if has_own_layers and (make is not None or is_image_space(observations)):
         found = "images" if make is None else "a custom network"
-        raise InvalidConfigError(f"hidden_sizes and activation have no effect with {found}; leave them out.")
+        raise InvalidConfigError(
+            f"hidden_sizes and activation have no effect with {found}; remove these settings."
+        )
     if is_image_space(observations):
         images = ImagePreparation(observations)
         if make is not None:

@@ -1,7 +1,7 @@
-"""Policies for image observations: the convolutional network of Mnih et al. (2015), as in Stable-Baselines3.
+"""Policies for image observations, with the convolutional network of Mnih et al. (2015).
 
-Images stay uint8 from the environment to the network, which converts one minibatch at a time to floats, so
-that a rollout takes a quarter of the memory.
+The networks are the same as in Stable-Baselines3. Rollouts store images as uint8, which takes a quarter of
+the memory of float32. The network converts one minibatch at a time to floats.
 """
 
 import math
@@ -19,59 +19,69 @@ from agents.normalize import RunningMeanVariance
 from agents.policy import ActorCritic, ActorFunction, action_head, orthogonal
 
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""Channels, kernel width and stride of each layer (Mnih et al. 2015, "Model architecture")."""
+"""Output channels, kernel size and stride of each layer (Mnih et al. 2015, "Model architecture")."""
 NUM_FEATURES = 512
+"""Number of features that the convolutional network outputs."""
 SMALLEST_SIDE = 36
-"""Side in pixels that :data:`CONVOLUTIONS` reduce to one; smaller images are upscaled by an integer."""
+"""Minimum image height and width in pixels, at which :data:`CONVOLUTIONS` output a single pixel.
+
+Smaller images are upscaled by an integer factor.
+"""
 IMAGES_AT_ONCE = 256
-"""Maximum images per forward pass without gradients."""
+"""Maximum number of images per forward pass without gradients."""
 
 
 def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Box]:
-    """Return True if observations are images, for a convolutional network.
+    """Return True if observations are images, which need a convolutional network.
 
-    Images are uint8 in two dimensions (gray), three (with channels) or four (a stack of images with
-    channels).
+    Images are uint8 Boxes with two dimensions (grayscale), three (with channels) or four (a stack of images
+    with channels).
     """
     return isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Return the channel axis (colors or stacked frames) of one image: 0 or 2.
+    """Return the channel axis (colors or stacked frames) of a three-dimensional image: 0 or 2.
 
-    It is the first axis if that is shorter than both others, else the last, as in most environments.
+    The channel axis is the first one if it is shorter than both others. Otherwise it is the last one, as in
+    most environments.
     """
     return 0 if shape[0] < min(shape[1:]) else 2
 
 
 class ImagePreparation:
-    """Moves the channels of images to the front; values stay uint8, and there are no statistics.
+    """Moves the channel axis of image observations before height and width.
 
-    See :class:`agents.normalize.ObservationPreparation`.
+    Implements :class:`agents.normalize.ObservationPreparation`. Pixel values stay uint8 and are not
+    normalized, so ``statistics`` stays empty.
     """
 
     def __init__(self, space: gymnasium.spaces.Box) -> None:
         if 0 in space.shape:
-            raise UnsupportedSpaceError(f"Expected images of one pixel or more, got the shape {space.shape}.")
+            raise UnsupportedSpaceError(f"Image observations can't be empty, but have shape {space.shape}.")
         self.shape: tuple[int, ...] = space.shape
         self.statistics = RunningMeanVariance((0,))
         self._has_channels = len(space.shape) > 2
         self._channel_axis = channel_axis(space.shape[-3:]) - 3 if self._has_channels else -3
         self.image_shape: tuple[int, ...] = self._arranged(np.empty(space.shape, np.uint8)).shape
-        """Channels (of all images in a stack), height and width."""
+        """Shape of a prepared image: channels (of all images in a stack), height, width."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
-        """Arrange images ``(*batch, *shape)`` as ``(*batch, *image_shape)``, a view where possible."""
+        """Rearrange images ``(*batch, *shape)`` to ``(*batch, *image_shape)``, without a copy if possible.
+
+        Raises:
+            ShapeError: the images don't have the observation space's shape or are not uint8.
+        """
         dimensions = len(self.shape)
         if observations.dtype != np.uint8 or observations.shape[-dimensions:] != self.shape:
             raise ShapeError(
-                f"Expected images of shape {self.shape} and uint8, got {observations.shape[-dimensions:]} "
-                f"and {observations.dtype}; use observations of the agent's environment."
+                f"Expected uint8 images of shape {self.shape}, got {observations.dtype} "
+                f"and {observations.shape[-dimensions:]}; use observations of the agent's environment."
             )
         return self._arranged(observations)
 
     def _arranged(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the images with one channel axis, before height and width."""
+        """Return the images with a single channel axis before height and width."""
         if not self._has_channels:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -80,11 +90,11 @@ class ImagePreparation:
         return images.reshape(*images.shape[:-4], -1, *images.shape[-2:])
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Do nothing: the values of all images have the same bounds."""
+        """Do nothing, because pixel values are not normalized."""
 
 
 class NatureCNN(nn.Module):
-    """Maps uint8 images ``(batch, *image_shape)`` to features ``(batch, NUM_FEATURES)``."""
+    """Convolutional network from uint8 images ``(batch, *image_shape)`` to ``(batch, NUM_FEATURES)``."""
 
     def __init__(self, image_shape: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()
@@ -101,7 +111,7 @@ class NatureCNN(nn.Module):
         self.layers = nn.Sequential(*modules)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the features of the images."""
+        """Return the features ``(batch, NUM_FEATURES)`` of uint8 images ``(batch, *image_shape)``."""
         parts = (images,) if torch.is_grad_enabled() else torch.split(images, IMAGES_AT_ONCE)
         dtype = next(self.parameters()).dtype
         # With channels last in memory, a gradient step takes three quarters of the time on a CPU.
@@ -110,9 +120,9 @@ class NatureCNN(nn.Module):
 
 
 class ImageActorCritic(ActorCritic):
-    """Computes a policy and a value function for images ``(batch, *image_shape)``, each linear in features.
+    """Actor-critic for images ``(batch, *image_shape)``: linear layers on top of :class:`NatureCNN`.
 
-    With a shared trunk, both use the same features, and training one of them changes the other.
+    If ``share_trunk``, actor and critic use the same convolutional layers, so training one changes the other.
     """
 
     def __init__(
@@ -128,13 +138,16 @@ class ImageActorCritic(ActorCritic):
         self.actor = nn.Sequential(
             NatureCNN(image_shape, generator), _readout(self.head.num_outputs, 0.01, generator)
         )
-        # The actor's trunk is not registered twice, so that states hold it once.
+        # A shared trunk is registered only in the actor, so that it's saved only once.
         own_trunk = [] if share_trunk else [NatureCNN(image_shape, generator)]
         self.critic = nn.Sequential(*own_trunk, _readout(1, 1.0, generator))
         self._share_trunk = share_trunk
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-probabilities, entropies and values, with one pass through a shared trunk."""
+        """Return log-probabilities of ``actions``, entropies (both in nats) and values, each ``(batch,)``.
+
+        A shared trunk runs only once.
+        """
         if not self._share_trunk:
             return super().evaluate(observations, actions)
         trunk, readout = self.actor
@@ -143,11 +156,11 @@ class ImageActorCritic(ActorCritic):
         return log_probs, entropy, super().values(features)
 
     def values(self, observations: Tensor) -> Tensor:
-        """Return estimated returns ``(batch,)``."""
+        """Return the critic's estimated returns ``(batch,)``."""
         return super().values(self.actor[0](observations) if self._share_trunk else observations)
 
     def actor_function(self) -> ActorFunction:
-        """Return the actor for use outside training: torch without gradients."""
+        """Return a function that computes the actor's outputs in torch without gradients."""
         return self.acting_in_torch
 
 

@@ -1,8 +1,8 @@
-"""Actor-critic networks, and the action distributions on top of them.
+"""Actor-critic networks and action distributions.
 
-Training runs in torch. A rollout steps a handful of environments at a time, where the overhead of torch
-modules outweighs the arithmetic, so there the actor's forward pass is plain NumPy on the same parameters.
-For images see :mod:`agents.pixels`.
+Training uses torch. Rollouts run the MLP actor's forward pass in NumPy with the same parameters, because
+torch's overhead exceeds the arithmetic for batches of a few environments. Networks for images are in
+:mod:`agents.pixels`.
 """
 
 import abc
@@ -21,21 +21,21 @@ from torch import Tensor, nn
 from agents.errors import InvalidConfigError, UnsupportedSpaceError, one_line
 
 Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
-"""Weight ``(inputs, outputs)`` and bias ``(outputs,)``."""
+"""Weight ``(inputs, outputs)`` and bias ``(outputs,)`` of a linear layer."""
 
 ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
-"""Maps prepared observations ``(batch, ...)`` to the head's outputs ``(batch, num_outputs)``."""
+"""Function from prepared observations ``(batch, ...)`` to actor outputs ``(batch, num_outputs)``."""
 
 ArrayFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
 
 MakeNetwork = Callable[[tuple[int, ...], int], nn.Module]
-"""Makes a module for the shape of an observation and a number of outputs."""
+"""Function that builds a network module from an observation shape and a number of outputs."""
 
 Activation = Literal["tanh", "relu"]
 
 
 class _Activation(NamedTuple):
-    """An activation function in torch and in NumPy."""
+    """Torch and NumPy implementations of an activation function."""
 
     module: Callable[[], nn.Module]
     array: ArrayFunction
@@ -50,9 +50,9 @@ _LayerT = TypeVar("_LayerT", nn.Linear, nn.Conv2d)
 
 
 class GaussianHead(nn.Module):
-    """Diagonal normal distribution over a Box, with a state-independent standard deviation.
+    """Diagonal Gaussian distribution over a Box space, with state-independent standard deviations.
 
-    Actions are unbounded; only what the environment executes is clipped to the box.
+    Sampled actions are unbounded; :meth:`executed` clips them to the box for the environment.
     """
 
     def __init__(self, space: gymnasium.spaces.Box) -> None:
@@ -62,7 +62,7 @@ class GaussianHead(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(self.num_outputs))
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Draw noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample."""
+        """Draw Gaussian noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is then a sample."""
         noise = rng.standard_normal((*shape, self.num_outputs), dtype=np.float32)
         scaled: NDArray[np.floating[Any]] = noise * self.log_std.detach().exp().cpu().numpy()
         return scaled
@@ -72,23 +72,23 @@ class GaussianHead(nn.Module):
         return outputs.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the actions in the environment's format."""
+        """Convert actions to the environment's format: clipped to the box and cast to its dtype."""
         clipped: NDArray[Any] = np.minimum(np.maximum(actions, self.space.low), self.space.high)
         return clipped.astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
+        """Return the joint action's log-probability and the entropy, both ``(batch,)`` and in nats."""
         standardized = (actions.reshape(outputs.shape) - outputs) * (-self.log_std).exp()
         log_scale = self.log_std.sum() + 0.5 * self.num_outputs * math.log(2 * math.pi)
         entropy = log_scale + 0.5 * self.num_outputs
         return -0.5 * standardized.square().sum(1) - log_scale, entropy.expand(len(outputs))
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the current distribution, for :meth:`kl`."""
+        """Return the parameters of the current distribution, to pass to :meth:`kl` later."""
         return outputs.detach().clone(), self.log_std.detach().clone()
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the divergence of the current joint distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the KL divergence ``(batch,)`` of the current joint distribution from ``old``, in nats."""
         old_means, old_log_std = old
         log_ratio = self.log_std - old_log_std
         standardized = (outputs - old_means) * (-old_log_std).exp()
@@ -98,7 +98,7 @@ class GaussianHead(nn.Module):
 class CategoricalHead(nn.Module):
     """Softmax distribution over a Discrete space.
 
-    Actions count from 0 here, and from ``space.start`` in the environment.
+    Actions here start at 0; the environment's actions start at ``space.start``.
     """
 
     def __init__(self, space: gymnasium.spaces.Discrete) -> None:
@@ -107,9 +107,9 @@ class CategoricalHead(nn.Module):
         self.num_outputs = int(space.n)
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Draw noise ``(*shape, num_outputs)`` such that ``choose(outputs + noise)`` is a sample.
+        """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is then a sample.
 
-        Gumbel noise: the arg max of logits perturbed by it follows their softmax (Maddison et al. 2014).
+        The argmax of logits plus Gumbel noise is distributed as their softmax (Maddison et al. 2014).
         """
         return rng.gumbel(size=(*shape, self.num_outputs))
 
@@ -119,21 +119,21 @@ class CategoricalHead(nn.Module):
         return actions
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the actions in the environment's format."""
+        """Convert actions to the environment's format: add ``space.start`` and cast to its dtype."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy (nats), both ``(batch,)``."""
+        """Return the action's log-probability and the entropy, both ``(batch,)`` and in nats."""
         log_probs = outputs.log_softmax(1)
         entropy = -(log_probs.exp() * log_probs).sum(1)
         return log_probs.gather(1, actions.unsqueeze(1)).squeeze(1), entropy
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the current distribution, for :meth:`kl`."""
+        """Return the parameters of the current distribution, to pass to :meth:`kl` later."""
         return (outputs.detach().log_softmax(1),)
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the divergence of the current distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the KL divergence ``(batch,)`` of the current distribution from ``old``, in nats."""
         (old_log_probs,) = old
         log_probs = outputs.log_softmax(1)
         return (log_probs.exp() * (log_probs - old_log_probs)).sum(1)
@@ -142,7 +142,7 @@ class CategoricalHead(nn.Module):
 class MultiCategoricalHead(nn.Module):
     """Independent softmax distributions over the components of a MultiDiscrete space.
 
-    Actions count from 0 here, and from ``space.start`` in the environment.
+    Actions here start at 0; the environment's actions start at ``space.start``.
     """
 
     def __init__(self, space: gymnasium.spaces.MultiDiscrete) -> None:
@@ -152,7 +152,7 @@ class MultiCategoricalHead(nn.Module):
         self.num_outputs = sum(self._sizes)
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Draw Gumbel noise, as :meth:`CategoricalHead.perturbation` does, for each component."""
+        """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is then a sample."""
         return rng.gumbel(size=(*shape, self.num_outputs))
 
     def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
@@ -162,11 +162,11 @@ class MultiCategoricalHead(nn.Module):
         return actions.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Return the actions in the environment's format."""
+        """Convert actions to the environment's format: add ``space.start`` and cast to its dtype."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy (nats), both ``(batch,)``, of the joint action."""
+        """Return the joint action's log-probability and the entropy, both ``(batch,)`` and in nats."""
         log_probs = self._log_probs(outputs)
         chosen = [
             part.gather(1, index.unsqueeze(1))
@@ -176,11 +176,11 @@ class MultiCategoricalHead(nn.Module):
         return torch.cat(chosen, 1).sum(1), torch.stack(entropies, 1).sum(1)
 
     def snapshot(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the current distribution, for :meth:`kl`."""
+        """Return the parameters of the current distribution, to pass to :meth:`kl` later."""
         return self._log_probs(outputs.detach())
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the divergence of the current joint distribution from ``old`` (nats), ``(batch,)``."""
+        """Return the KL divergence ``(batch,)`` of the current joint distribution from ``old``, in nats."""
         pairs = zip(self._log_probs(outputs), old, strict=True)
         return torch.stack([(new.exp() * (new - before)).sum(1) for new, before in pairs], 1).sum(1)
 
@@ -192,7 +192,11 @@ Head = GaussianHead | CategoricalHead | MultiCategoricalHead
 
 
 def action_head(space: gymnasium.Space[Any]) -> Head:
-    """Return the distribution for an action space. Raise :class:`UnsupportedSpaceError` for others."""
+    """Create the action distribution for an action space.
+
+    Raises:
+        UnsupportedSpaceError: the space is not a non-empty Box of floats, Discrete or MultiDiscrete.
+    """
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead(space)
     if 0 not in (space.shape or ()):
@@ -201,63 +205,67 @@ def action_head(space: gymnasium.Space[Any]) -> Head:
         if isinstance(space, gymnasium.spaces.MultiDiscrete):
             return MultiCategoricalHead(space)
     raise UnsupportedSpaceError(
-        "Expected a non-empty Box of floats, a Discrete or a MultiDiscrete action space, "
-        f"got {one_line(space)}; wrap the environment."
+        "The action space must be a non-empty Box of floats, Discrete or MultiDiscrete, "
+        f"not {one_line(space)}; wrap the environment."
     )
 
 
 class Policy(nn.Module, abc.ABC):
-    """Maps prepared observations ``(batch, ...)`` to distributions over actions.
+    """Base class of policies: maps prepared observations ``(batch, ...)`` to action distributions.
 
     Attributes:
-        head: the distribution over actions.
-        actor: maps observations to the head's outputs ``(batch, num_outputs)``.
+        head: action distribution.
+        actor: network from prepared observations to the head's inputs, ``(batch, num_outputs)``.
     """
 
     head: Head
     actor: nn.Sequential
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
-        """Move ``array`` to the parameters' device; floats are cast to their precision, integers are not."""
+        """Return ``array`` as a tensor on the parameters' device; floats are cast to their dtype."""
         tensor = torch.from_numpy(array)
         parameter = next(self.parameters())
         return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
 
     @abc.abstractmethod
     def actor_function(self) -> ActorFunction:
-        """Return the actor for use outside training. Call again after parameters have changed."""
+        """Return a function that computes the actor's outputs without gradients, for rollouts and acting.
+
+        Call this again after each change of the parameters.
+        """
 
     def acting_in_torch(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
-        """Return the actor's outputs, computed by torch without gradients."""
+        """Compute the actor's outputs ``(batch, num_outputs)`` in torch without gradients."""
         with torch.no_grad():
             outputs: NDArray[np.floating[Any]] = self.actor(self.tensor(observations)).cpu().numpy()
             return outputs
 
 
 class ActorCritic(Policy):
-    """Maps prepared observations ``(batch, ...)`` to distributions over actions and to estimated returns.
+    """Base class of policies with a critic, which estimates returns from prepared observations.
 
     Attributes:
-        critic: maps observations, or features shared with the actor, to values ``(batch, 1)``.
+        critic: network from prepared observations, or from features shared with the actor, to values
+            ``(batch, 1)``.
     """
 
     critic: nn.Sequential
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-probabilities of ``actions``, entropies and values, each ``(batch,)``."""
+        """Return log-probabilities of ``actions``, entropies (both in nats) and values, each ``(batch,)``."""
         log_probs, entropy = self.head.log_prob_and_entropy(self.actor(observations), actions)
         return log_probs, entropy, self.values(observations)
 
     def values(self, observations: Tensor) -> Tensor:
-        """Return estimated returns ``(batch,)``."""
+        """Return the critic's estimated returns ``(batch,)``."""
         values: Tensor = self.critic(observations).squeeze(1)
         return values
 
 
 class MLPActorCritic(ActorCritic):
-    """Computes a policy and a value function with separate multi-layer perceptrons.
+    """Actor-critic with separate multi-layer perceptrons for the actor and the critic.
 
-    All inputs are normalized, flattened observations ``(batch, observation_size)``.
+    Inputs are prepared (flattened) observations ``(batch, observation_size)``.
     """
 
     def __init__(
@@ -276,21 +284,27 @@ class MLPActorCritic(ActorCritic):
         self.critic = _mlp([*sizes, 1], 1.0, generator, activation)
 
     def actor_function(self) -> ActorFunction:
-        """Return the actor in NumPy. Call again after parameters have changed."""
+        """Return a function that computes the actor's outputs in NumPy.
+
+        Call this again after each change of the parameters.
+        """
         linear = [module for module in self.actor if isinstance(module, nn.Linear)]
         layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
         return functools.partial(forward, layers, ACTIVATIONS[self.activation].array)
 
 
 class OwnActorCritic(ActorCritic):
-    """Computes a policy and a value function with modules made by a user's function.
+    """Actor-critic with custom networks built by a user's function (``AgentConfig.network``).
 
     Args:
-        shape: of a prepared observation.
-        action_space: of one environment.
-        make: maps that shape and a number of outputs to a module, ``(batch, *shape)`` to ``(batch,
-            outputs)``.
-        seed: for their parameters.
+        shape: shape of a prepared observation.
+        action_space: a single environment's action space.
+        make: function of the observation shape and a number of outputs that returns a module from
+            ``(batch, *shape)`` to ``(batch, outputs)``.
+        seed: seed of torch's global generator while the networks are built.
+
+    Raises:
+        InvalidConfigError: the policy network isn't a torch module, fails, or has outputs of the wrong shape.
     """
 
     def __init__(
@@ -300,18 +314,22 @@ class OwnActorCritic(ActorCritic):
         self.head = action_head(action_space)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.actor = nn.Sequential(_checked(make(shape, self.head.num_outputs), shape, self.head))
+            self.actor = nn.Sequential(_require_actor(make(shape, self.head.num_outputs), shape, self.head))
             self.critic = nn.Sequential(make(shape, 1))
 
     def actor_function(self) -> ActorFunction:
-        """Return the actor for use outside training: torch without gradients."""
+        """Return a function that computes the actor's outputs in torch without gradients."""
         return self.acting_in_torch
 
 
-def _checked(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module:
-    """Return the module. Raise :class:`InvalidConfigError` unless it maps a batch to the head's outputs."""
+def _require_actor(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module:
+    """Return ``module`` after checking that it maps a batch of zeros to outputs of the head's size.
+
+    Raises:
+        InvalidConfigError: it isn't a torch module, fails, or has outputs of the wrong shape.
+    """
     if not isinstance(module, nn.Module):
-        raise InvalidConfigError(f"Expected a torch module as the policy network, got {one_line(module)}.")
+        raise InvalidConfigError(f"The policy network must be a torch module, not {one_line(module)}.")
     try:
         with torch.no_grad():
             found = tuple(module(torch.zeros(2, *shape)).shape)
@@ -322,7 +340,7 @@ def _checked(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module:
     if found != (2, head.num_outputs):
         raise InvalidConfigError(
             f"Expected a policy network with outputs of shape (2, {head.num_outputs}) for two observations, "
-            f"got {found}."
+            f"got {found}; use the number of outputs passed to the function that builds it."
         )
     return module
 
@@ -330,7 +348,7 @@ def _checked(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module:
 def forward(
     layers: list[Layer], activation: ArrayFunction, inputs: NDArray[np.floating[Any]]
 ) -> NDArray[np.floating[Any]]:
-    """Apply linear ``layers`` with ``activation`` between them to inputs ``(batch, inputs)``."""
+    """Compute an MLP's outputs for inputs ``(batch, inputs)``; ``activation`` follows each hidden layer."""
     *hidden, (weight, bias) = layers
     for w, b in hidden:
         inputs = activation(inputs @ w + b)
@@ -338,14 +356,20 @@ def forward(
 
 
 def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _LayerT:
-    """Give a linear or convolutional layer orthogonal weights (Saxe et al. 2014) and zero biases.
+    """Initialize a linear or convolutional layer with orthogonal weights and zero biases.
+
+    Orthogonal initialization is from Saxe et al. (2014).
 
     Args:
-        layer: made on "meta", because torch's own initialization would draw from the global generator.
-        gain: of the weights.
-        generator: of the weights.
+        layer: layer created on the "meta" device, so that torch doesn't initialize it from its global random
+            generator. Its parameters are replaced with new ones on the CPU.
+        gain: factor of the orthogonal weights.
+        generator: random generator for the weights.
+
+    Returns:
+        The layer.
     """
-    for name, parameter in list(layer.named_parameters()):  # to_empty() takes half a second to import sympy
+    for name, parameter in list(layer.named_parameters()):  # to_empty() would import sympy, half a second
         setattr(layer, name, nn.Parameter(torch.empty(parameter.shape, device="cpu")))
     nn.init.orthogonal_(layer.weight, gain, generator)
     if layer.bias is not None:
@@ -356,7 +380,11 @@ def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _Laye
 def _mlp(
     sizes: Sequence[int], output_gain: float, generator: torch.Generator, activation: Activation
 ) -> nn.Sequential:
-    """Make linear layers with ``activation`` between them, orthogonal weights and zero biases."""
+    """Create an MLP with ``activation`` after each hidden layer, orthogonal weights and zero biases.
+
+    ``sizes`` lists the number of inputs, hidden units and outputs. ``output_gain`` scales the last layer's
+    weights.
+    """
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         linear = orthogonal(nn.Linear(inputs, outputs, device="meta"), math.sqrt(2), generator)

@@ -1,12 +1,13 @@
 """Proximal policy optimization (Schulman et al. 2017), with Stable-Baselines3's semantics.
 
-One iteration follows the paper's algorithm 1:
+Each iteration follows the paper's algorithm 1:
 
 1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the current policy
    (:mod:`agents.sampling`).
 2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
-3. ``_train``, below, which makes ``update_epochs`` passes over the rollout in minibatches. Each minibatch is
-   one gradient step on the objective of eq. 9, :class:`TorchPPOStep`.
+   ``_train``.
+3. ``_train``, below, makes ``update_epochs`` passes over the rollout in minibatches. For each minibatch,
+   :class:`TorchPPOStep` takes one gradient step on the objective of eq. 9.
 """
 
 from collections.abc import Mapping
@@ -27,18 +28,20 @@ from agents.rollout import Batch, mean_metrics, standardized
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
-    """Hyperparameters, named as in CleanRL, in addition to :class:`~agents.on_policy.OnPolicyConfig`.
+    """PPO hyperparameters in addition to :class:`~agents.on_policy.OnPolicyConfig`, named as in CleanRL.
 
     Attributes:
-        update_epochs: passes over each rollout.
-        learning_rate: of Adam.
-        clip_coef: the probability ratio is clipped to ``1 - clip_coef .. 1 + clip_coef``.
-        clip_coef_vf: limit on the change of values in an update; None: no limit.
-        vf_coef: weight of the value loss.
-        max_grad_norm: maximum joint norm of gradients.
-        target_kl: stop an update before a minibatch once the policy has moved by more than 1.5 times this
-            (``approx_kl`` of the joint action, in nats); None: never.
-        anneal_timesteps: environment steps over which the learning rate falls linearly to 0; None: constant.
+        update_epochs: number of passes over each rollout.
+        learning_rate: Adam's learning rate.
+        clip_coef: the probability ratio is clipped to the range from ``1 - clip_coef`` to ``1 + clip_coef``.
+        clip_coef_vf: maximum change of a value in an update; larger changes are clipped in the value loss.
+            None: no limit.
+        vf_coef: weight of the value loss in the total loss.
+        max_grad_norm: gradients are scaled down if their global norm is larger than this.
+        target_kl: KL divergence limit in nats. An update stops once ``approx_kl`` of the joint action on a
+            minibatch is more than 1.5 times this. None: no limit.
+        anneal_timesteps: number of environment steps over which the learning rate falls linearly to 0.
+            None: constant learning rate.
     """
 
     update_epochs: int = 10
@@ -58,34 +61,37 @@ class PPOConfig(OnPolicyConfig):
 
 
 class PPOStep(Protocol):
-    """Gradient steps on minibatches: in torch below, or in :mod:`agents.numpy_backend`."""
+    """Interface of objects that take PPO gradient steps on minibatches.
+
+    The implementations are :class:`TorchPPOStep` and :class:`agents.numpy_backend.NumpyPPOStep`.
+    """
 
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, Any] | None:
-        """Train on a minibatch, of which each rank has a part.
+        """Take one gradient step on this rank's part of a minibatch.
 
         Returns:
-            This rank's share of the metrics, empty unless ``report``; None if the policy had already moved
-            too far, and no step was made.
+            This rank's share of the metrics, empty unless ``report``. None if the policy had already moved
+            beyond ``target_kl``; no step was made then.
         """
 
     def critic_alone(self, learning_rate: float) -> Critic:
-        """Return the critic with a new optimizer that leaves layers shared with the actor unchanged."""
+        """Return a trainer for only the critic, with a new optimizer; shared layers stay unchanged."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the index of the parameter."""
+        """Return copies of Adam's step count and moments, keyed by parameter index."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the optimizer state returned by :meth:`state_dict`."""
 
 
 class TorchPPOStep:
-    """Takes gradient steps on the clipped surrogate objective, the value loss and the entropy bonus.
+    """Takes gradient steps on PPO's loss: clipped surrogate objective, value loss and entropy bonus.
 
     Args:
-        policy: the policy to train.
-        config: of the agent.
+        policy: policy to train.
+        config: PPO hyperparameters.
     """
 
     def __init__(self, policy: ActorCritic, config: PPOConfig) -> None:
@@ -96,18 +102,23 @@ class TorchPPOStep:
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, Tensor] | None:
-        """Train on a minibatch; see :class:`PPOStep`."""
+        """Take one gradient step on this rank's part of a minibatch.
+
+        Returns:
+            This rank's share of the metrics, empty unless ``report``. None if the policy had already moved
+            beyond ``target_kl``; no step was made then.
+        """
         config = self._config
         log_probs, entropies, values = self._policy.evaluate(batch.observations, batch.actions)
         advantages = standardized(batch.advantages)[batch.own]
 
-        # The probability ratio r(theta) of section 3, and the clipped surrogate L^CLIP of eq. 7, negated.
+        # Probability ratio r(theta) of section 3, and the negative clipped surrogate L^CLIP of eq. 7.
         log_ratio = log_probs - batch.log_probs
         ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - config.clip_coef, 1 + config.clip_coef)
         policy_loss = -torch.min(advantages * ratio, advantages * clipped).sum() / batch.size
 
-        # The squared error L^VF and the entropy bonus S of eq. 9, which adds them up.
+        # Squared error L^VF, entropy bonus S, and the total loss of eq. 9.
         if config.clip_coef_vf is not None:
             change = (values - batch.values).clamp(-config.clip_coef_vf, config.clip_coef_vf)
             values = batch.values + change
@@ -115,11 +126,11 @@ class TorchPPOStep:
         entropy = entropies.sum() / batch.size
         loss = policy_loss - config.ent_coef * entropy + config.vf_coef * value_loss
 
-        # The k3 estimator of Schulman 2020, "Approximating KL Divergence".
+        # k3 estimator of Schulman 2020, "Approximating KL Divergence".
         approx_kl = (ratio - 1 - log_ratio).detach().sum() / batch.size
         if config.target_kl is not None:
-            (of_all,) = ranks.totals(approx_kl.item())
-            if of_all > 1.5 * config.target_kl:
+            (total_kl,) = ranks.totals(approx_kl.item())
+            if total_kl > 1.5 * config.target_kl:
                 return None
 
         for group in self._optimizer.param_groups:
@@ -140,24 +151,24 @@ class TorchPPOStep:
         }
 
     def critic_alone(self, learning_rate: float) -> TorchCritic:
-        """Return the critic with a separate, new optimizer; see :meth:`PPOStep.critic_alone`."""
+        """Return a trainer for only the critic, with a new optimizer; shared layers stay unchanged."""
         return TorchCritic(self._policy, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the index of the parameter."""
+        """Return copies of Adam's step count and moments, keyed by parameter index."""
         return save_adam(self._optimizer)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the optimizer state returned by :meth:`state_dict`."""
         load_adam(self._optimizer, state)
 
 
 class PPO(OnPolicyAgent):
-    """Proximal policy optimization; for the arguments see :class:`~agents.on_policy.OnPolicyAgent`.
+    """PPO agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
 
-    :meth:`update` returns means over the last complete epoch: ``policy_loss``, ``value_loss``, ``entropy``,
-    ``approx_kl`` and ``clip_fraction``; none of them if the policy had moved too far before the first
-    minibatch.
+    :meth:`update` returns the means of ``policy_loss``, ``value_loss``, ``entropy``, ``approx_kl`` and
+    ``clip_fraction`` over the last epoch that made a gradient step. They are missing if ``target_kl`` was
+    exceeded before the first gradient step.
     """
 
     config: PPOConfig
@@ -178,12 +189,12 @@ class PPO(OnPolicyAgent):
         self._step: PPOStep = make_step(self.policy, config)
 
     def _train(self, batch: Batch) -> dict[str, float]:
-        """Make ``update_epochs`` passes over the rollout; stop early if the policy has moved too far."""
+        """Make ``update_epochs`` passes over the rollout, or stop early if ``target_kl`` is exceeded."""
         batch = self._to_backend(batch)
         learning_rate, epochs = self._learning_rate(), self.config.update_epochs
         last: list[Mapping[str, Any]] = []
         for epoch in range(1, epochs + 1):
-            # With a limit on the divergence, any epoch may be the last.
+            # Any epoch may be the last if there is a KL limit.
             report = epoch == epochs or self.config.target_kl is not None
             steps: list[Mapping[str, Any]] = []
             for minibatch in batch.minibatches(self.config.minibatch_size, self.minibatch_rng):
@@ -195,13 +206,13 @@ class PPO(OnPolicyAgent):
         return mean_metrics(last, self.ranks)
 
     def _learning_rate(self) -> float:
-        """Return the current learning rate, linearly annealed if configured."""
+        """Return the current learning rate, annealed linearly if configured."""
         if self.config.anneal_timesteps is None:
             return self.config.learning_rate
         return self.config.learning_rate * max(0.0, 1.0 - self.total_steps / self.config.anneal_timesteps)
 
     def _critic_alone(self) -> Critic:
-        # Always use the full rate: how far rewards changed does not depend on the time.
+        # Not annealed, because rewards can change as much late in training as early.
         return self._step.critic_alone(self.config.learning_rate)
 
     @property

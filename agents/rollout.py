@@ -1,4 +1,4 @@
-"""Rollouts, the advantages estimated from them, and minibatches of their transitions."""
+"""Rollouts, advantage estimation and minibatches."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,27 +15,30 @@ from agents.errors import NonFiniteError
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """Consecutive steps of several environments; arrays are ``(num_steps, num_envs, ...)``.
+    """Consecutive steps of several environments; arrays are ``(num_steps, num_envs, ...)`` unless noted.
 
     Attributes:
-        observations: raw, before each step.
-        actions: as sampled by the policy: unclipped for Box, counted from 0 for (Multi)Discrete.
-        executed_actions: as received by the environment: clipped to the box, or counted from the space's
-            ``start``, in the space's dtype.
-        log_probs: of ``actions`` under the policy that sampled them.
+        observations: raw observations before each step.
+        actions: actions as sampled by the policy: not clipped for Box, starting at 0 for Discrete and
+            MultiDiscrete.
+        executed_actions: actions as passed to the environment: clipped for Box, starting at the space's
+            ``start`` for Discrete and MultiDiscrete, in the space's dtype.
+        log_probs: log-probabilities of ``actions`` under the policy that sampled them.
         values: the critic's estimates for ``observations``.
-        rewards: the environment's.
-        terminated: the step ended its episode in a terminal state.
-        truncated: the step ended its episode by a limit; the state's future return is ``bootstrap_values``.
-        valid: False at the dummy transition that next-step autoreset puts between two episodes (it starts at
-            the final observation of the old one, ignores the action and ends at the first of the new one).
-        bootstrap_values: the critic's estimate for the episode's final observation where the step truncated
-            it, else 0.
-        last_values: ``(num_envs,)``, the critic's estimate for the observation after the last step.
-        last_observations: ``(num_envs, *S)``, raw, after the last step; if that ended an episode, possibly
-            the first of the next one.
-        final_observations: ``(n, *S)``, raw, after each step that ended an episode, by time, then by
-            environment.
+        rewards: the environment's rewards.
+        terminated: True if the step ended its episode in a terminal state.
+        truncated: True if the step ended its episode because of a limit. The return after it is estimated by
+            ``bootstrap_values``.
+        valid: False at dummy transitions. Next-step autoreset inserts one between two episodes: it ignores
+            the action and goes from the old episode's final observation to the new episode's first
+            observation.
+        bootstrap_values: the critic's estimate for the final observation of an episode truncated at this
+            step; 0 at all other steps.
+        last_values: the critic's estimates for ``last_observations``, ``(num_envs,)``.
+        last_observations: raw observations after the last step, ``(num_envs, *S)``. After the end of an
+            episode, this may be the next episode's first observation.
+        final_observations: raw final observations of the episodes that ended in this rollout, ``(n, *S)``,
+            ordered by time step, then environment.
     """
 
     observations: NDArray[Any]
@@ -54,14 +57,14 @@ class Rollout:
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """Return a mask of the last steps of episodes."""
+        """Return a mask that is True at the last step of each episode."""
         return self.terminated | self.truncated
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """Return raw observations ``(num_steps, num_envs, *S)`` after each step, computed at each call.
+        """Return the raw observations after each step, ``(num_steps, num_envs, *S)``, as a new array.
 
-        An episode's last step is followed by its final observation, in every autoreset mode.
+        In every autoreset mode, an episode's last step has the episode's final observation.
         """
         following = np.concatenate([self.observations[1:], self.last_observations[None]])
         following[self.ended] = self.final_observations
@@ -69,19 +72,19 @@ class Rollout:
 
     @property
     def num_valid(self) -> int:
-        """Return the number of environment steps, without dummies."""
+        """Return the number of transitions that are not dummies."""
         return int(self.valid.sum())
 
 
 def generalized_advantages(
     rollout: Rollout, rewards: NDArray[Any], gamma: float, gae_lambda: float
 ) -> NDArray[np.float64]:
-    """Estimate advantages ``(num_steps, num_envs)`` by GAE (Schulman et al. 2016, eq. 11 to 16).
+    """Estimate advantages ``(num_steps, num_envs)`` with GAE (Schulman et al. 2016, eq. 11 to 16).
 
-    The sum of eq. 16 over the TD residuals ``delta_t = r_t + gamma V(s_{t+1}) - V(s_t)`` is computed
-    backward: ``A_t = delta_t + gamma lambda A_{t+1}``. It is cut at the end of each episode, where
-    ``V(s_{t+1})`` is the bootstrap value after truncation and 0 after termination. Where the rollout is not
-    valid, the advantage is 0.
+    The sum in eq. 16 over TD residuals ``delta_t = r_t + gamma V(s_{t+1}) - V(s_t)`` is computed backward in
+    time: ``A_t = delta_t + gamma lambda A_{t+1}``. At the end of an episode, ``A_{t+1}`` is 0, and
+    ``V(s_{t+1})`` is the bootstrap value after truncation and 0 after termination. Dummy transitions have an
+    advantage of 0.
     """
     ended = rollout.ended
     next_values = np.concatenate([rollout.values[1:], rollout.last_values[None]])
@@ -96,14 +99,14 @@ def generalized_advantages(
 
 
 class Batch(NamedTuple):
-    """Transitions to train on: tensors for torch, arrays for NumPy.
+    """Valid transitions to train on, as tensors (torch) or arrays (NumPy backend).
 
-    Of the ``size`` transitions that all ranks train on together, each rank has ``n``, possibly none. A single
-    process has all of them.
+    All ranks together train on ``size`` transitions; each has its own ``n`` of them, possibly none. The
+    fields contain this rank's transitions, ``(n, ...)``, except for ``advantages`` and ``own``.
 
     Attributes:
-        advantages: ``(size,)``, of all ranks' transitions, because they are standardized over all of them.
-        own: ``(size,)``, in NumPy, a mask of this rank's transitions; other columns are ``(n, ...)``.
+        advantages: advantages of all ranks' transitions, ``(size,)``, because they are standardized together.
+        own: NumPy mask of this rank's transitions among those of all ranks, ``(size,)``.
     """
 
     observations: Any
@@ -116,20 +119,20 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the number of transitions of all ranks."""
+        """Return the number of transitions of all ranks together."""
         return len(self.own)
 
     def numpy(self) -> "Batch":
-        """Return the batch with arrays in place of tensors, sharing their memory."""
+        """Return the batch with NumPy arrays that share the tensors' memory."""
         *columns, own = self
         return Batch._make([*(column.numpy() for column in columns), own])
 
     def minibatches(self, size: int, rng: np.random.Generator) -> Iterator["Batch"]:
-        """Yield the batch once in random order, in parts of at least ``size`` transitions if possible.
+        """Yield shuffled minibatches of at least ``size`` transitions that together cover the batch once.
 
-        Parts differ by at most one transition: dummy transitions make batch sizes vary, and a small last
-        minibatch would make a noisy step. The order is shared by all ranks, so each has a random part of
-        every minibatch.
+        Sizes differ by at most one transition, because a small last minibatch would give a noisy gradient
+        step. A batch of fewer than ``size`` transitions is yielded whole. ``rng`` must be in the same state
+        on all ranks; each rank gets its own transitions of every minibatch.
         """
         *columns, advantages, own = self
         order = rng.permutation(self.size)
@@ -145,12 +148,12 @@ class Batch(NamedTuple):
 
 
 def standardized(advantages: Tensor) -> Tensor:
-    """Scale advantages ``(size,)`` to mean 0 and unbiased standard deviation 1."""
+    """Shift and scale advantages ``(size,)`` to mean 0 and (unbiased) standard deviation 1."""
     return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
 
 
 def mean_metrics(steps: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, float]:
-    """Average the metrics of gradient steps, adding the shares of all ranks; empty without steps."""
+    """Return each metric's mean over gradient steps, summing the shares of all ranks; empty without steps."""
     if not steps:
         return {}
     means = np.array([float(sum(step[name] for step in steps)) / len(steps) for name in steps[0]])
@@ -159,8 +162,13 @@ def mean_metrics(steps: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, 
 
 
 def require_finite(what: str, array: NDArray[Any]) -> None:
-    """Raise :class:`NonFiniteError` unless all of ``array`` is finite; ``what`` names it and its axes."""
+    """Raise :class:`NonFiniteError` if ``array`` has a NaN or infinite element.
+
+    ``what`` describes the array and its axes in the message, for example ``rewards (step, environment)``.
+    """
     finite = np.isfinite(array)
     if not finite.all():
         index = tuple(np.argwhere(~finite)[0].tolist())
-        raise NonFiniteError(f"Expected finite {what}, got {array[index]} at {index}; fix its source.")
+        raise NonFiniteError(
+            f"Expected finite {what}, got {array[index]} at {index}; fix the environment or data it is from."
+        )

@@ -1,4 +1,4 @@
-"""Stepping of vector environments with a policy."""
+"""Collects rollouts by stepping vector environments with a policy."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ _OBSERVATIONS = "observations (environment, component)"
 
 
 class _Step(NamedTuple):
-    """One step of all environments; the fields are those of :class:`Rollout`."""
+    """One step of all environments; the fields are described in :class:`Rollout`."""
 
     observations: NDArray[Any]
     actions: NDArray[Any]
@@ -31,11 +31,13 @@ class _Step(NamedTuple):
 
 
 class RolloutSampler:
-    """Collects rollouts, each of which continues where the last one stopped.
+    """Collects rollouts from vector environments; episodes continue from one rollout to the next.
 
-    Valid transitions are the same in every vector autoreset mode. In next-step mode, the step after an
-    episode's last is a dummy, marked as not ``valid``. In same-step mode, the episode's final observation is
-    taken from the infos. With autoreset disabled, the sampler resets the environments whose episodes ended.
+    All vector autoreset modes give the same valid transitions:
+
+    - Next-step mode: the step after an episode's last step is a dummy, marked as not ``valid``.
+    - Same-step mode: an episode's final observation is read from the infos.
+    - Autoreset disabled: the sampler resets the environments whose episodes have ended.
     """
 
     def __init__(
@@ -43,19 +45,19 @@ class RolloutSampler:
     ) -> None:
         if "autoreset_mode" not in envs.metadata:
             raise UnsupportedEnvironmentError(
-                "Expected a vector environment with metadata['autoreset_mode'], "
-                f"got {one_line(envs)}; set it."
+                f"The vector environment {one_line(envs)} has no metadata['autoreset_mode']; set it to a "
+                "gymnasium.vector.AutoresetMode."
             )
         self.autoreset_mode = AutoresetMode(envs.metadata["autoreset_mode"])
         self.envs = envs
         self.policy = policy
         self.normalizer = normalizer
         self.started = False
-        """True while the environments are within episodes; set to False to reset them on the next rollout."""
+        """True after :meth:`start`. Agents set it to False to start new episodes at their next rollout."""
 
     def start(self, rng: np.random.Generator, ranks: Ranks = ALONE) -> None:
-        """Start a new episode in every environment, seeded from ``rng``."""
-        seed = int(rng.integers(2**31)) + ranks.rank * self.envs.num_envs  # environment i takes seed + i
+        """Reset all environments with a seed drawn from ``rng``."""
+        seed = int(rng.integers(2**31)) + ranks.rank * self.envs.num_envs  # environment i uses seed + i
         self._observations, _ = self.envs.reset(seed=seed)
         require_finite(_OBSERVATIONS, self._observations)
         self._ended = np.zeros(self.envs.num_envs, dtype=bool)
@@ -68,13 +70,17 @@ class RolloutSampler:
         ranks: Ranks = ALONE,
         on_step: Callable[[int], None] | None = None,
     ) -> Rollout:
-        """Make ``num_steps`` steps of every environment with actions drawn from ``rng``.
+        """Step every environment ``num_steps`` times with actions sampled from the policy.
 
-        The noise of all ranks' environments is drawn, because ``rng`` is in the same state on each rank.
-        ``on_step`` is called with the number of steps made after each.
+        Args:
+            num_steps: number of steps per environment.
+            rng: generator for the action noise, in the same state on all ranks. Each rank draws the noise for
+                all ranks' environments and uses its own part.
+            ranks: the processes that train together.
+            on_step: called after each step of the vector environment with the number of steps made so far.
 
         Raises:
-            NonFiniteError: an environment returned an observation or a reward that is NaN or infinite.
+            NonFiniteError: an environment returned a NaN or infinite observation or reward.
         """
         head, actor = self.policy.head, self.policy.actor_function()
         num_envs, was_ended = self.envs.num_envs, self._ended
@@ -99,7 +105,12 @@ class RolloutSampler:
     def _step(
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Step the environments; return the final observation where an episode ended."""
+        """Step the environments, and reset those whose episodes ended if autoreset is disabled.
+
+        Returns:
+            Observations after the step, rewards, terminated and truncated. In every autoreset mode, the
+            observation after an episode's last step is the episode's final one.
+        """
         self._observations, rewards, terminated, truncated, infos = self.envs.step(actions)
         self._ended = terminated | truncated
         after = self._observations
@@ -110,24 +121,25 @@ class RolloutSampler:
             else:
                 self._observations, _ = self.envs.reset(options={"reset_mask": self._ended})
             require_finite(_OBSERVATIONS, after)
-        # Check now, because the policy would make actions of it that environments reject with other messages.
+        # Check before acting: NaN actions would make environments fail with misleading messages.
         require_finite(_OBSERVATIONS, self._observations)
         return after, rewards, terminated, truncated
 
     def _rollout(self, steps: _Step, was_ended: NDArray[np.bool_], final: NDArray[Any]) -> Rollout:
-        """Check rewards, and add what only training needs, in one batch: log-probabilities and values.
+        """Check rewards, compute log-probabilities and values in one batch, and return the rollout.
 
         Args:
-            steps: stacked, time-major.
-            was_ended: ``(num_envs,)``, True if the previous step ended the episode.
-            final: ``(n, *obs)``, final observations of the episodes that ended, by time, then environment.
+            steps: all steps, stacked to ``(num_steps, num_envs, ...)``.
+            was_ended: ``(num_envs,)``, True if the step before this rollout ended an episode.
+            final: ``(n, *obs)``, final observations of the episodes that ended, ordered by time step, then
+                environment.
         """
         shape = steps.rewards.shape
         rewards = steps.rewards.astype(np.float64, copy=False)
         if not np.isfinite(rewards).all():
-            for of_step in rewards:
-                require_finite("rewards (environment)", of_step)
-        # The dummy is the step after an episode's last.
+            for step_rewards in rewards:
+                require_finite("rewards (environment)", step_rewards)
+        # In next-step mode, the step after an episode's last step is a dummy.
         dummy = np.vstack([was_ended, (steps.terminated | steps.truncated)[:-1]])
         dummy &= self.autoreset_mode is AutoresetMode.NEXT_STEP
         with torch.no_grad():
@@ -149,7 +161,7 @@ class RolloutSampler:
         )
 
     def revalued(self, rollout: Rollout) -> Rollout:
-        """Return the rollout with the current critic's values."""
+        """Return a copy of the rollout with all values recomputed by the current critic."""
         with torch.no_grad():
             values = self.policy.values(self._inputs(rollout.observations).flatten(0, 1)).cpu().numpy()
         bootstrap_values, last_values = self._later_values(
@@ -170,7 +182,14 @@ class RolloutSampler:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return ``bootstrap_values`` and ``last_values`` for these observations after steps."""
+        """Compute ``bootstrap_values`` and ``last_values`` of a rollout in one batch.
+
+        Args:
+            last: observations after the last step, ``(num_envs, *obs)``.
+            final: final observations of the episodes that ended, ``(n, *obs)``.
+            terminated: mask ``(num_steps, num_envs)``.
+            truncated: mask ``(num_steps, num_envs)``.
+        """
         cut_off = truncated & ~terminated
         later = np.concatenate([last, final[cut_off[terminated | truncated]]])
         values = self.policy.values(self._inputs(later)).cpu().numpy()

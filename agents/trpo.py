@@ -1,14 +1,15 @@
 """Trust region policy optimization (Schulman et al. 2015), with sb3-contrib's semantics.
 
-One iteration follows sections 5 and 6 of the paper:
+Each iteration follows sections 5 and 6 of the paper:
 
 1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the current policy
    (:mod:`agents.sampling`).
 2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
-3. ``_train``, below, which takes one step towards the solution of eq. 14: maximize the surrogate objective
-   ``E[pi(a|s) / pi_old(a|s) A]`` subject to a mean KL divergence of at most ``target_kl``. The step is from
-   appendix C: its direction solves ``F s = g`` by conjugate gradient, and a line search finds its length.
-4. The critic is fitted to the returns by minibatches.
+   ``_train``.
+3. ``_train``, below, takes one step toward the solution of eq. 14: maximize the surrogate objective
+   ``E[pi(a|s) / pi_old(a|s) A]`` subject to a mean KL divergence of at most ``target_kl``. As in appendix C,
+   the step's direction solves ``F s = g`` by conjugate gradient, and a line search finds its length.
+4. ``_train`` then fits the critic to the returns in minibatches.
 """
 
 import math
@@ -32,19 +33,19 @@ Vector = TypeVar("Vector", Tensor, NDArray[Any])
 
 @dataclass(frozen=True)
 class TRPOConfig(OnPolicyConfig):
-    """Hyperparameters, named as in sb3-contrib, in addition to :class:`~agents.on_policy.OnPolicyConfig`.
+    """TRPO hyperparameters in addition to :class:`~agents.on_policy.OnPolicyConfig`, as in sb3-contrib.
 
     Attributes:
-        target_kl: limit on the mean KL divergence of the new from the old distribution of the joint action
-            in an update, in nats. sb3-contrib averages over the action's dimensions, so equivalent values of
-            limit and damping are larger here by the number of dimensions.
-        cg_max_steps: maximum steps of the conjugate gradient.
-        cg_damping: factor of the identity that is added to the Fisher matrix.
-        line_search_shrinking_factor: factor by which a rejected step is shortened.
-        line_search_max_iter: attempts before the policy stays unchanged.
-        n_critic_updates: passes over each rollout that train the critic.
-        minibatch_size: of the critic.
-        learning_rate: of the critic's Adam.
+        target_kl: maximum mean KL divergence, per update, of the new from the old distribution of the joint
+            action, in nats. sb3-contrib averages over action dimensions; multiply its ``target_kl`` and
+            ``cg_damping`` by the number of dimensions to get the same updates.
+        cg_max_steps: maximum number of conjugate gradient steps.
+        cg_damping: number added to the diagonal of the Fisher matrix.
+        line_search_shrinking_factor: factor by which a rejected step is multiplied before the next attempt.
+        line_search_max_iter: number of attempts before the update is given up and the policy stays unchanged.
+        n_critic_updates: number of passes over each rollout that train the critic.
+        minibatch_size: minimum number of transitions per critic minibatch.
+        learning_rate: learning rate of the critic's Adam optimizer.
     """
 
     target_kl: float = 0.01
@@ -64,31 +65,31 @@ class TRPOConfig(OnPolicyConfig):
 
 
 class Surrogate(Protocol):
-    """The surrogate objective as a function of the policy's parameters, as one vector ``(n,)``.
+    """Interface of TRPO's surrogate objective as a function of a flat policy parameter vector ``(n,)``.
 
-    Vectors are tensors in :class:`TorchSurrogate`, and arrays in :mod:`agents.numpy_backend`.
+    Vectors are tensors in :class:`TorchSurrogate` and arrays in :class:`agents.numpy_backend.NumpySurrogate`.
     """
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Any, Callable[[Any], Any]]:
         """Return the objective at the current parameters, its gradient, and the Fisher-vector product.
 
-        The batch has standardized advantages, and each rank has a part of it. The current policy is the old
-        one until the next call.
+        Makes the current policy the old policy that :meth:`move_to` compares with. ``batch`` must have
+        standardized advantages.
         """
 
     def parameters(self) -> Any:
-        """Return a copy of the parameters."""
+        """Return a copy of the actor's and action head's parameters as a vector ``(n,)``."""
 
     def move_to(self, parameters: Any) -> tuple[float, float]:
-        """Set the parameters; return the objective there and the mean divergence from the old policy."""
+        """Set the parameters; return the new objective and the mean KL divergence from the old policy."""
 
 
 class TorchSurrogate:
-    """Computes the surrogate objective by automatic differentiation.
+    """Computes TRPO's surrogate objective and its derivatives with torch's autograd.
 
     Args:
-        policy: the policy to improve.
-        damping: added to the diagonal of the Fisher matrix.
+        policy: policy to improve.
+        damping: number added to the diagonal of the Fisher matrix.
         ent_coef: weight of the mean entropy in the objective.
     """
 
@@ -97,30 +98,33 @@ class TorchSurrogate:
         self._parameters = [*policy.actor.parameters(), *policy.head.parameters()]
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Tensor, Callable[[Tensor], Tensor]]:
-        """Return the objective, its gradient and the Fisher product; see :meth:`Surrogate.linearize`."""
+        """Return the objective at the current parameters, its gradient, and the Fisher-vector product.
+
+        Makes the current policy the old policy that :meth:`move_to` compares with.
+        """
         self._batch, self._ranks = batch, ranks
         outputs = self._policy.actor(batch.observations)
         self._old = self._policy.head.snapshot(outputs)
         objective, kl = self._objective_and_kl(outputs)
         gradient = _flat(torch.autograd.grad(objective, self._parameters, retain_graph=True))
         ranks.sum(gradient)
-        (of_all,) = ranks.totals(objective.item())
-        return of_all, gradient, fisher_product(kl, self._parameters, self._damping, ranks)
+        (total,) = ranks.totals(objective.item())
+        return total, gradient, fisher_product(kl, self._parameters, self._damping, ranks)
 
     def parameters(self) -> Tensor:
-        """Return a copy of the parameters."""
+        """Return a copy of the actor's and action head's parameters as a vector ``(n,)``."""
         return nn.utils.parameters_to_vector(self._parameters).detach()
 
     @torch.no_grad()
     def move_to(self, parameters: Tensor) -> tuple[float, float]:
-        """Set the parameters; return the objective there and the mean divergence from the old policy."""
+        """Set the parameters; return the new objective and the mean KL divergence from the old policy."""
         nn.utils.vector_to_parameters(parameters, self._parameters)
         shares = self._objective_and_kl(self._policy.actor(self._batch.observations))
         objective, kl = self._ranks.totals(*(share.item() for share in shares))
         return objective, kl
 
     def _objective_and_kl(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return this rank's share of the objective and of the constraint in eq. 14."""
+        """Return this rank's shares of the objective and of the mean KL divergence (eq. 14)."""
         batch, head = self._batch, self._policy.head
         log_probs, entropies = head.log_prob_and_entropy(outputs, batch.actions)
         gains = batch.advantages[batch.own] * (log_probs - batch.log_probs).exp() + self._ent_coef * entropies
@@ -128,14 +132,15 @@ class TorchSurrogate:
 
 
 class TRPO(OnPolicyAgent):
-    """Trust region policy optimization; for the arguments see :class:`~agents.on_policy.OnPolicyAgent`.
+    """TRPO agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
 
-    :meth:`update` returns ``policy_objective`` (the surrogate with the entropy, after the update), ``kl`` (of
-    the whole update), ``line_search_success`` (0 or 1) and ``value_loss`` (the last epoch's mean).
+    :meth:`update` returns ``policy_objective`` (surrogate objective with entropy bonus, after the update),
+    ``kl`` (mean KL divergence of the update, in nats), ``line_search_success`` (0 or 1) and ``value_loss``
+    (mean over the last critic epoch).
     """
 
     config: TRPOConfig
-    shares_trunk = False  # Fitting shared convolutions to returns would move the policy past its limit.
+    shares_trunk = False  # training the critic on shared layers would move the policy beyond target_kl
 
     def __init__(
         self,
@@ -158,19 +163,22 @@ class TRPO(OnPolicyAgent):
         return {**self._improve_policy(batch), "value_loss": self._fit_critic(batch)}
 
     def _improve_policy(self, batch: Batch) -> dict[str, float]:
-        """Step along the natural gradient as far as the trust region allows (appendix C)."""
+        """Take one natural gradient step within the trust region (appendix C), and return its metrics."""
         objective, gradient, fisher = self._surrogate.linearize(batch, self.ranks)
         # s = F^-1 g maximizes the linearized objective for a given quadratic divergence s^T F s / 2 ...
         direction = conjugate_gradient(fisher, gradient, self.config.cg_max_steps)
         curvature = float(direction @ fisher(direction))
-        if not curvature > 0:  # No direction is better: all advantages are equal, or there is one choice.
+        if not curvature > 0:  # zero gradient: all advantages are equal, or there is only one action
             return _no_step(objective)
         # ... which is target_kl at beta s with beta = sqrt(2 target_kl / s^T F s).
         beta = math.sqrt(2 * self.config.target_kl / curvature)
         return self._line_search(objective, beta * direction)
 
     def _line_search(self, before: float, step: Any) -> dict[str, float]:
-        """Take the longest tried step within the limit that improves the objective, or none."""
+        """Take the longest tried step that improves the objective within ``target_kl``.
+
+        If no tried step does, the parameters stay unchanged. ``before`` is the current objective.
+        """
         origin = self._surrogate.parameters()
         for trial in range(self.config.line_search_max_iter):
             shorter = self.config.line_search_shrinking_factor**trial
@@ -181,7 +189,7 @@ class TRPO(OnPolicyAgent):
         return _no_step(before)
 
     def _fit_critic(self, batch: Batch) -> float:
-        """Fit the critic to the returns; return the last epoch's mean loss."""
+        """Fit the critic to the returns, and return the last epoch's mean loss."""
         for _ in range(self.config.n_critic_updates):
             minibatches = batch.minibatches(self.config.minibatch_size, self.minibatch_rng)
             losses = [self._critic.step(minibatch, self.ranks) for minibatch in minibatches]
@@ -205,10 +213,15 @@ class TRPO(OnPolicyAgent):
 def fisher_product(
     kl: Tensor, parameters: Sequence[Tensor], damping: float, ranks: Ranks = ALONE
 ) -> Callable[[Tensor], Tensor]:
-    """Return the product of the damped Fisher matrix with vectors ``(n,)`` over all ``parameters``.
+    """Return a function that multiplies the damped Fisher matrix by a vector ``(n,)``.
 
-    The matrix is the Hessian of the mean divergence where that is 0 (appendix C.1); ``kl`` is this rank's
-    share of the divergence.
+    The Fisher matrix is the Hessian of the mean KL divergence at the old policy (appendix C.1).
+
+    Args:
+        kl: this rank's share of the mean KL divergence of the current policy from itself.
+        parameters: tensors with ``n`` elements in total.
+        damping: number added to the diagonal of the matrix.
+        ranks: the processes that train together.
     """
     gradient = _flat(torch.autograd.grad(kl, parameters, create_graph=True))
 
@@ -226,14 +239,14 @@ def conjugate_gradient(
 ) -> Vector:
     """Solve ``A x = target`` approximately for a positive definite ``A`` (Hestenes and Stiefel 1952).
 
-    With small damping, rounding would make residuals lose their orthogonality, and amplify a difference in
-    the last bit a hundredfold in each step; so each residual is orthogonalized against all earlier ones.
+    Each residual is orthogonalized against all earlier ones. Otherwise, with small damping, rounding errors
+    would make residuals lose orthogonality and would grow a hundredfold in each step.
 
     Args:
-        product: of ``A`` with a vector ``(n,)``.
-        target: ``(n,)``.
-        max_steps: each takes one product.
-        tolerance: squared norm of the residual at which to stop.
+        product: function that multiplies ``A`` by a vector ``(n,)``.
+        target: right-hand side, ``(n,)``.
+        max_steps: maximum number of steps; each calls ``product`` once.
+        tolerance: stop when the squared norm of the residual is below this.
     """
     solution = 0.0 * target
     residual = direction = target

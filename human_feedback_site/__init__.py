@@ -1,1 +1,1 @@
-"""The labeling site: a Django project that knows nothing of how agents learn."""
+"""Django project of the labeling site, which doesn't depend on the training code."""

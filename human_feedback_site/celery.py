@@ -1,7 +1,8 @@
-"""The site's chores by the clock: ``celery --app human_feedback_site.celery worker --beat --concurrency 1``.
+"""Celery app that runs the site's periodic maintenance tasks ("chores") on a schedule.
 
-This app does chores and nothing else, on a queue of its own; the web process never imports it and needs no
-Redis. ``python manage.py chores`` does the same without Celery.
+Start it with ``celery --app human_feedback_site.celery worker --beat --concurrency 1``. It uses its own
+queue. Web processes don't import it and don't need Redis. Without Celery, run ``python manage.py chores``
+from cron.
 """
 
 import logging
@@ -23,19 +24,19 @@ from human_feedback_site.environment import read_redis_url
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
-TIME_LIMIT = 60  # seconds; chores work in batches to keep it
-_VISIBILITY_TIMEOUT = 120  # seconds until a chore whose worker vanished is given to another
-_GRACE = 1  # second between a signal that the beat gets and the worker's own
+TIME_LIMIT = 60  # maximum seconds per chore; chores work in batches to stay below it
+_VISIBILITY_TIMEOUT = 120  # seconds until an unfinished chore of a lost worker is delivered again
+_GRACE = 1  # seconds for the worker to receive a signal that has already stopped the beat
 _MINUTE, _HOUR = 60, 3600
 
 _log = logging.getLogger(__name__)
 
 
-@import_modules.connect  # before Celery's own receiver, which would end in a traceback
+@import_modules.connect  # runs before Celery's own receiver, which would fail with a traceback
 def _check_settings(**_: Any) -> None:
-    """Refuse to start with settings that cannot work."""
+    """Exit with a one-line message if the site's settings are invalid."""
     try:
-        settings.LOGGING  # noqa: B018 (the first that is asked for has all of them read)
+        settings.LOGGING  # noqa: B018 (reading any setting loads all of them)
     except ImproperlyConfigured as error:
         raise SystemExit(f"site chores: {error}") from None
 
@@ -45,7 +46,7 @@ app.conf.update(
     broker_url=os.environ.get("REDIS_URL", "").strip() or None,
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
-    # Without a limit a worker waits for ever where Redis is gone and nothing has told the connection so.
+    # Without timeouts, a worker would wait forever if Redis disappeared without closing the connection.
     broker_transport_options={
         "visibility_timeout": _VISIBILITY_TIMEOUT,
         "socket_connect_timeout": 5.0,
@@ -58,15 +59,13 @@ app.conf.update(
     task_reject_on_worker_lost=True,
     task_time_limit=TIME_LIMIT,
     worker_prefetch_multiplier=1,
-    # Forked processes will do: the site never loads OpenGL or torch, whose threads and handles would not
-    # survive a fork.
+    # Forking is safe because the site never loads OpenGL or torch, whose threads don't survive a fork.
     worker_pool="prefork",
     worker_disable_prefetch=True,
-    worker_cancel_long_running_tasks_on_connection_loss=True,  # it will be handed out once more
+    worker_cancel_long_running_tasks_on_connection_loss=True,  # the canceled chores are delivered again
     beat_scheduler=f"{__name__}:ForgetfulScheduler",
-    # A chore that could not be handed out before the next one is due is dropped, so that none pile up while
-    # Redis is there and the worker is not. By the clock rather than by intervals, which restarts would
-    # stretch.
+    # A queued chore expires when the next one is due, so that chores don't accumulate while no worker runs.
+    # The schedule uses clock times because restarts would delay fixed intervals.
     beat_schedule={
         "stale runs": {
             "task": "chores.stale_runs",
@@ -105,30 +104,35 @@ app.conf.update(
 
 
 class ForgetfulScheduler(Scheduler):
-    """A schedule by the clock needs no memory; the usual scheduler would keep one as a pickle on disk."""
+    """Beat scheduler that stores nothing on disk.
+
+    Chores are due at clock times, so the last run times aren't needed. Celery's default scheduler would save
+    them in a pickle file.
+    """
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
-        """Hand out a chore; say in one line, not with a traceback each time, that Redis is away."""
+        """Queue a chore; if Redis can't be reached, log a one-line warning instead of a traceback."""
         try:
             self.apply_async(entry, producer=producer, advance=False)
         except SchedulingError as error:
-            _log.warning("No chores are handed out while Redis is away: %s", error)
+            _log.warning("Can't queue chores because Redis doesn't respond: %s", error)
 
 
 class EndWithBeat(bootsteps.StartStopStep):
-    """End the worker whose beat has died: it would hand out no chore ever again, and look healthy.
+    """Worker step that ends the worker process if its beat (the scheduler) dies.
 
-    Whoever keeps the worker running then starts both anew.
+    Without a beat, the worker would look healthy but get no more chores. The service manager should restart
+    the worker, which also restarts the beat.
     """
 
     requires = ("celery.worker.components:Beat",)
 
     def include_if(self, worker: Any) -> bool:
-        """Say whether there is a beat."""
+        """Return True if this worker has a beat."""
         return worker.beat is not None
 
     def start(self, worker: Any) -> None:
-        """Watch the beat, which has been started a moment ago."""
+        """Start a thread that watches the beat."""
         threading.Thread(target=self._watch, args=(worker,), daemon=True).start()
 
     def _watch(self, worker: Any) -> None:
@@ -136,7 +140,7 @@ class EndWithBeat(bootsteps.StartStopStep):
         time.sleep(_GRACE)
         stopping = (state.should_stop, state.should_terminate) != (None, None)
         if worker.blueprint.state == bootsteps.RUN and not stopping:  # type: ignore[attr-defined]
-            _log.error("The beat, which hands out the chores, has died; this worker ends too.")
+            _log.error("The beat, which queues the chores, has died; this worker ends so that both restart.")
             state.should_stop = EX_FAILURE  # type: ignore[assignment]
 
 
@@ -146,7 +150,7 @@ app.steps["worker"].add(EndWithBeat)
 @celeryd_init.connect
 @beat_init.connect
 def _check_redis(**_: Any) -> None:
-    """Refuse to start where there is no Redis to work with."""
+    """Exit with a one-line message if ``REDIS_URL`` is missing or invalid."""
     try:
         read_redis_url()
     except ImproperlyConfigured as error:
@@ -154,8 +158,8 @@ def _check_redis(**_: Any) -> None:
 
 
 @setup_logging.connect
-def _log_as_the_site_does(**_: Any) -> None:
-    """Leave the log as Django's settings say; Celery would put its own format in place."""
+def _configure_logging(**_: Any) -> None:
+    """Configure logging from Django's settings, instead of in Celery's own format."""
     from django.utils.log import configure_logging  # noqa: PLC0415
 
     configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)

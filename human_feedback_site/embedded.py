@@ -1,13 +1,14 @@
-"""The one site of a state folder: ``python -m human_feedback_site.embedded --state-dir state --bind HOST``.
+"""Embedded labeling site, shared by the training runs that use the same state folder.
 
-The first training run that needs it starts it, and it ends by itself after the last one. What must hold when
-any process is killed rests on ``flock``, because the kernel takes a lock back from the dead:
+The first run that needs the site starts it with ``python -m human_feedback_site.embedded --state-dir state
+--bind HOST``. The site ends by itself after the last run. Coordination uses ``flock``, because the kernel
+releases a process's locks even if it's killed:
 
-- ``site/lock`` is locked by the site, and says in JSON where it is. The server's master and worker both hold
-  the lock, so that it is free only when the port is, whichever of them was killed.
-- ``site/runs/*.lock`` are each locked by one run. Once there is none, the site takes its address out of
-  ``site/lock``, looks once more (a run locks its file before it reads the address) and ends. It also ends
-  where ``site/lock`` is not its own any more, because somebody moved or deleted the folder.
+- The site locks ``site/lock`` and writes its URL there as JSON. Gunicorn's master and worker both keep the
+  lock, so it is released only when neither of them uses the port any longer.
+- Each run locks its own file ``site/runs/*.lock`` before it reads the URL. When no run is left, the site
+  removes its URL from ``site/lock``, checks once more for new runs, and ends. It also ends if ``site/lock``
+  is no longer its own file because the state folder was moved or deleted.
 """
 
 import argparse
@@ -31,35 +32,38 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-os.environ.pop("WEB_CONCURRENCY", None)  # for the site in production; gunicorn fails where it is no number
+os.environ.pop("WEB_CONCURRENCY", None)  # only for production; gunicorn would fail if it isn't a number
 from gunicorn.app.base import BaseApplication
 
 from human_feedback_site.environment import make_private_folder, read_count, read_list
 
-PORT = 8000  # or that of TEACHER_PORT; where it is taken, the next that is free
-PORTS = 100
+PORT = 8000  # first port to try unless TEACHER_PORT is set
+PORTS = 100  # number of ports to try
 THREADS = 8
-# Without any run, so that one that is resumed at once finds the site still there, and each open labeling
-# page hears that the experiment is finished: in sight it asks every ten seconds, hidden every thirty, or
-# every minute where the browser lets it no more often.
+# Time from the end of the last run to the end of the site. A run that is resumed at once then finds the site
+# still running, and each open labeling page learns that the experiment is finished. Pages poll every 10
+# seconds, hidden pages every 30 seconds, or every minute in browsers that limit timers.
 GRACE_SECONDS = 75.0
 POLL_SECONDS = 0.5
 MINUTE = 60.0
-LOG_BYTES = 10_000_000  # that the log may have; twice as much is kept
+LOG_BYTES = 10_000_000  # size at which the log is rotated; one old log is kept
 
 _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until the last run has ended; returns at once where the state folder has its site already."""
+    """Serve the site until the last run has ended, and return the exit status.
+
+    Returns at once if the state folder's site is already running.
+    """
     parser = argparse.ArgumentParser(prog="python -m human_feedback_site.embedded")
     parser.add_argument("--state-dir", type=Path, required=True)
-    parser.add_argument("--bind", required=True, help="address to listen on")
-    parser.add_argument("--public-url", default="", help="address by which other machines reach the site")
-    parser.add_argument("--storage", default="", help="where clips are: s3://bucket/prefix or a folder")
+    parser.add_argument("--bind", required=True, help="IP address or host name to listen on")
+    parser.add_argument("--public-url", default="", help="URL at which other machines reach the site")
+    parser.add_argument("--storage", default="", help="clip store: s3://bucket/prefix or a folder")
     options = parser.parse_args(arguments)
-    options.storage = _store_named(options.storage or os.environ.get("TEACHER_STORAGE", "").strip())
-    os.umask(0o077)  # what the site writes is for its owner alone, also in a folder that others may enter
+    options.storage = _absolute_storage(options.storage or os.environ.get("TEACHER_STORAGE", "").strip())
+    os.umask(0o077)  # only the owner can access new files, even in a folder that others can access
     state_dir = options.state_dir.resolve()
     folder = state_dir / "site"
     _make_state_folder(state_dir)
@@ -89,7 +93,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _make_state_folder(state_dir: Path) -> None:
-    """Make the folder, for its owner alone; one that a run has made a moment ago for its lock is made so."""
+    """Create the state folder so that only its owner can access it.
+
+    If a run has just created the folder for its lock file, the folder's permissions are changed instead.
+    Other existing folders keep their permissions.
+    """
     make_private_folder(state_dir)
     names = {path.name for path in state_dir.iterdir()}
     if "site" in names and names <= {"site", "site.log"}:
@@ -97,13 +105,13 @@ def _make_state_folder(state_dir: Path) -> None:
 
 
 class EmbeddedSite(BaseApplication):  # type: ignore[misc]
-    """Gunicorn with one worker of several threads, one of which watches for the end of the last run.
+    """Gunicorn server with one worker process; a thread of the worker stops the server after the last run.
 
     Args:
-        folder: of the lock files.
-        lock: file descriptor of ``site/lock``, locked.
-        listener: file descriptor of the socket to serve; gunicorn closes it.
-        announcement: what ``site/lock`` is to say.
+        folder: folder of the lock files.
+        lock: file descriptor of ``site/lock``, already locked.
+        listener: file descriptor of the listening socket; gunicorn closes it.
+        announcement: JSON object to write to ``site/lock``.
     """
 
     def __init__(self, folder: Path, lock: int, listener: int, announcement: Mapping[str, Any]) -> None:
@@ -115,14 +123,14 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
         super().__init__()
 
     def load_config(self) -> None:
-        """Set what differs from gunicorn's defaults."""
+        """Set the gunicorn settings that differ from its defaults."""
         settings = {
             "bind": f"fd://{self._listener}",
-            "workers": 1,  # whatever WEB_CONCURRENCY says: that worker alone watches the runs
+            "workers": 1,  # exactly one worker must watch the runs
             "worker_class": "gthread",
             "threads": THREADS,
-            "keepalive": 75,  # longer than a trainer waits between two polls
-            "timeout": 120,  # training next to it may keep all processors busy
+            "keepalive": 75,  # longer than a trainer waits between two requests
+            "timeout": 120,  # training on the same machine may use all CPU cores
             "graceful_timeout": 5,
             "control_socket_disable": True,
             "post_worker_init": self._serve,
@@ -132,44 +140,49 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Any:
         """Return the WSGI application."""
-        from human_feedback_site.wsgi import application  # noqa: PLC0415 (after the environment is set)
+        from human_feedback_site.wsgi import application  # noqa: PLC0415 (needs environment variables)
 
         return application
 
     def _serve(self, _worker: Any) -> None:
-        """Say where the site is, now that it answers; threads of the worker watch the runs and do chores."""
+        """Write the URL to ``site/lock``, and start the threads that watch the runs and do the chores.
+
+        Gunicorn calls this in the worker, when the site is ready.
+        """
         self._announce()
         log = self._folder.parent / "site.log"
         for work in (self._stop_after_last_run, lambda: _do_chores(log)):
             threading.Thread(target=work, daemon=True).start()
 
     def _stop_after_last_run(self) -> None:
+        """Stop the server once there are no runs left, or the state folder was moved or deleted."""
         last_seen = time.monotonic()
         while self._is_in_place():
             time.sleep(POLL_SECONDS)
             if self._has_runs():
                 last_seen = time.monotonic()
             elif time.monotonic() - last_seen > GRACE_SECONDS:
-                self._announce(url=None)  # from here on nobody joins
+                self._announce(url=None)  # from now on, new runs don't use this site
                 if not self._has_runs():
                     break
                 self._announce()
         else:
-            _log.error("%s was moved or deleted while its site served, so the site ends", self._folder.parent)
+            _log.error("%s was moved or deleted, so its site ends", self._folder.parent)
         if os.getppid() == self._master:
             os.kill(self._master, signal.SIGTERM)
 
     def _is_in_place(self) -> bool:
-        """Say whether the lock that this site holds is where runs look for it."""
+        """Return True if the file that this site has locked is still at ``site/lock``."""
         try:
             return os.path.samestat(os.fstat(self._lock), (self._folder / "lock").stat())
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # a disk that is away for a moment
+        except OSError:  # the disk may be unavailable for a moment
             return True
 
     def _announce(self, **changes: object) -> None:
-        # Over what it says, with blanks for what was longer: nobody ever reads an empty one.
+        """Write the announcement, with ``changes``, to ``site/lock``."""
+        # Overwriting in place, padded with blanks, never leaves an empty file for a run to read.
         text = json.dumps({**self._announcement, **changes}).ljust(os.fstat(self._lock).st_size)
         os.pwrite(self._lock, text.encode(), 0)
 
@@ -178,8 +191,8 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
 
 def _do_chores(log: Path) -> None:
-    """Do all chores after a minute and then every hour, and some of them every minute; keep the log short."""
-    from django.db import connections  # noqa: PLC0415 (after the environment is set)
+    """Run the site's chores forever: some every minute, the others every hour. Also rotate the log."""
+    from django.db import connections  # noqa: PLC0415 (needs environment variables)
 
     from human_feedback_site.feedback.services.chores import CHORES, EVERY_MINUTE  # noqa: PLC0415
 
@@ -191,50 +204,57 @@ def _do_chores(log: Path) -> None:
             try:
                 chore()
             except Exception:
-                _log.exception("A chore failed and is tried again later: %s", name)
+                _log.exception("The chore %r failed and will be retried later", name)
         connections.close_all()
-        _shorten(log)
+        _rotate(log)
 
 
-def _shorten(log: Path) -> None:
-    """Begin a log anew that has grown long, and keep the one before.
+def _rotate(log: Path) -> None:
+    """Copy the log to ``site.log.1`` and empty it, if it's larger than :data:`LOG_BYTES`.
 
-    Whoever started this site opened it, to append: all processes go on in the same file.
+    The log can't be renamed because the process that started the site opened it for appending, and all of the
+    site's processes write to that open file.
     """
     try:
         if log.stat().st_size > LOG_BYTES:
             shutil.copyfile(log, log.with_name("site.log.1"))
             os.truncate(log, 0)
     except FileNotFoundError:
-        pass  # somebody else keeps what is said
+        pass  # the site's output doesn't go to this file
     except OSError:
-        _log.exception("The log cannot be shortened: %s", log)
+        _log.exception("Can't rotate the log %s", log)
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a run holds this file; removes what a dead one left. A run names its file after locking it."""
+    """Return True if a run has locked this file; delete the file if its run has ended.
+
+    Deleting is safe because a run locks its file before giving it this name.
+    """
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # locked, or not to be read now: then it may be
+    except OSError:  # locked, or can't be read now and so may be locked
         return True
     return False
 
 
 def _listen(bind: str, last_port: int | None) -> socket.socket:
-    """Listen on the port of last time, so that open pages and links go on, or on the first that is free."""
+    """Listen on ``last_port``, so that open pages and links keep working, or on the first free port.
+
+    Exits with an error message if this machine can't listen on ``bind``.
+    """
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     first = read_count("TEACHER_PORT", PORT, least=1, most=65535)
-    ports = [*range(first, min(first + PORTS, 65536)), 0]  # 0 is any
+    ports = [*range(first, min(first + PORTS, 65536)), 0]  # 0: any free port
     for port in ports if last_port is None else [last_port, *ports]:
         try:
             listener = socket.create_server((bind, port), family=family)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                sys.exit(f"cannot listen on {bind}: {error.strerror}; expected an address of this machine")
+                sys.exit(f"can't listen on {bind}: {error.strerror}; use an address of this machine")
             continue
         if not _is_claimed(port):
             return listener
@@ -243,10 +263,11 @@ def _listen(bind: str, last_port: int | None) -> socket.socket:
 
 
 def _is_claimed(port: int) -> bool:
-    """Return whether a program that starts now has reserved ``port`` by binding its UDP namesake.
+    """Return True if another program has reserved ``port`` by binding the UDP port with the same number.
 
-    ``python -m stack`` does so for ports whose servers listen only seconds later. It binds UDP first and then
-    looks at TCP; here it is the other way round, so that two programs never take one port.
+    ``python -m stack`` reserves ports in this way before its servers start. It binds the UDP port and then
+    checks the TCP port, while this module binds the TCP port and then checks the UDP port. Two programs
+    therefore never use the same port.
     """
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         try:
@@ -257,6 +278,7 @@ def _is_claimed(port: int) -> bool:
 
 
 def _last_port(lock: Path) -> int | None:
+    """Return the port that ``site/lock`` has from the last site, or None."""
     try:
         port = int(json.loads(lock.read_text())["port"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -265,13 +287,13 @@ def _last_port(lock: Path) -> int | None:
 
 
 def _own_host(bind: str) -> str:
-    """The host by which this machine reaches what listens on ``bind``."""
+    """Return the URL host at which this machine reaches a server that listens on ``bind``."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)  # noqa: S104 (compared, not bound)
     return f"[{host}]" if ":" in host else host
 
 
 def _environment(options: argparse.Namespace, state_dir: Path, port: int, instance: str) -> dict[str, str]:
-    """The settings of this site, as environment variables."""
+    """Return the environment variables that configure this site."""
     own_host = _own_host(options.bind)
     public_url = options.public_url or os.environ.get("TEACHER_PUBLIC_URL", "")
     if not public_url and not _is_loopback(options.bind):
@@ -284,13 +306,13 @@ def _environment(options: argparse.Namespace, state_dir: Path, port: int, instan
     }
     if public_url:
         environment["TEACHER_PUBLIC_URL"] = public_url
-    # Always: without it, the settings take what the site before this one was started with.
+    # Always set it. Otherwise, the settings would use the store of the last site in this state folder.
     environment["TEACHER_STORAGE"] = options.storage or str(state_dir / "media")
     return environment
 
 
-def _store_named(storage: str) -> str:
-    """The clip store by a name that is the same from any folder; empty for the one in the state folder."""
+def _absolute_storage(storage: str) -> str:
+    """Return the clip store with a relative folder made absolute; empty stays empty (the default store)."""
     return storage if not storage or "://" in storage else str(Path(storage).resolve())
 
 
@@ -302,8 +324,8 @@ def _is_loopback(bind: str) -> bool:
 
 
 def _prepare_database() -> None:
-    """Create or migrate the database, and make the first admin and the researcher's token."""
-    import django  # noqa: PLC0415 (a process that finds the site there already is spared the import)
+    """Create or migrate the database, and create the first admin and the researcher's API token."""
+    import django  # noqa: PLC0415 (a slow import, not needed if the site is already running)
     from django.core.management import call_command  # noqa: PLC0415
     from django.db import connections  # noqa: PLC0415
 
@@ -314,7 +336,7 @@ def _prepare_database() -> None:
     if obstacle is not None:
         _log.warning("%s", obstacle)
     call_command("setup_embedded")
-    connections.close_all()  # a worker must not inherit them
+    connections.close_all()  # the worker process must not inherit connections
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Gunicorn in production, as ``human_feedback_site.serve`` starts it.
+"""Gunicorn configuration for production, used by ``human_feedback_site.serve``.
 
-Each worker loads the site for itself, so that nothing opened before a fork is shared. Workers are not
-replaced after a number of requests, because none is known to grow.
+Each worker loads the site after the fork, so workers share no connections or open files. Workers are not
+restarted after a number of requests, because no memory leak is known.
 """
 
 import os
@@ -15,32 +15,32 @@ from human_feedback_site.feedback.system_checks import sign_in_obstacle
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
-# A thread waits for the database or the media store most of its time: more of them than processors.
+# Threads mostly wait for the database or the clip store, so there are more of them than CPU cores.
 worker_class = "gthread"
 threads = 8
 workers = read_count("WEB_CONCURRENCY", WEB_PROCESSES, least=1)
 
-# SIGTERM lets no new request in and gives those in progress this long; then the workers end anyway.
+# After SIGTERM, requests in progress get this many seconds to finish.
 graceful_timeout = 30
-# For a worker whose main loop shows no sign of life; how long a request takes does not count.
+# A worker is killed if its main loop sends no heartbeat for this many seconds. Slow requests don't count.
 timeout = 60
-# Longer than proxies keep their side of a connection open (60 s in most): they must be the ones who close it.
+# Longer than proxies keep idle connections open (mostly 60 s), so that the proxy closes them first.
 keepalive = 75
-# The sign of life is a file's time; on a disk that is slow to write it could come late.
-worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 (it gets a name that is new)
+# The heartbeat is a file's modification time, which a slow disk could delay.
+worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 (the file gets a unique name)
 
-# No peer's word is taken for another address or scheme. Django alone reads X-Forwarded-Proto, and only where
-# an https TEACHER_PUBLIC_URL says that a proxy stands in front.
+# Gunicorn trusts no proxy headers. Only Django reads X-Forwarded-Proto, and only if TEACHER_PUBLIC_URL is an
+# https URL, which implies a proxy in front of the site.
 forwarded_allow_ips = ""
 
-control_socket_disable = True  # signals do
-accesslog = None  # the site writes a line for each request, without the secrets that addresses hold
-# Settings that cannot work end the server here, with one line, and not each worker.
+control_socket_disable = True  # signals are enough to control the server
+accesslog = None  # the site logs each request itself, without the secrets in URLs
+# Reading the settings here makes invalid settings end the server with one line, instead of each worker.
 logconfig_dict = settings.LOGGING
 
 
 def on_starting(server: Any) -> None:
-    """Warn once, in the master, where nobody could sign in."""
+    """Log a warning in the master process if the settings would prevent everyone from signing in."""
     obstacle = sign_in_obstacle()
     if obstacle is not None:
         server.log.warning("%s", obstacle)

@@ -1,6 +1,6 @@
-"""The site's log: one format for all that a process says, and the id of the request that a line belongs to.
+"""Log configuration of the site: plain or JSON lines with request IDs and without secrets.
 
-Nothing here needs Django's settings: gunicorn's master, which never loads the site, logs the same way.
+Doesn't depend on Django's settings.
 """
 
 import logging
@@ -17,22 +17,25 @@ from pythonjsonlogger.json import JsonFormatter as BaseJsonFormatter
 
 _WELL_FORMED = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON_NAMES = {"asctime": "time", "levelname": "level", "name": "logger", "exc_info": "traceback"}
-_NOT_IN_JSON = (*RESERVED_ATTRS, "request", "status_code")  # Django's two; a request would show its address
+_NOT_IN_JSON = (*RESERVED_ATTRS, "request", "status_code")  # Django's extras; a request would show its URL
 _current: ContextVar[str | None] = ContextVar("request_id", default=None)
 
-# What opens a door, wherever it turns up: in an address that Django complains about, in a traceback, ...
+# Secrets and personal IDs to replace anywhere in a log line, including URLs and tracebacks.
 _SECRETS = (
-    re.compile(r"[\w.-]+(?::|%3A)[\w-]+(?::|%3A)[\w-]{43,}"),  # signed: links of invitations and clips
+    re.compile(r"[\w.-]+(?::|%3A)[\w-]+(?::|%3A)[\w-]{43,}"),  # signatures in links to invitations and clips
     re.compile(r"\btt_[\w-]{8,}"),  # API tokens
-    re.compile(r"(?<=X-Amz-Signature=)\w+"),  # presigned links of the media store
-    re.compile(r"(?<=PROLIFIC_PID=)\w+|(?<=SESSION_ID=)\w+"),  # who somebody is on another site
+    re.compile(r"(?<=X-Amz-Signature=)\w+"),  # signatures in presigned S3 links
+    re.compile(r"(?<=PROLIFIC_PID=)\w+|(?<=SESSION_ID=)\w+"),  # a labeler's IDs on Prolific
     re.compile(r"(?<=://)[^\s/:@]*:[^\s/@]+(?=@)"),  # user and password of a database or a queue
 )
 
 
 @contextmanager
 def request(given: str | None) -> Iterator[str]:
-    """Give all that is logged in this context one id: the ``given`` one if well-formed, else a new one."""
+    """Set the request ID of all log records in the ``with`` block, and yield it.
+
+    The ID is ``given`` if that is well-formed, else a new random one.
+    """
     request_id = given if given and _WELL_FORMED.fullmatch(given) else uuid.uuid4().hex
     token = _current.set(request_id)
     try:
@@ -42,40 +45,46 @@ def request(given: str | None) -> Iterator[str]:
 
 
 def current_request_id() -> str | None:
-    """Return the id of the request that is being answered, if one is."""
+    """Return the ID of the request in progress, or None outside of a request."""
     return _current.get()
 
 
 class RequestId(logging.Filter):
-    """Gives each record the attribute ``request_id``."""
+    """Logging filter that adds the attribute ``request_id`` to each record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep every record."""
+        """Set ``record.request_id``, and return True to keep the record."""
         record.request_id = current_request_id()
         return True
 
 
 class OnlyExceptions(logging.Filter):
-    """For ``django.request``: that an answer has a bad status is in the line about the request already."""
+    """Logging filter for ``django.request`` that keeps only records with a traceback.
+
+    Django's other records only repeat the error status, which the site's own request log already has.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Keep what has a traceback."""
+        """Return True if the record has a traceback."""
         return record.exc_info is not None
 
 
 class PlainFormatter(logging.Formatter):
-    """Lines for people, without secrets."""
+    """Formats log records as plain text, with secrets replaced by ``***``."""
 
     def __init__(self) -> None:
         super().__init__("{asctime} {levelname} {name} [{request_id}]: {message}", style="{")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line, and a traceback below it."""
+        """Return the record as one line, followed by its traceback if it has one."""
         return _without_secrets(super().format(record))
 
 
 class JsonFormatter(BaseJsonFormatter):
-    """One JSON object a line, without secrets: time (UTC), level, logger, request_id, message, ``extra``."""
+    """Formats each log record as a JSON object on one line, with secrets replaced by ``***``.
+
+    The fields are time (in UTC), level, logger, request_id, message and any ``extra`` of the record.
+    """
 
     converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -90,7 +99,7 @@ class JsonFormatter(BaseJsonFormatter):
         )
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line."""
+        """Return the record as a JSON object on one line."""
         return _without_secrets(super().format(record))
 
 
@@ -98,7 +107,7 @@ FORMATTERS: dict[str, type[logging.Formatter]] = {"json": JsonFormatter, "plain"
 
 
 def configuration(log_format: str) -> dict[str, Any]:
-    """Return what ``logging.config.dictConfig`` is to be given for a format of ``FORMATTERS``."""
+    """Return a configuration for ``logging.config.dictConfig``; ``log_format`` is ``json`` or ``plain``."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -115,7 +124,7 @@ def configuration(log_format: str) -> dict[str, Any]:
             "django.server": {"handlers": [], "level": "WARNING", "propagate": True},
             "celery": {"level": "INFO"},
             "gunicorn.error": {"handlers": ["console"], "level": "INFO", "propagate": False},
-            "gunicorn.http.wsgi": {"level": "ERROR"},  # it warns of each HEAD, whose body it has to leave out
+            "gunicorn.http.wsgi": {"level": "ERROR"},  # hides a warning about each HEAD response
         },
     }
 

@@ -1,7 +1,7 @@
-"""The site in production: ``python -m human_feedback_site.serve --bind HOST:PORT``, with gunicorn's options.
+"""Runs the site in production with gunicorn: ``python -m human_feedback_site.serve --bind HOST:PORT``.
 
-Gunicorn reads WEB_CONCURRENCY before it asks for any configuration, and ends in a traceback where that is
-not a number.
+All arguments are passed to gunicorn. WEB_CONCURRENCY is checked here because gunicorn fails with a traceback
+if it isn't a number.
 """
 
 import os
@@ -15,14 +15,14 @@ _CONFIGURATION = "python:human_feedback_site.gunicorn_conf"
 
 
 def main() -> None:
-    """Become gunicorn."""
+    """Check WEB_CONCURRENCY, and replace this process with gunicorn."""
     try:
         processes = read_count("WEB_CONCURRENCY", WEB_PROCESSES, least=1)
     except ImproperlyConfigured as error:
         sys.exit(f"Error: {error}")
-    os.environ["WEB_CONCURRENCY"] = str(processes)  # it may have been empty
+    os.environ["WEB_CONCURRENCY"] = str(processes)  # the variable may have been empty
     command = [sys.executable, "-m", "gunicorn", "--config", _CONFIGURATION, "human_feedback_site.wsgi"]
-    os.execv(sys.executable, [*command, *sys.argv[1:]])  # noqa: S606 (no shell is wanted)
+    os.execv(sys.executable, [*command, *sys.argv[1:]])  # noqa: S606 (no shell needed)
 
 
 if __name__ == "__main__":

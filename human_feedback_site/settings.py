@@ -1,7 +1,7 @@
-"""Settings of the labeling site, from environment variables alone.
+"""Django settings of the labeling site, read only from environment variables.
 
-With nothing set it is the embedded site: SQLite, a media folder and a secret in the state folder, for this
-machine only. ``.env.example`` lists the variables.
+If none are set, these are the embedded site's settings: SQLite, a media folder and a secret key in the state
+folder, accessible from this machine only. ``.env.example`` lists the variables.
 """
 
 import gc
@@ -33,19 +33,20 @@ from human_feedback_site.environment import (
 )
 from human_feedback_site.logs import configuration
 
-# Most of what a process loads stays: looking for garbage among it took a fifth of the start.
+# Collect garbage less often: most loaded objects are permanent, and checking them took a fifth of startup
+# time.
 gc.set_threshold(50_000, 20, 50)
 
-# Where the site lives, and for whom.
+# State folder, URL and allowed hosts.
 STATE_DIR = Path(os.environ.get("TEACHER_STATE_DIR") or "state").resolve()
 INSTANCE_ID = os.environ.get("TEACHER_INSTANCE_ID", "")
-PUBLIC_URL = read_public_url("TEACHER_PUBLIC_URL")  # the address people use; unset: that of each request
+PUBLIC_URL = read_public_url("TEACHER_PUBLIC_URL")  # URL that users open; None: each request's own URL
 _PUBLIC_ORIGINS = [origin_of(PUBLIC_URL)] if PUBLIC_URL else []
-_PATH = path_of(PUBLIC_URL)  # "/teacher" where the site is one of several on its host
-FORCE_SCRIPT_NAME = _PATH or None  # in front of every address that the site writes; wsgi.py takes it off
+_PATH = path_of(PUBLIC_URL)  # for example "/teacher" if the site shares its host with other sites
+FORCE_SCRIPT_NAME = _PATH or None  # prefix of every URL that the site generates; wsgi.py strips it
 _HTTPS = (PUBLIC_URL or "").startswith("https://")
 ALLOWED_HOSTS = [*LOOPBACK, *map(host_of, _PUBLIC_ORIGINS), *read_hosts("ALLOWED_HOSTS")]
-PROXIES = read_count("TEACHER_PROXIES", 0, most=9)  # in front of the site, each known to name its client
+PROXIES = read_count("TEACHER_PROXIES", 0, most=9)  # proxies in front that append to X-Forwarded-For
 CSRF_TRUSTED_ORIGINS = [*_PUBLIC_ORIGINS, *read_list("CSRF_TRUSTED_ORIGINS")]
 SERVES_ONLY_THIS_MACHINE = set(ALLOWED_HOSTS) <= {*LOOPBACK}
 _EMBEDDED = not os.environ.get("DATABASE_URL")
@@ -53,15 +54,16 @@ _EMBEDDED = not os.environ.get("DATABASE_URL")
 DEBUG = read_bool("DEBUG")
 if DEBUG and not SERVES_ONLY_THIS_MACHINE:
     raise ImproperlyConfigured(
-        "DEBUG shows the site's inside to everyone; unset it, or have only this machine in ALLOWED_HOSTS."
+        "DEBUG shows internal data to everyone who can reach the site; unset DEBUG, or allow only this "
+        "machine in ALLOWED_HOSTS."
     )
 SECRET_KEY = read_secret_key(STATE_DIR, embedded=_EMBEDDED)
 
 DATABASES = {"default": read_database(STATE_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Clips: a folder that this site serves itself, or "s3://bucket/prefix", served by the store. What manage.py
-# does for an embedded site it does with the store that the site was started with.
+# Clip store: a folder that this site serves itself, or "s3://bucket/prefix", served by the S3 server. For an
+# embedded site, manage.py uses the store that the site was started with.
 _NAMES_STORE = bool(os.environ.get("TEACHER_STORAGE", "").strip())
 _ANNOUNCED_STORE, _ANNOUNCED_S3 = announced_store(STATE_DIR) if _EMBEDDED and not _NAMES_STORE else ("", "")
 TEACHER_STORAGE = read_storage(STATE_DIR, _ANNOUNCED_STORE)
@@ -70,23 +72,22 @@ S3_PUBLIC_ENDPOINT_URL = read_origin("S3_PUBLIC_ENDPOINT_URL") or S3_ENDPOINT_UR
 if _HTTPS and TEACHER_STORAGE.startswith("s3://") and (S3_PUBLIC_ENDPOINT_URL or "").startswith("http://"):
     raise ImproperlyConfigured(
         "S3_PUBLIC_ENDPOINT_URL must begin with https:// as TEACHER_PUBLIC_URL does: "
-        f"browsers show no clip from {S3_PUBLIC_ENDPOINT_URL} on a page that came by https."
+        f"browsers block clips from {S3_PUBLIC_ENDPOINT_URL} on an https page."
     )
-if (
-    TEACHER_STORAGE.startswith("s3://") and not _ANNOUNCED_STORE
-):  # most commands need no clips, and so no keys
+# manage.py commands for an embedded site mostly don't use clips, so they start without credentials.
+if TEACHER_STORAGE.startswith("s3://") and not _ANNOUNCED_STORE:
     require_s3_credentials(S3_ENDPOINT_URL)
 MEDIA_LINK_SECONDS = 3600
-MEDIA_KEEP_DAYS = read_count("MEDIA_KEEP_DAYS", 30)  # from an experiment's end; 0: clips stay for ever
+MEDIA_KEEP_DAYS = read_count("MEDIA_KEEP_DAYS", 30)  # days after an experiment's end; 0: keep clips forever
 
 # Labeling.
 LEASE_SECONDS = 60
 INVITE_MAX_AGE_SECONDS = 30 * 24 * 3600
 ACTIVE_LABELER_SECONDS = 120
-TRAINER_AWAY_SECONDS = 600  # without a word from the trainer, which asks for answers every few seconds
+TRAINER_AWAY_SECONDS = 600  # without a request from the trainer, which polls every few seconds
 
 INSTALLED_APPS = [
-    "human_feedback_site.feedback",  # before the admin, some of whose templates are its own
+    "human_feedback_site.feedback",  # before the admin, because it overrides some admin templates
     "human_feedback_site.feedback.apps.SiteAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -100,7 +101,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "human_feedback_site.feedback.middleware.request_log",
     "django.middleware.security.SecurityMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",  # of static files and refusals, too
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",  # early, to cover static files and errors, too
     "human_feedback_site.feedback.middleware.content_security_policy",
     "human_feedback_site.feedback.middleware.readable_body",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -140,15 +141,15 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 
-# Security. Cookies travel over plain HTTP only on this machine, or where the public address says http.
+# Security. Cookies are sent over plain HTTP only on this machine, or if the public URL begins with http://.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS or (not SERVES_ONLY_THIS_MACHINE and PUBLIC_URL is None)
 SESSION_ENGINE = "human_feedback_site.feedback.sessions"
 # Cookies ignore ports: two embedded sites on one machine must not log each other's users out.
 SESSION_COOKIE_NAME = (
     f"sessionid_{hashlib.sha256(str(STATE_DIR).encode()).hexdigest()[:8]}" if _EMBEDDED else "sessionid"
 )
-# A site below a path keeps its cookies there, under names of its own: those of a site at the host's root come
-# with its requests, too.
+# A site below a path limits its cookies to that path. It also gives them unique names, because browsers send
+# it the cookies of a site at the host's root, too.
 if _PATH:
     SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = LANGUAGE_COOKIE_PATH = _PATH
     _OWN = _PATH.replace("/", "_")
@@ -156,28 +157,29 @@ if _PATH:
     CSRF_COOKIE_NAME = f"csrftoken{_OWN}"
     LANGUAGE_COOKIE_NAME = f"django_language{_OWN}"
     MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # Django's cookie has no path
-# An https public address means that a proxy which speaks TLS stands in front, for this site speaks HTTP. The
-# proxy must set the header, whatever it was sent. Who comes by http is sent to the public address, except
-# probes and trainers: one beside the site speaks HTTP to it, one elsewhere sends its token before a redirect.
+# An https public URL implies a TLS proxy in front, because this site serves only HTTP. The proxy must set
+# X-Forwarded-Proto and discard the client's value. HTTP requests are redirected to the public URL, except for
+# health probes and the API: local trainers use HTTP, and a remote trainer would have sent its token before
+# the redirect.
 if _HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
     SECURE_SSL_HOST = _PUBLIC_ORIGINS[0].removeprefix("https://")
     _BELOW = re.escape(_PATH.removeprefix("/") + "/") if _PATH else ""
     SECURE_REDIRECT_EXEMPT = [rf"^{_BELOW}livez$", rf"^{_BELOW}readyz$", rf"^{_BELOW}api/"]
-    # The host can go back to http a month after its last visitor. Below a path, it is for others to say.
+    # Browsers insist on https for a month after the last visit. A site below a path must not decide this for
+    # the whole host.
     SECURE_HSTS_SECONDS = 0 if _PATH else 30 * 24 * 3600
-# With an http address `check --deploy` warns that there is no HSTS, no redirect and no secure cookie (W004,
-# W008, W012, W016): that is what http costs, so it may be read. Advice that is wrong here is left out: HSTS
-# for subdomains and in the browsers' built-in list would speak for the neighbours of this host.
+# With an http URL, `check --deploy` rightly warns about missing HSTS, redirects and secure cookies (W004,
+# W008, W012, W016). The silenced checks ask for HSTS on subdomains (W005) and in browsers' preload lists
+# (W021), which would affect other sites; a site below a path sets no HSTS at all (W004).
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021", *(["security.W004"] if _PATH else [])]
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CSRF_FAILURE_VIEW = "human_feedback_site.feedback.api.problems.csrf_failure"
 
-# WhiteNoise serves static files straight from the installed packages, so there is no collecting step to
-# forget.
+# WhiteNoise serves static files directly from the installed packages, so `collectstatic` is not needed.
 STATIC_URL = f"{_PATH}/static/"
 WHITENOISE_USE_FINDERS = True
 
@@ -188,7 +190,7 @@ USE_I18N = True
 USE_TZ = True
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": [],  # each view names its own; none is open by oversight:
+    "DEFAULT_AUTHENTICATION_CLASSES": [],  # views set their own; a view that forgets to rejects all requests
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["human_feedback_site.feedback.api.parsers.StrictJSONParser"],

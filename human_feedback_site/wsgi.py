@@ -14,15 +14,16 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
 
 def below(path: str, application: "WSGIApplication") -> "WSGIApplication":
-    """Serve an application below a path, whether or not the proxy in front leaves it in the address.
+    """Wrap a WSGI application so that it's served below ``path``.
 
-    What comes without it is served as well: probes and trainers beside the site know nothing of the path.
+    The prefix is stripped from request paths if the proxy in front hasn't already done so. Requests without
+    the prefix are also served, because local health probes and trainers don't use it.
     """
 
     def served(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        asked = environ.get("PATH_INFO", "")
-        if asked == path or asked.startswith(f"{path}/"):
-            environ["PATH_INFO"] = asked.removeprefix(path)
+        requested = environ.get("PATH_INFO", "")
+        if requested == path or requested.startswith(f"{path}/"):
+            environ["PATH_INFO"] = requested.removeprefix(path)
         environ["SCRIPT_NAME"] = path
         return application(environ, start_response)
 

@@ -1,1 +1,1 @@
-"""The full stack as processes on one machine, for development and tests: ``python -m stack``."""
+"""Runs the full stack as local processes, for development and tests: ``python -m stack``."""

@@ -1,10 +1,11 @@
-"""``python -m stack``: the full stack on this machine without containers; Ctrl-C stops it.
+"""Command line of ``python -m stack``, which runs the full stack on this machine without containers.
 
-``python -m stack --bots 10`` also runs a whole experiment with scripted labelers, audits all labels, and
-exits with status 0 only if none was lost, doubled or inverted.
+``python -m stack`` runs until Ctrl-C. ``python -m stack --bots 10`` also runs a whole experiment with
+scripted labelers and audits all labels. It exits with status 0 only if every label reached the trainer
+exactly once and unchanged.
 
-``python -m stack --backup FOLDER`` and ``--restore FOLDER`` run ``manage.py backup`` and ``restore`` for a
-stopped stack.
+``python -m stack --backup FOLDER`` and ``--restore FOLDER`` run ``manage.py backup`` and ``restore`` on the
+data of a stopped stack.
 """
 
 import argparse
@@ -30,38 +31,53 @@ from teacher.settings.arguments import INTERRUPTED, OneLineParser
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = OneLineParser(prog="python -m stack", description="The full stack on this machine.")
+    parser = OneLineParser(prog="python -m stack", description="Run the full stack on this machine.")
     parser.add_argument(
-        "--dir", type=_folder, default=Path("state/stack"), help="its folder (default: %(default)s)"
+        "--dir",
+        type=_folder,
+        default=Path("state/stack"),
+        help="the stack's data folder (default: %(default)s)",
     )
     parser.add_argument(
-        "--workers", type=_at_least(1), default=2, help="render workers (default: %(default)s)"
+        "--workers", type=_at_least(1), default=2, help="number of render workers (default: %(default)s)"
     )
-    kept = parser.add_argument_group("backup and restore, instead of running the stack")
-    which = kept.add_mutually_exclusive_group()
-    which.add_argument("--backup", type=_folder, metavar="FOLDER", help="back up all data to a new folder")
-    which.add_argument("--restore", type=_folder, metavar="FOLDER", help="create a stack from a backup")
-    whole = parser.add_argument_group("a whole experiment with scripted labelers")
-    whole.add_argument("--bots", type=_at_least(0), default=0, help="number of labelers; 0: no experiment")
-    whole.add_argument("--env", default="ShortHopper-v1", help="environment (default: %(default)s)")
-    whole.add_argument("--labels", type=_at_least(1), default=200, help="total labels (default: %(default)s)")
+    backup = parser.add_argument_group("backup and restore, instead of running the stack")
+    which = backup.add_mutually_exclusive_group()
+    which.add_argument("--backup", type=_folder, metavar="FOLDER", help="back up all data into a new folder")
+    which.add_argument("--restore", type=_folder, metavar="FOLDER", help="restore a backup into a new stack")
+    whole = parser.add_argument_group("whole experiment with scripted labelers")
     whole.add_argument(
-        "--pretrain-labels", type=_at_least(1), help="labels before training (default: a quarter of all)"
+        "--bots",
+        type=_at_least(0),
+        default=0,
+        help="number of scripted labelers; 0: no experiment (default: %(default)s)",
+    )
+    whole.add_argument("--env", default="ShortHopper-v1", help="environment ID (default: %(default)s)")
+    whole.add_argument(
+        "--labels", type=_at_least(1), default=200, help="total number of labels (default: %(default)s)"
     )
     whole.add_argument(
-        "--steps", type=_at_least(1), default=200_000, help="environment steps (default: %(default)s)"
+        "--pretrain-labels",
+        type=_at_least(1),
+        help="number of labels before training (default: a quarter of --labels)",
+    )
+    whole.add_argument(
+        "--steps",
+        type=_at_least(1),
+        default=200_000,
+        help="number of environment steps (default: %(default)s)",
     )
     return parser.parse_args(arguments)
 
 
 def _folder(text: str) -> Path:
     if not text:
-        raise argparse.ArgumentTypeError("expected a folder, got ''")
+        raise argparse.ArgumentTypeError("expected the path of a folder, got ''")
     return Path(text)
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    """Return a parser of integers of at least ``least``; ``2e5`` gives 200,000."""
+    """Return an argparse type for integers of at least ``least``, which also accepts ``2e5`` for 200000."""
 
     def convert(text: str) -> int:
         try:
@@ -76,9 +92,9 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the stack until Ctrl-C or the end of its experiment, and return the exit status."""
+    """Run the stack until Ctrl-C or the end of the experiment, and return the exit status."""
     options = _parse(sys.argv[1:] if arguments is None else arguments)
-    os.umask(0o077)  # files are for their owner only
+    os.umask(0o077)  # only the owner can access new files
     ASKED_TO_END.clear()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
@@ -88,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StackError, TeacherError) as error:
         print(f"stack: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"stack: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        print(f"stack: {error.filename or 'system error'}: {error.strerror or error}", file=sys.stderr)
     except KeyboardInterrupt:
         return INTERRUPTED if options.bots else 0
     return 1
@@ -110,10 +126,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         for line in moves:
             display.say(line)
         site = Site.of(folder, ports)
-        experiment = Experiment(site, _wanted(options)) if options.bots else None
+        experiment = Experiment(site, _experiment_options(options)) if options.bots else None
         with Supervisor(folder.logs, held, display) as supervisor:
             if options.backup or options.restore:
-                console.print(_keep(site, supervisor, options), soft_wrap=True)
+                console.print(_back_up_or_restore(site, supervisor, options), soft_wrap=True)
                 return 0
             _start(site, supervisor, options.workers)
             folder.announce(site.url)
@@ -128,8 +144,12 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     return 0 if audit.holds else 1
 
 
-def _keep(site: Site, supervisor: Supervisor, options: argparse.Namespace) -> str:
-    """Back up or restore the stack with only its data servers running, and return the last line of output."""
+def _back_up_or_restore(site: Site, supervisor: Supervisor, options: argparse.Namespace) -> str:
+    """Run ``manage.py backup`` or ``restore`` with only PostgreSQL and S3 running.
+
+    Returns:
+        The command's last line of output.
+    """
     supervisor.start(site.postgres.service())
     supervisor.start(site.s3.service())
     command = "backup" if options.backup else "restore"
@@ -141,7 +161,7 @@ def _keep(site: Site, supervisor: Supervisor, options: argparse.Namespace) -> st
     return process.last_words()
 
 
-def _wanted(options: argparse.Namespace) -> ExperimentOptions:
+def _experiment_options(options: argparse.Namespace) -> ExperimentOptions:
     return ExperimentOptions(
         env_id=options.env,
         labels=options.labels,
@@ -152,7 +172,7 @@ def _wanted(options: argparse.Namespace) -> ExperimentOptions:
 
 
 def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
-    """Start all programs in order of dependency, independent ones together."""
+    """Start all programs of the stack in the order of their dependencies."""
     supervisor.start(site.postgres.service())
     supervisor.start(site.redis.service())
     supervisor.start(site.s3.service())

@@ -1,7 +1,7 @@
-"""Audit of all labels of an experiment.
+"""Checks that no label of an experiment was lost, counted twice or inverted.
 
-Scripted labelers log each label that the site acknowledged, the site's database holds the labels it stored,
-and the run's ledger those that reached the trainer. None may be lost, doubled or inverted between them.
+The audit compares three records: the scripted labelers' log of labels that the site acknowledged, the labels
+and decisions in the site's database, and the decisions in the trainer's ledger.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference
 
 Query = Callable[[str], Sequence[Sequence[Any]]]
-"""Run a SELECT on the site's database and return its rows."""
+"""Function that runs a SELECT statement on the site's database and returns the rows."""
 
 TARGETS = {"first": 1.0, "second": 0.0, "equal": 0.5}
 
@@ -47,7 +47,7 @@ _STEPS = """
     JOIN feedback_experiment experiment ON experiment.id = comparison.experiment_id
 """
 _BOT = "bot-"  # prefix of scripted labelers' names
-_OPEN, _OPEN_PER_BOT = 20, 4  # maximum of open comparisons
+_OPEN, _OPEN_PER_BOT = 20, 4  # maximum number of open comparisons: 20 plus 4 per scripted labeler
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,13 @@ class Evidence:
 
     Attributes:
         experiment: name of the experiment on the site.
-        wanted: total labels of the run.
+        wanted: number of labels that the run was configured to collect.
         bots: number of scripted labelers.
-        answers: log of acknowledged labels, a line of JSON each.
-        ledger: ledger of the ended run.
-        query: runs a SELECT on the site's database.
-        bots_killed: number of killed labelers, each of which may have missed its last acknowledgment.
+        answers: path of the log of acknowledged labels, one JSON object per line.
+        ledger: path of the finished run's ledger.
+        query: function that runs a SELECT statement on the site's database and returns the rows.
+        bots_killed: number of scripted labelers that were killed. Each may have sent one label without
+            logging the acknowledgment.
     """
 
     experiment: str
@@ -73,47 +74,55 @@ class Evidence:
     bots_killed: int = 0
 
     def acknowledged(self) -> list[dict[str, Any]]:
-        """Return the labels that labelers saw acknowledged.
+        """Return the labels in the log of acknowledged labels.
+
+        If labelers were killed, an incomplete last line is ignored.
 
         Raises:
-            StackError: a line cannot be parsed. If labelers were killed, the last line may be incomplete; its
-                label counts as not acknowledged.
+            StackError: a line of the log can't be parsed.
         """
         text = self.answers.read_text(errors="replace") if self.answers.exists() else ""
         lines, answers = text.splitlines(), []
         for number, line in enumerate(lines, 1):
-            if (answer := _answer(line)) is not None:
+            if (answer := _parse_answer(line)) is not None:
                 answers.append(answer)
             elif number < len(lines) or text.endswith("\n") or not self.bots_killed:
                 raise StackError(
-                    f"{self.answers} line {number}: expected a label as JSON, got {line[:40]!r}; can't audit "
-                    "the labels without it"
+                    f"{self.answers} line {number}: expected a label as JSON, got {line[:40]!r}; the log is "
+                    "damaged, so the labels can't be audited"
                 )
         return answers
 
     def rows(self, statement: str) -> list[Sequence[Any]]:
-        """Return the rows of this experiment, without its name, which is their first column."""
+        """Run ``statement`` and return this experiment's rows.
+
+        The statement's first column must be the experiment's name; it is removed from the rows.
+        """
         return [row[1:] for row in self.query(statement) if row[0] == self.experiment]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit: counts of labels in each place, and of faults.
+    """Result of an audit: numbers of labels and decisions in each record, and of faults.
+
+    The faults are ``lost``, ``doubled``, ``inverted``, ``unknown``, ``stuck`` and ``gaps``.
 
     Attributes:
-        wanted: total labels of the run.
-        asked: comparisons that the run submitted.
-        acknowledged: labels that labelers saw acknowledged.
-        stored: their labels in the site's database.
-        reached: decisions that the trainer has.
-        late: decisions after the end of training, each by a labeler who held the pair then.
-        unanswered: comparisons among the last submitted that were open at the end of training.
-        lost: acknowledged labels missing on the site, or decisions missing in the ledger.
-        doubled: labels that count twice or beyond the wanted number.
-        inverted: labels or decisions that differ between places or from the true returns.
-        unknown: labels that no labeler saw acknowledged, or decisions that the site never made.
-        stuck: comparisons that stayed open although many later ones were labeled.
-        gaps: numbers that the feed skipped or repeated.
+        wanted: number of labels that the run was configured to collect.
+        asked: number of comparisons that the run submitted.
+        acknowledged: number of labels in the log of acknowledged labels.
+        stored: number of scripted labelers' labels in the site's database.
+        reached: number of the site's decisions that are in the trainer's ledger.
+        late: number of decisions made after the end of training; up to one per scripted labeler is no fault.
+        unanswered: number of recently submitted comparisons that were still open at the end of training.
+        lost: number of acknowledged labels missing in the database, decisions missing in the ledger, and late
+            decisions beyond one per scripted labeler.
+        doubled: number of labels logged or counted more often than allowed.
+        inverted: number of labels or decisions that differ between records or contradict the true returns.
+        unknown: number of stored labels that were never acknowledged, and of decisions in the ledger that the
+            site never made.
+        stuck: number of comparisons that stayed open although many later ones were submitted.
+        gaps: number of feed numbers that were skipped or repeated.
     """
 
     wanted: int
@@ -132,29 +141,29 @@ class Audit:
 
     @property
     def faults(self) -> dict[str, int]:
-        """Counts of faults by kind."""
+        """Return the number of faults by kind."""
         names = ("lost", "doubled", "inverted", "unknown", "stuck", "gaps")
         return {name: getattr(self, name) for name in names}
 
     @property
     def holds(self) -> bool:
-        """True if there is no fault and every wanted label has reached the trainer."""
+        """Return True if there are no faults and every wanted label has reached the trainer."""
         is_complete = self.asked == self.reached == self.wanted and self.unanswered == 0
         return is_complete and not any(self.faults.values())
 
     def table(self) -> Table:
-        """Return the audit as a table for the console."""
+        """Return a table of all counts for the console."""
         table = Table(title="Audit of the labels", title_justify="left", box=None, show_header=False)
         table.add_column()
         table.add_column(justify="right")
         table.add_column(style="dim")
         facts = (
-            ("asked", self.asked, f"of {self.wanted}"),
-            ("acknowledged", self.acknowledged, "to the labelers"),
-            ("in the database", self.stored, ""),
-            ("reached the trainer", self.reached, ""),
-            ("late", self.late, "after the end of training"),
-            ("unlabeled", self.unanswered, "among the last asked"),
+            ("submitted", self.asked, f"of {self.wanted} comparisons"),
+            ("acknowledged", self.acknowledged, "labels"),
+            ("in the database", self.stored, "labels"),
+            ("reached the trainer", self.reached, "decisions"),
+            ("late", self.late, "decisions after the end of training"),
+            ("unlabeled", self.unanswered, "comparisons among the last submitted"),
         )
         for name, count, remark in facts:
             table.add_row(name, str(count), remark)
@@ -190,17 +199,17 @@ class _Label:
 
     @property
     def verdict(self) -> str:
-        """The label in terms of first and second, independent of the sides on the screen."""
+        """Return the choice in terms of ``first`` and ``second`` instead of left and right."""
         if self.choice not in ("left", "right"):
             return self.choice
         return "first" if (self.choice == "left") != self.swapped else "second"
 
 
 def audit(evidence: Evidence) -> Audit:
-    """Compare the labels in all places with each other and with the true returns.
+    """Compare the labels in all records with each other and with the segments' true returns.
 
     Raises:
-        StackError: as by :meth:`Evidence.acknowledged`.
+        StackError: the log of acknowledged labels is damaged.
     """
     acknowledged = evidence.acknowledged()
     seen = {UUID(line["uuid"]): line for line in acknowledged}
@@ -224,7 +233,8 @@ def audit(evidence: Evidence) -> Audit:
     wrong = [
         uuid
         for uuid in due.keys() & held.keys()
-        if held[uuid].value != due[uuid] or (uuid in by_bots and held[uuid].value != _truth(held[uuid]))
+        if held[uuid].value != due[uuid]
+        or (uuid in by_bots and held[uuid].value != _true_preference(held[uuid]))
     ]
     steps = [step for (step,) in evidence.rows(_STEPS)]
     allowed = _OPEN + _OPEN_PER_BOT * evidence.bots
@@ -246,8 +256,8 @@ def audit(evidence: Evidence) -> Audit:
     )
 
 
-def _answer(line: str) -> dict[str, Any] | None:
-    """Return the label in a log line, None if it cannot be parsed."""
+def _parse_answer(line: str) -> dict[str, Any] | None:
+    """Return the label in a log line, or None if the line can't be parsed."""
     try:
         answer: dict[str, Any] = json.loads(line)
         UUID(answer["uuid"]), UUID(answer["comparison"]), answer["choice"]
@@ -257,7 +267,7 @@ def _answer(line: str) -> dict[str, Any] | None:
 
 
 def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
-    """Return whether a stored label differs from the logged one or from the true returns."""
+    """Return True if a stored label differs from its log entry ``line`` or contradicts the true returns."""
     if line is not None and (label.choice, label.comparison) != (line["choice"], UUID(line["comparison"])):
         return True
     first, second = label.returns
@@ -266,8 +276,8 @@ def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
     return label.verdict != ("equal" if first == second else "first" if first > second else "second")
 
 
-def _truth(preference: Preference) -> float:
-    """Return the training target by the true returns of the segments."""
+def _true_preference(preference: Preference) -> float:
+    """Return the preference (1, 0.5 or 0) that the segments' true returns imply."""
     difference = preference.first.true_return - preference.second.true_return
     return 0.5 if difference == 0 else float(difference > 0)
 
@@ -277,5 +287,5 @@ def _gaps(numbers: Sequence[int]) -> int:
 
 
 def _uuid(value: Any) -> UUID:
-    """Return a UUID from a database value, a UUID in PostgreSQL and text in SQLite."""
+    """Convert a database value to a UUID: PostgreSQL returns a UUID, SQLite a string."""
     return UUID(str(value))

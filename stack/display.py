@@ -1,4 +1,4 @@
-"""Console display: a live table of programs, and lines for events."""
+"""Console output of the stack: a live table of programs, and lines for events."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -21,12 +21,14 @@ _STYLES = {
 
 
 class Display:
-    """Context manager that shows the programs of a stack; without a terminal it only prints lines.
+    """Context manager that shows a live table of the stack's programs.
+
+    If the output is not a terminal, it prints a line for each event instead.
 
     Attributes:
-        processes: programs in the table.
-        progress: line below the table; empty for none.
-        last_words: text to print at the end.
+        processes: programs to show in the table.
+        progress: line to show below the table; empty for no line.
+        last_words: text to print on exit.
     """
 
     def __init__(self, console: Console) -> None:
@@ -34,8 +36,8 @@ class Display:
         self.progress = ""
         self.last_words = ""
         self._console = console
-        self._told: set[str] = set()
-        # Refreshed by draw() only: a refresh thread would interfere with forks and locks.
+        self._reported: set[str] = set()
+        # Only draw() refreshes the table, because a refresh thread would interfere with forks and locks.
         self._live = Live(console=console, auto_refresh=False, get_renderable=self._picture)
 
     def __enter__(self) -> "Display":
@@ -51,18 +53,18 @@ class Display:
             self.say(f"\n{self.last_words}\n", style="")
 
     def say(self, line: str, style: str = "yellow") -> None:
-        """Print a line, above the table if there is one."""
+        """Print a line, above the table if it's shown."""
         self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self) -> None:
-        """Refresh the table."""
+        """Refresh the table; without a terminal, print a line for each program once it's ready or done."""
         if self._console.is_terminal:
             self._live.refresh()
             return
         for process in self.processes:
             name = process.service.name
-            if process.state in (State.READY, State.DONE) and name not in self._told:
-                self._told.add(name)
+            if process.state in (State.READY, State.DONE) and name not in self._reported:
+                self._reported.add(name)
                 self.say(f"{name} is {process.state} {process.service.address}".rstrip(), style="")
 
     def _picture(self) -> Group:

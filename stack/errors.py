@@ -1,5 +1,5 @@
-"""Errors that the command line reports in one line."""
+"""Exception that the command line reports as one line."""
 
 
 class StackError(Exception):
-    """The stack cannot start or continue; the message says why and what to do."""
+    """The stack can't start or continue; the message says why and what to do."""

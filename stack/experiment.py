@@ -1,4 +1,4 @@
-"""A whole experiment on a stack: a trainer, scripted labelers, and an audit after training."""
+"""Runs a whole experiment on a stack: a trainer, scripted labelers, and an audit of the labels."""
 
 import re
 import sys
@@ -21,9 +21,9 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import CONFIG_NAME
 
 _PROGRESS_SECONDS = 1.0
-_LAST_ANSWERS_SECONDS = 30.0  # until the labelers notice that the experiment is finished
+_LAST_ANSWERS_SECONDS = 30.0  # maximum time to wait for the labelers to end after training
 _LEDGER_NAME = "ledger.sqlite3"
-_OPTIONS = {  # options of teach and their names here; the run's name is made from the environment
+_OPTIONS = {  # options of teach, and the options of ``python -m stack`` that set them
     "--env_id": "--env",
     "--name": "--env",
     "--n_labels": "--labels",
@@ -43,12 +43,12 @@ class ExperimentOptions:
     """Settings of an experiment with scripted labelers.
 
     Attributes:
-        env_id: environment id.
-        labels: total labels.
-        pretrain_labels: labels before training; None for a quarter of all.
-        steps: environment steps of training.
+        env_id: environment ID.
+        labels: total number of labels.
+        pretrain_labels: number of labels before training; None: a quarter of all.
+        steps: number of environment steps of training.
         bots: number of scripted labelers.
-        seconds: minimum time per pair.
+        seconds: minimum time that a scripted labeler spends on each comparison, in seconds.
     """
 
     env_id: str
@@ -72,12 +72,12 @@ def _config(options: ExperimentOptions, site_url: str) -> TeachConfig:
             storage=STORAGE,
         )
     except ConfigError as error:
-        told = re.sub("|".join(_OPTIONS), lambda option: _OPTIONS[option[0]], str(error))
-        raise StackError(told) from error
+        message = re.sub("|".join(_OPTIONS), lambda option: _OPTIONS[option[0]], str(error))
+        raise StackError(message) from error
 
 
 class Experiment:
-    """A run of ``teach`` with its labelers, in ``runs`` below the working directory.
+    """A run of ``teach`` with scripted labelers; its run directory is in ``./runs``.
 
     Raises:
         StackError: the options are invalid.
@@ -89,13 +89,15 @@ class Experiment:
         self._config = _config(options, site.url)
         self._run_dir = Path.cwd() / self._config.run_dir
         self._answers = site.folder.path / "answers" / f"{self._config.experiment}.jsonl"
-        self._told_at = 0.0
+        self._progress_at = 0.0
 
     def run(self, supervisor: Supervisor, display: Display) -> Audit:
-        """Run the experiment to its end, restarting trainer or labelers that die.
+        """Run the experiment to its end, and return the audit of its labels.
+
+        The trainer and the labelers are restarted if they die.
 
         Raises:
-            StackError: a program cannot be kept running.
+            StackError: a program failed too often or has wrong settings.
         """
         self._answers.parent.mkdir(mode=0o700, exist_ok=True)
         display.say(f"Run    {self._config.run_dir}", style="")
@@ -141,10 +143,13 @@ class Experiment:
         )
 
     def _progress(self, last: str) -> str:
-        """Return the progress line, refreshed once a second; ``last`` if the database does not respond."""
-        if time.monotonic() - self._told_at < _PROGRESS_SECONDS:
+        """Return the current progress line, queried from the database at most once a second.
+
+        Returns ``last``, the previous line, between queries and if the database doesn't respond.
+        """
+        if time.monotonic() - self._progress_at < _PROGRESS_SECONDS:
             return last
-        self._told_at = time.monotonic()
+        self._progress_at = time.monotonic()
         try:
             rows = self._query(_PROGRESS, (self._config.experiment,))
         except psycopg.Error:

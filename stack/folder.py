@@ -1,4 +1,4 @@
-"""The folder of a stack: its lock, secrets, ports, and environment file."""
+"""Data folder of a stack: its lock, secrets, ports and environment file."""
 
 import contextlib
 import fcntl
@@ -18,7 +18,7 @@ from stack.errors import StackError
 from teacher.files import atomic_write
 
 T = TypeVar("T")
-PORTS = {  # of each server; the first free one is used
+PORTS = {  # each server uses the first free port in its range
     "site": range(8000, 8100),
     "s3": range(9000, 9100),
     "postgres": range(5432, 5532),
@@ -26,16 +26,16 @@ PORTS = {  # of each server; the first free one is used
 }
 ENV_NAME = "env"
 _SECRETS = "secrets.json"
-_PATIENCE_SECONDS = 10.0  # for the programs of a killed stack to end by themselves
+_PATIENCE_SECONDS = 10.0  # time for a killed stack's programs to end before they are killed, too
 
 
 def _secret() -> str:
-    return secrets.token_hex(32)  # only letters and digits, which need no quotes anywhere
+    return secrets.token_hex(32)  # only letters and digits, so it never needs quoting
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """Secrets of a stack, generated once."""
+    """A stack's keys and passwords, random by default."""
 
     secret_key: str = field(default_factory=_secret)
     postgres_password: str = field(default_factory=_secret)
@@ -45,7 +45,7 @@ class Secrets:
 
 
 class Folder:
-    """The folder with all data of a stack, accessible to its owner only."""
+    """Data folder of a stack; only its owner can access it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -57,29 +57,31 @@ class Folder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
-        """Lock the folder against a second stack.
+        """Lock the folder for the ``with`` block, so that no second stack runs in it.
 
-        Yields a file descriptor for all programs of the stack to keep open, by which a later stack finds
-        programs left by a killed one.
+        Yields a file descriptor that all programs of the stack must inherit. If the stack is killed, the next
+        one uses it to find programs that are still running.
 
         Raises:
-            StackError: another stack runs in it, or it holds other files.
+            StackError: a stack is already running in the folder, or it contains files that are not a stack's.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark = self.path / "programs.lock"  # the first file that a stack creates
         if not mark.exists() and any(self.path.iterdir()):
             raise StackError(
-                f"expected a new or empty folder, or a stack's; {self.path} holds other files: "
-                "choose another --dir"
+                f"{self.path} contains files that are not a stack's; pass a new or empty folder, or a "
+                "stack's folder, as --dir"
             )
         with mark.open("a+") as programs, (self.path / "lock").open("a+") as lock:
             self.logs.mkdir(mode=0o700, exist_ok=True)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StackError(f"a stack is running in {self.path} already: {_announced(lock)}") from None
+                raise StackError(
+                    f"a stack is already running in {self.path}: {_describe_running_stack(lock)}"
+                ) from None
             self.announce(None)
-            _take_over(programs)
+            _end_leftover_programs(programs)
             try:
                 yield programs.fileno()
             finally:
@@ -87,11 +89,18 @@ class Folder:
                     self._claims.popitem()[1].close()
 
     def announce(self, url: str | None) -> None:
-        """Write process id and URL into the lock file, for the error of a second stack."""
+        """Write the process ID and URL into the lock file, for a second stack's error message.
+
+        ``url`` is None while the stack starts.
+        """
         (self.path / "lock").write_text(json.dumps({"pid": os.getpid(), "url": url}) + "\n")
 
     def secrets(self) -> Secrets:
-        """Return the secrets of this stack, generated at the first call; raises :class:`StackError`."""
+        """Return this stack's secrets, generating and saving those that are missing.
+
+        Raises:
+            StackError: the secrets file is damaged.
+        """
         path = self.path / _SECRETS
         kept = _read(path, str)
         found = Secrets(**{name: kept[name] for name in Secrets.__dataclass_fields__ if name in kept})
@@ -100,36 +109,42 @@ class Folder:
         return found
 
     def require_stack(self) -> None:
-        """Raise :class:`StackError` if the folder does not hold a stack."""
+        """Raise :class:`StackError` if this is not a stack's folder."""
         if not (self.path / _SECRETS).exists():
-            raise StackError(f"expected the folder of a stack, got {self.path}; pass it as --dir")
+            raise StackError(f"{self.path} is not a stack's folder; pass a stack's folder as --dir")
 
     def take_secrets(self, backup: Path) -> None:
-        """Copy the secrets of a backup into a new stack; backups of other servers have none.
+        """Copy a backup's secrets into this folder, which must not have a different stack's secrets.
+
+        Does nothing if the backup has no secrets because it isn't a stack's.
 
         Raises:
-            StackError: this folder holds a stack already.
+            StackError: this folder already has a stack with different secrets.
         """
         kept, own = backup / "state" / _SECRETS, self.path / _SECRETS
         if own.exists() and (not kept.exists() or own.read_bytes() != kept.read_bytes()):
-            raise StackError(f"{self.path} holds a stack already; restore into another folder: --dir")
+            raise StackError(f"{self.path} already has a stack; restore into a different folder with --dir")
         if kept.exists():
             _write(own, _read(kept, str))
 
     def ports(self) -> tuple[dict[str, int], list[str]]:
-        """Return a port for each server, the last one if it is free, and notes about changed ports.
+        """Choose and reserve a port for each server, if possible the same as last time.
 
-        The ports are reserved against other stacks, even before the servers start.
+        Other stacks can't take the reserved ports even before the servers start.
+
+        Returns:
+            The ports by server name, and a message for each server whose port has changed.
 
         Raises:
-            StackError: no port is free, or the file of the last ports is damaged.
+            StackError: no port is free, or ``ports.json`` is damaged.
         """
         last = _read(self.path / "ports.json", int)
         ports = {name: self._free_port(name, last.get(name)) for name in PORTS}
         _write(self.path / "ports.json", ports)
         moved = [name for name in PORTS if ports[name] != last.get(name, ports[name])]
         return ports, [
-            f"port {last[name]} is taken by another program; {name} moves to {ports[name]}" for name in moved
+            f"port {last[name]} is used by another program; {name} now uses port {ports[name]}"
+            for name in moved
         ]
 
     def _free_port(self, name: str, last: int | None) -> int:
@@ -138,13 +153,13 @@ class Folder:
             if self._claim(port):
                 return port
         first, last = PORTS[name][0], PORTS[name][-1]
-        raise StackError(f"no port for {name}: {first} to {last} are all taken; stop the programs using them")
+        raise StackError(f"no port for {name}: {first} to {last} are all in use; stop a program using one")
 
     def _claim(self, port: int) -> bool:
-        """Reserve a port that no server listens on yet, and return whether that worked.
+        """Reserve a port if it's free; return True on success.
 
-        Binds the UDP port of the same number, which no server needs. Other stacks and the embedded site of
-        ``teach`` skip such a port.
+        A reservation binds the UDP port with the same number, which the servers don't use. Other stacks and
+        the embedded site of ``teach`` skip ports that are reserved in this way.
         """
         if port not in self._claims:
             claim = socket.socket(type=socket.SOCK_DGRAM)
@@ -160,36 +175,37 @@ class Folder:
         return False
 
     def write_env(self, variables: Mapping[str, str]) -> None:
-        """Write the file ``env``, which a shell sources to run trainers."""
+        """Write ``variables`` to the file ``env``, which users source in a shell before running ``teach``."""
         lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
         with atomic_write(self.env) as file:
             file.write("".join(lines).encode())
 
 
-def _announced(lock: IO[str]) -> str:
+def _describe_running_stack(lock: IO[str]) -> str:
+    """Describe the running stack from the contents of its lock file."""
     lock.seek(0)
     try:
-        said = json.loads(lock.read())
-        return f"{said['url'] or 'it is starting'} (process {said['pid']})"
+        found = json.loads(lock.read())
+        return f"{found['url'] or 'it is starting'} (process {found['pid']})"
     except (ValueError, KeyError, TypeError):
         return "it is starting"
 
 
-def _take_over(programs: IO[str]) -> None:
-    """Wait for the programs of a killed stack to end, and kill those that do not."""
+def _end_leftover_programs(programs: IO[str]) -> None:
+    """Wait for the programs of a killed stack to end; after a timeout, kill those that are still running."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(programs, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if time.monotonic() > deadline:
-            for pid in _holders(Path(programs.name)):
+            for pid in _processes_with_open(Path(programs.name)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
 
 
-def _holders(path: Path) -> list[int]:
-    """Return the ids of other processes that have a file open."""
+def _processes_with_open(path: Path) -> list[int]:
+    """Return the IDs of other processes that have the file open."""
     pids = []
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
@@ -200,7 +216,7 @@ def _holders(path: Path) -> list[int]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like servers
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -214,9 +230,12 @@ def _read(path: Path, kind: type[T]) -> dict[str, T]:
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:
-        raise StackError(f"{path} is damaged: {error}; restore it") from error
+        raise StackError(f"{path} is damaged: {error}; restore the file from a backup") from error
     if not isinstance(kept, dict) or not all(type(value) is kind for value in kept.values()):
-        raise StackError(f"{path} is damaged: expected {kind.__name__} by names; restore it")
+        raise StackError(
+            f"{path} is damaged: expected a JSON object whose values are all {kind.__name__}; "
+            "restore the file from a backup"
+        )
     return kept
 
 

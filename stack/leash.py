@@ -1,9 +1,10 @@
-"""Runs a program that does not outlive the process that started it.
+"""Script that runs a program which the kernel stops when its parent process ends.
 
-``python leash.py PARENT SIGNAL USER PROGRAM ARGUMENT...``: the kernel sends ``SIGNAL`` when the process
-``PARENT`` ends in any way. ``USER`` is the user to run the program as, ``-`` for the current one.
+The command line is ``python leash.py PARENT SIGNAL USER PROGRAM ARGUMENT...``. ``PARENT`` is the parent's
+process ID, ``SIGNAL`` the number of the signal to send to the program when the parent ends for any reason,
+and ``USER`` the user to run the program as (``-`` for the current user).
 
-This is a separate program, as Python code must not run between fork and exec in a process with threads.
+This is a script of its own because a multithreaded process must not run Python code between fork and exec.
 """
 
 import ctypes
@@ -16,18 +17,18 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Replace this process by the program."""
+    """Set the parent-death signal, and replace this process with the program."""
     parent, number, user, *command = arguments
     if user != "-":
-        _become(user)  # first, as a change of user would undo the next step
+        _become(user)  # must come first, because changing the user clears the parent-death signal
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
     if os.getppid() != int(parent):
-        sys.exit("not started: the parent process has ended")
+        sys.exit(f"{command[0]} was not started because the parent process has ended")
     try:
-        os.execvp(command[0], command)  # noqa: S606 (no shell is wanted)
+        os.execvp(command[0], command)  # noqa: S606 (no shell needed)
     except OSError as error:
-        sys.exit(f"cannot run {command[0]}: {error.strerror}")
+        sys.exit(f"can't run {command[0]}: {error.strerror}")
 
 
 def _become(user: str) -> None:

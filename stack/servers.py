@@ -1,4 +1,4 @@
-"""Redis and an S3 server, which pip installs."""
+"""Redis server and S3 server (rclone), both installed by pip."""
 
 import os
 import re
@@ -16,12 +16,12 @@ REGION = "us-east-1"
 
 
 class Redis:
-    """A Redis server for this machine, with persistent queues.
+    """A Redis server that listens on this machine only and keeps its data after a restart.
 
     Args:
-        folder: folder of its configuration and data.
+        folder: folder for the server's configuration and data.
         port: port to listen on.
-        password: password of its clients.
+        password: password that clients must send.
     """
 
     def __init__(self, folder: Path, port: int, password: str) -> None:
@@ -31,9 +31,13 @@ class Redis:
         self._password = password
 
     def service(self) -> Service:
-        """Return the server's service. Raises :class:`StackError` if it is not installed."""
+        """Write the server's configuration file, and return the service that runs the server.
+
+        Raises:
+            StackError: Redis is not installed.
+        """
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        configuration = self._folder / "redis.conf"  # a command line would expose the password
+        configuration = self._folder / "redis.conf"  # command-line options would expose the password
         configuration.touch(mode=0o600)
         configuration.write_text(
             f"bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\n"
@@ -51,19 +55,19 @@ class Redis:
         try:
             with redis.Redis.from_url(self.url, socket_timeout=2) as client:
                 return bool(client.ping())
-        except redis.RedisError:  # not started yet, or still loading its data
+        except redis.RedisError:  # the server hasn't started yet, or is still loading its data
             return False
 
 
 class S3:
-    """An S3 server for this machine.
+    """An S3 server that listens on this machine only.
 
     Args:
-        folder: folder whose subfolders are the buckets.
+        folder: folder for the data; each subfolder is a bucket.
         port: port to listen on.
-        access_key: at least three characters.
-        secret_key: at least three characters.
-        origin: origin of the web pages that may read from it.
+        access_key: access key ID, at least three characters long.
+        secret_key: secret access key, at least three characters long.
+        origin: origin that CORS allows to read objects, ``scheme://host:port``; None: allow no origin.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class S3:
         self._origin = origin
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables by which site, workers and trainers use it."""
+        """Return the environment variables that the site, workers and trainers need to use this server."""
         access_key, secret_key = self._keys
         return {
             "S3_ENDPOINT_URL": self.url,
@@ -86,7 +90,11 @@ class S3:
         }
 
     def service(self) -> Service:
-        """Return the server's service. Raises :class:`StackError` if it is not installed."""
+        """Return the service that runs the server.
+
+        Raises:
+            StackError: rclone is not installed.
+        """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         address = self.url.removeprefix("http://")
         command = [
@@ -97,38 +105,39 @@ class S3:
         return Service(
             name="s3",
             command=lambda: command,
-            # A command line would expose the keys. The quotes: it may be a list of pairs.
+            # Command-line options would expose the keys. rclone reads the variable as a CSV list of key
+            # pairs, so this single pair needs quotes.
             environment=os.environ | {"RCLONE_AUTH_KEY": '"{},{}"'.format(*self._keys)},
             is_ready=self._is_ready,
             address=self.url,
         )
 
     def _is_ready(self) -> bool:
-        return answer_of(self.url) is not None  # it responds, though it refuses unsigned requests
+        return answer_of(self.url) is not None  # any response will do; unsigned requests are refused
 
 
 def _escaped(path: Path) -> str:
-    """Return a path escaped for double quotes in Redis's configuration."""
+    """Return a path escaped for a double-quoted string in Redis's configuration file."""
     return re.sub(rb"[^ !#-\[\]-~]", lambda odd: b"\\x%02x" % odd[0][0], os.fsencode(path)).decode()
 
 
 def program(name: str) -> str:
-    """Return the path of a program installed by pip next to Python, or by the system.
+    """Return the path of a program in the folder of the Python interpreter, or else in PATH.
 
     Raises:
-        StackError: it is not installed.
+        StackError: the program is not installed.
     """
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise StackError(f"{name} is missing; run make stack, which installs it")
+        raise StackError(f"{name} is not installed; run make stack, which installs it")
     return found
 
 
 def answer_of(url: str) -> requests.Response | None:
-    """Send a GET and return the response, None without one."""
+    """Send a GET request and return the response, or None if there is none within two seconds."""
     with requests.Session() as session:
-        session.trust_env = False  # no proxy reaches this machine's own address
+        session.trust_env = False  # no proxy, because it couldn't reach this machine's loopback address
         try:
             return session.get(url, timeout=2)
         except requests.RequestException:

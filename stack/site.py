@@ -1,4 +1,4 @@
-"""The services of a stack with their commands and environments, as in the Compose file."""
+"""Services of a stack with their commands and environment variables, as in the Compose file."""
 
 import os
 import socket
@@ -21,22 +21,23 @@ STORAGE = "s3://clips"
 ADMIN = "admin"
 _WEB_WORKERS = "2"
 _FOREIGN = ("ALLOWED_HOSTS", "AWS_", "CELERY_", "CSRF_", "DATABASE_", "DEBUG", "DJANGO_", "REDIS_", "S3_")
-_OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES")  # the user's variables to pass on
+_OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES")  # user's variables that services inherit
 _PING_SECONDS = 0.5
 _PING = {"max_retries": 1, "interval_start": 0.1, "socket_timeout": 2.0, "socket_connect_timeout": 2.0}
 
 
 @dataclass(frozen=True)
 class Site:
-    """The servers of a stack and the services that use them.
+    """The servers of a stack, and the services that use them.
 
     Attributes:
-        folder: folder of the stack.
+        folder: data folder of the stack.
         url: URL of the labeling site.
-        postgres: the database server.
-        redis: the queue server.
-        s3: the clip store.
-        instance: distinguishes this site from another one at the same address.
+        postgres: PostgreSQL server for the site's database.
+        redis: Redis server for task queues.
+        s3: S3 server for clips.
+        instance: random ID by which :meth:`is_ready` distinguishes this site from a different one at the same
+            URL.
     """
 
     folder: Folder
@@ -48,7 +49,7 @@ class Site:
 
     @classmethod
     def of(cls, folder: Folder, ports: Mapping[str, int]) -> "Site":
-        """Return the stack of a folder with the given ports."""
+        """Create the servers of the stack in ``folder``, with ports given by server name."""
         secrets = folder.secrets()
         url = f"http://127.0.0.1:{ports['site']}"
         return cls(
@@ -60,20 +61,29 @@ class Site:
         )
 
     def set_up(self) -> Service:
-        """Return the service that creates tables, bucket, and at first an admin and a trainer's token."""
+        """Return the service that prepares the data.
+
+        It creates the bucket and the database tables and, on the first start, an admin and a trainer's token.
+        """
         steps = ("setup_storage", "setup_embedded")
         script = " && ".join(f'"$0" manage.py {step}' for step in steps)
         return Service(
             name="set-up",
             command=lambda: ["sh", "-c", script, sys.executable],
             environment=self._site_environment(),
-            is_ready=lambda: False,  # it only ends
+            is_ready=lambda: False,  # never ready; it ends when its work is done
             ends=True,
             max_failures=1,
         )
 
     def manage(self, command: str, folder: Path, runs: Path) -> Service:
-        """Return the service that runs ``manage.py backup`` or ``restore``."""
+        """Return the service that runs ``manage.py backup`` or ``manage.py restore``.
+
+        Args:
+            command: ``backup`` or ``restore``.
+            folder: folder of the backup.
+            runs: folder of the run directories to back up or restore.
+        """
         words = [sys.executable, "manage.py", command, str(folder.absolute()), "--runs", str(runs)]
         return Service(
             name=command,
@@ -84,7 +94,7 @@ class Site:
         )
 
     def web(self) -> Service:
-        """Return the service of the site."""
+        """Return the service that runs the site's web server."""
         address = self.url.removeprefix("http://")
         command = [sys.executable, "-m", "human_feedback_site.serve", "--bind", address]
         return Service(
@@ -96,22 +106,25 @@ class Site:
         )
 
     def is_ready(self, url: str) -> bool:
-        """Return whether this instance of the site responds at ``url`` and is ready."""
+        """Return True if this instance of the site responds at ``url`` and is ready."""
         answer = answer_of(f"{url}/readyz")
         return answer is not None and answer.status_code == 200 and self.instance in answer.text
 
     def chores(self) -> Service:
-        """Return the service of the site's periodic tasks."""
+        """Return the service that runs the site's periodic maintenance tasks."""
         return self._celery("chores", "human_feedback_site.celery", "--beat", "--concurrency", "1")
 
     def render_workers(self, count: int) -> list[Service]:
-        """Return the services of render workers, each as if on a separate host."""
+        """Return ``count`` services, each of which runs a render worker with one process."""
         names = [f"render-{number}" for number in range(1, count + 1)]
         options = ("--without-gossip", "--without-mingle", "--concurrency", "1")
         return [self._celery(name, "teacher.render_tasks", *options) for name in names]
 
     def trainer_variables(self) -> dict[str, str]:
-        """Return the variables for ``teach`` on this stack; the first two are for its command line."""
+        """Return the environment variables for running ``teach`` on this stack.
+
+        ``TEACHER_SITE_URL`` and ``TEACHER_STORAGE`` are the values for its ``--site_url`` and ``--storage``.
+        """
         return {
             "TEACHER_SITE_URL": self.url,
             "TEACHER_STORAGE": STORAGE,
@@ -122,7 +135,7 @@ class Site:
         }
 
     def trainer_environment(self) -> dict[str, str]:
-        """Return all environment variables of a trainer on this stack."""
+        """Return the complete environment of a trainer on this stack."""
         return _cleared_environment() | self.trainer_variables()
 
     def _site_environment(self) -> dict[str, str]:
@@ -141,7 +154,7 @@ class Site:
 
     def _store(self) -> dict[str, str]:
         variables = self.s3.environment()
-        del variables["S3_PUBLIC_ENDPOINT_URL"]  # for browsers, so only the site needs it
+        del variables["S3_PUBLIC_ENDPOINT_URL"]  # only the site needs it, for links in browsers
         return variables
 
     def _celery(self, name: str, app: str, *options: str) -> Service:
@@ -160,7 +173,10 @@ class Site:
         )
 
     def _responds(self, worker: str) -> bool:
-        """Return whether a worker responds, without waiting for Redis, which the caller has to restart."""
+        """Return True if a Celery worker responds to a ping.
+
+        Doesn't wait long for Redis, because the supervisor that calls this may have to restart Redis.
+        """
         with Celery(broker=self.redis.url, fixups=[], set_as_current=False) as app:
             app.conf.broker_transport_options = _PING
             try:
@@ -170,7 +186,7 @@ class Site:
 
 
 def _cleared_environment() -> dict[str, str]:
-    """Return the user's variables without those for other sites, stores or accounts."""
+    """Return the user's environment without variables that configure a different site, store or account."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -180,6 +196,6 @@ def _cleared_environment() -> dict[str, str]:
 
 
 def _no_proxy() -> dict[str, str]:
-    """Return the variables that exempt this machine's address from proxies."""
+    """Return the ``NO_PROXY`` variables, extended by 127.0.0.1."""
     hosts = [*filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")]), "127.0.0.1"]
     return {"NO_PROXY": ",".join(hosts), "no_proxy": ",".join(hosts)}

@@ -1,4 +1,4 @@
-"""Supervision of a stack's programs."""
+"""Starts, supervises and stops all programs of a stack."""
 
 import threading
 import time
@@ -13,16 +13,16 @@ LOOK_SECONDS = 0.1
 
 
 ASKED_TO_END = threading.Event()
-"""Set by the signals that stop a stack, in addition to the exception that they raise."""
+"""Set by the signal handlers that stop a stack, which also raise KeyboardInterrupt."""
 
 
 class Supervisor:
-    """Keeps programs running; a context manager that stops them in reverse order.
+    """Context manager that keeps programs running, and stops them in reverse order on exit.
 
     Args:
-        logs: folder of their logs.
-        keep_open: file descriptor that each of them inherits.
-        display: shows their state.
+        logs: folder for the programs' log files.
+        keep_open: file descriptor that each program inherits.
+        display: display for the programs' states and messages.
     """
 
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
@@ -40,10 +40,10 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> list[Process]:
-        """Start programs together and wait until each is ready or has done its work.
+        """Start programs at the same time, and wait until each is ready or has done its work.
 
         Raises:
-            StackError: one of them, or one started before, cannot be kept running.
+            StackError: any supervised program failed too often or has wrong settings.
         """
         started = [Process(service, self._logs, [self._keep_open]) for service in services]
         self.processes += started
@@ -55,25 +55,27 @@ class Supervisor:
         return started
 
     def look(self) -> None:
-        """Check all programs, restart those that died, and sleep for a moment.
+        """Check all programs once, restart those that died, and sleep for :data:`LOOK_SECONDS`.
 
         Raises:
-            StackError: a program cannot be kept running.
-            KeyboardInterrupt: Python dropped the exception of a Ctrl-C, as in a destructor.
+            StackError: a program failed too often or has wrong settings.
+            KeyboardInterrupt: a signal asked the stack to stop, but Python discarded the exception, for
+                example in a destructor.
         """
         if ASKED_TO_END.is_set():
             raise KeyboardInterrupt
         for process in self.processes:
-            said = process.look()
-            if said is not None:
-                self._display.say(said)
+            message = process.look()
+            if message is not None:
+                self._display.say(message)
         self._display.draw()
         time.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop all programs in reverse order within seconds, leaving no processes behind.
+        """Stop all programs in reverse order of their start, and kill those that don't stop in time.
 
-        An exception, such as that of a second Ctrl-C, ends the waiting early.
+        An exception while waiting, such as KeyboardInterrupt from a second Ctrl-C, kills all programs at
+        once.
         """
         try:
             for group in reversed(self._groups):

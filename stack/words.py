@@ -1,4 +1,4 @@
-"""Texts with commands for the user, which work in any shell."""
+"""Texts that the stack prints for the user, with commands that work in any shell."""
 
 import shlex
 import sys
@@ -10,42 +10,43 @@ from stack.site import ADMIN, Site
 
 
 def welcome(site: Site) -> str:
-    """Return the text on opening the site and teaching on it, with rich's markup."""
+    """Return the start text, with Rich markup: how to open the site, teach on it and stop the stack."""
     folder = site.folder
-    password = escape(_short(folder.admin_password))
+    password = escape(_display_path(folder.admin_password))
     return (
         f"\nOpen   [bold]{site.url}[/]  as {ADMIN}; the password is in {password}\n"
-        f"Teach  [bold]. {escape(_typed(folder.env))}[/]\n"
-        f"       [bold]{escape(_teach())} -p human -e ShortHopper-v1 -n NAME "
+        f"Teach  [bold]. {escape(_shell_path(folder.env))}[/]\n"
+        f"       [bold]{escape(_teach_command())} -p human -e ShortHopper-v1 -n NAME "
         "--site_url $TEACHER_SITE_URL --storage $TEACHER_STORAGE[/]\n"
-        f"Logs   {escape(_short(folder.logs))}\n"
+        f"Logs   {escape(_display_path(folder.logs))}\n"
         "Stop   Ctrl-C"
     )
 
 
 def farewell(site: Site) -> str:
-    """Return the text on restarting the stack and removing its data."""
+    """Return the end text: how to restart the stack or remove its data."""
     root, data = site.folder.path, site.postgres.data
     folders = [root] if data.is_relative_to(root) else [root, data]
+    logs = _display_path(site.folder.logs)
     return (
-        f"The same command restarts it with all its data; logs are in {_short(site.folder.logs)}\n"
-        f"To remove its data: rm -r {' '.join(map(_typed, folders))}"
+        f"The same command restarts the stack with all its data; logs are in {logs}\n"
+        f"To remove its data: rm -r {' '.join(map(_shell_path, folders))}"
     )
 
 
-def _short(path: Path) -> str:
-    """Return a path relative to the working directory if it is below it."""
+def _display_path(path: Path) -> str:
+    """Return a path as text, relative to the working directory if it's inside it."""
     here = Path.cwd()
     return str(path.relative_to(here) if here in path.parents else path)
 
 
-def _typed(path: Path) -> str:
-    """Return a path quoted for a command line, so that it is neither looked up in PATH nor an option."""
-    word = _short(path)
+def _shell_path(path: Path) -> str:
+    """Return a path quoted for a shell, with ``./`` in front if it could be taken for a command or option."""
+    word = _display_path(path)
     return shlex.quote(word if "/" in word and not word.startswith("-") else f"./{word}")
 
 
-def _teach() -> str:
-    """Return the command ``teach`` of this installation, which may not be in a new shell's PATH."""
+def _teach_command() -> str:
+    """Return the shell command for this installation's ``teach``, which may not be in PATH."""
     beside = Path(sys.executable).with_name("teach")
-    return _typed(beside) if beside.exists() else f"{shlex.quote(sys.executable)} -m teacher.teach"
+    return _shell_path(beside) if beside.exists() else f"{shlex.quote(sys.executable)} -m teacher.teach"

@@ -1,9 +1,13 @@
-"""Hand-derived NumPy updates for small tanh networks on the CPU, where torch calls take most of the time.
+"""PPO and TRPO updates in NumPy with hand-derived gradients, for small tanh networks on the CPU.
 
-Each class repeats the arithmetic of its torch counterpart behind the same interface and is tested against it:
-:class:`NumpyPPOStep` that of :class:`agents.ppo.TorchPPOStep`, :class:`NumpySurrogate` that of
-:class:`agents.trpo.TorchSurrogate`, and :class:`NumpyCritic` that of :class:`agents.on_policy.TorchCritic`.
-To understand an algorithm, read those; nothing here is needed for it. Each module is loaded on first use.
+For such small networks, torch spends more time on call overhead than on arithmetic. Each class has the
+interface of its torch counterpart and is tested to give the same results:
+
+- :class:`NumpyPPOStep`: :class:`agents.ppo.TorchPPOStep`
+- :class:`NumpySurrogate`: :class:`agents.trpo.TorchSurrogate`
+- :class:`NumpyCritic`: :class:`agents.on_policy.TorchCritic`
+
+To understand the algorithms, read the torch classes. Each module here is imported on first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The names of the package, and where each is defined."""
+"""Public names of the ``numpy_backend`` package and the modules that define them."""
 
 from .critic import NumpyCritic
 from .ppo_step import NumpyPPOStep

@@ -1,4 +1,4 @@
-"""Adam on a parameter vector."""
+"""Adam optimizer for a flat NumPy parameter vector."""
 
 import math
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from agents.numpy_backend.parameters import Array, ParameterVector
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
-"""The value of Stable-Baselines3, not torch's default."""
+"""Adam's epsilon: Stable-Baselines3's default, not torch's (1e-8)."""
 
 
 class Adam:
-    """Implements Adam (Kingma and Ba 2015, algorithm 1) as :class:`torch.optim.Adam` does."""
+    """Adam (Kingma and Ba 2015, algorithm 1), with the arithmetic of :class:`torch.optim.Adam`."""
 
     def __init__(self, parameters: ParameterVector) -> None:
         self._parameters = parameters
@@ -22,10 +22,10 @@ class Adam:
         self._steps = 0
 
     def step(self, learning_rate: float) -> None:
-        """Move the parameters against their gradient."""
+        """Update the parameters in place from their current gradient."""
         gradient, scratch = self._parameters.gradient, self._scratch
         self._steps += 1
-        # The moments move towards the gradient and its square: m by (1 - beta1)(g - m), and v likewise.
+        # Update both moments: m += (1 - beta1) (g - m) and v += (1 - beta2) (g^2 - v).
         np.subtract(gradient, self._mean, out=scratch)
         scratch *= 1.0 - BETAS[0]
         self._mean += scratch
@@ -33,7 +33,7 @@ class Adam:
         scratch -= self._variance
         scratch *= 1.0 - BETAS[1]
         self._variance += scratch
-        # The step is the ratio of the bias-corrected moments.
+        # Subtract learning_rate * m_hat / (sqrt(v_hat) + epsilon), with bias-corrected moments.
         np.sqrt(self._variance, out=scratch)
         scratch /= math.sqrt(1.0 - BETAS[1] ** self._steps)
         scratch += EPSILON
@@ -42,7 +42,10 @@ class Adam:
         self._parameters.values -= scratch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of each parameter's moments by its index, as :func:`agents.base.save_adam` does."""
+        """Return copies of the step count and moments, keyed by parameter index.
+
+        The format is that of :func:`agents.base.save_adam`.
+        """
         return {
             str(index): {
                 "step": np.array(self._steps, np.float32),
@@ -53,7 +56,7 @@ class Adam:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`; an empty state starts over."""
+        """Restore the state returned by :meth:`state_dict`; an empty dict resets the optimizer."""
         for index, (mean, variance) in enumerate(self._moments()):
             moments = state.get(str(index), {"step": 0, "exp_avg": 0.0, "exp_avg_sq": 0.0})
             mean[...], variance[...] = moments["exp_avg"], moments["exp_avg_sq"]

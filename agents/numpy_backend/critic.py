@@ -1,4 +1,4 @@
-"""Critic refit in NumPy."""
+"""NumPy implementation of critic-only training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,28 +12,31 @@ from agents.rollout import Batch
 
 
 class NumpyCritic:
-    """Trains the critic as :class:`agents.on_policy.TorchCritic` does.
+    """NumPy counterpart of :class:`agents.on_policy.TorchCritic`: trains only the critic.
 
     Args:
-        parameters: the critic's, possibly among others, which stay unchanged.
-        learning_rate: of Adam.
+        parameters: vector with the critic's parameters; any others in it stay unchanged.
+        learning_rate: Adam's learning rate.
     """
 
     def __init__(self, parameters: ParameterVector, learning_rate: float) -> None:
         self._parameters = parameters
-        self._parameters.gradient[...] = 0.0  # a new Adam does not change parameters without gradient
+        self._parameters.gradient[...] = 0.0  # a new Adam leaves parameters with zero gradient unchanged
         self._critic = TanhNetwork(parameters, "critic")
         self._adam = Adam(parameters)
         self._learning_rate = learning_rate
 
     @classmethod
     def of(cls, policy: ActorCritic, learning_rate: float) -> "NumpyCritic":
-        """Make one for the critic of ``policy``, whose parameters become views of one vector."""
+        """Create a trainer for the critic of ``policy``.
+
+        The tensors of the critic become views of a new parameter vector.
+        """
         tensors = {name: tensor for name, tensor in policy.named_parameters() if name.startswith("critic.")}
         return cls(ParameterVector(tensors), learning_rate)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Take one gradient step; see :meth:`agents.on_policy.Critic.step`."""
+        """Train on this rank's part of a minibatch; return its share of the loss before the step."""
         errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
         self._critic.backward((errors * (2.0 / batch.size))[:, None])
         ranks.sum(self._parameters.gradient)
@@ -41,9 +44,9 @@ class NumpyCritic:
         return float(errors @ errors / batch.size)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the index of the parameter."""
+        """Return copies of Adam's step count and moments, keyed by parameter index."""
         return self._adam.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the optimizer state returned by :meth:`state_dict`."""
         self._adam.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Action distributions with derivatives in NumPy: the counterparts of the heads in :mod:`agents.policy`."""
+"""Action distributions and their derivatives in NumPy, as counterparts of :mod:`agents.policy`."""
 
 import math
 from collections.abc import Mapping
@@ -12,18 +12,21 @@ from agents.policy import GaussianHead, Head
 
 
 class GaussianDistribution:
-    """Computes log-probabilities under a diagonal normal distribution, and their derivatives.
+    """Diagonal Gaussian action distribution: log-probabilities, entropy, KL divergence and gradients.
+
+    :meth:`entropy`, :meth:`backward` and :meth:`fisher_product` use the results of the last :meth:`log_probs`
+    call.
 
     Args:
-        log_std: the logarithms of the standard deviations ``(size,)``.
-        gradient: receives the gradient with respect to ``log_std``.
+        log_std: log standard deviations ``(size,)``, read at each call.
+        gradient: array ``(size,)`` that receives the gradient with respect to ``log_std``.
     """
 
     def __init__(self, log_std: Array, gradient: Array) -> None:
         self._log_std, self._gradient = log_std, gradient
 
     def log_probs(self, means: Array, actions: Array) -> Array:
-        """Return the log-probabilities ``(batch,)`` of ``actions``; ``means`` are ``(batch, size)``."""
+        """Return the log-probabilities ``(batch,)`` of ``actions``, given ``means`` ``(batch, size)``."""
         self._inverse_std = np.exp(-self._log_std)
         self._standardized = (actions.reshape(means.shape) - means) * self._inverse_std
         self._log_scale = np.add.reduce(self._log_std) + 0.5 * len(self._log_std) * math.log(2 * math.pi)
@@ -32,17 +35,19 @@ class GaussianDistribution:
         return log_probs
 
     def entropy(self, size: int) -> float:
-        """Return the sum of the entropies of the batch, divided by ``size``."""
+        """Return the batch's summed entropy divided by ``size``, the batch size of all ranks."""
         share = len(self._standardized) / size
         return share * (float(self._log_scale) + 0.5 * len(self._log_std))
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
-        """Return the loss gradient with respect to the means; write that for the log standard deviations.
+        """Return the loss gradient with respect to the means ``(batch, size)``.
+
+        The gradient with respect to the log standard deviations is written to ``gradient``.
 
         Args:
-            by_log_probs: gradient with respect to what :meth:`log_probs` returned.
-            by_entropy: gradient with respect to what :meth:`entropy` returns for ``size``.
-            size: of the batch of all ranks.
+            by_log_probs: loss gradient with respect to the result of :meth:`log_probs`.
+            by_entropy: loss gradient with respect to the result of :meth:`entropy`.
+            size: batch size of all ranks.
         """
         weighted = by_log_probs[:, None] * self._standardized
         np.einsum("ij,ij->j", weighted, self._standardized, out=self._gradient)
@@ -51,26 +56,27 @@ class GaussianDistribution:
         return by_means
 
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
-        """Return the mean Fisher matrix times a change of the distribution's parameters.
+        """Return the batch-averaged Fisher matrix of the distribution times a change of its parameters.
 
         Args:
-            change: of the means.
-            direction: the change of each parameter by its name.
-            size: of the batch of all ranks, by which the sum over this batch is divided.
+            change: change of the means ``(batch, size)``.
+            direction: change of each policy parameter by name, including ``head.log_std``.
+            size: batch size of all ranks; the sum over this rank's batch is divided by it.
 
         Returns:
-            The component for the means; that for the log standard deviations is written to the gradient.
+            The product's component for the means. The component for the log standard deviations is written to
+            ``gradient``.
         """
         np.multiply(direction["head.log_std"], 2.0 * len(change) / size, out=self._gradient)
         by_means: Array = change * (np.square(self._inverse_std) / size)
         return by_means
 
     def snapshot(self, means: Array) -> tuple[Array, ...]:
-        """Return the current distributions, for :meth:`kl`."""
+        """Return the parameters of the current distributions, to pass to :meth:`kl` later."""
         return means, self._log_std.copy()
 
     def kl(self, old: tuple[Array, ...], means: Array) -> Array:
-        """Return the divergences from ``old``, as :meth:`agents.policy.GaussianHead.kl` does."""
+        """Return the KL divergences ``(batch,)`` of the current distributions from ``old``, in nats."""
         old_means, old_log_std = old
         log_ratio = self._log_std - old_log_std
         standardized = (means - old_means) * np.exp(-old_log_std)
@@ -79,21 +85,31 @@ class GaussianDistribution:
 
 
 class CategoricalDistribution:
-    """Computes log-probabilities under a softmax, and their derivatives."""
+    """Softmax action distribution: log-probabilities, entropy, KL divergence and gradients.
+
+    :meth:`entropy`, :meth:`backward` and :meth:`fisher_product` use the results of the last :meth:`log_probs`
+    call.
+    """
 
     def log_probs(self, logits: Array, actions: NDArray[np.integer[Any]]) -> Array:
-        """Return the log-probabilities of ``actions`` ``(batch,)``; ``logits`` are ``(batch, choices)``."""
+        """Return the log-probabilities ``(batch,)`` of ``actions``, given ``logits`` ``(batch, choices)``."""
         self._all = _log_softmax(logits)
         self._chosen = (np.arange(len(actions)), actions)
         chosen: Array = self._all[self._chosen]
         return chosen
 
     def entropy(self, size: int) -> float:
-        """Return the sum of the entropies of the batch, divided by ``size``."""
+        """Return the batch's summed entropy divided by ``size``, the batch size of all ranks."""
         return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
-        """Return the loss gradient with respect to the logits; see :meth:`GaussianDistribution.backward`."""
+        """Return the loss gradient with respect to the logits ``(batch, choices)``.
+
+        Args:
+            by_log_probs: loss gradient with respect to the result of :meth:`log_probs`.
+            by_entropy: loss gradient with respect to the result of :meth:`entropy`.
+            size: batch size of all ranks.
+        """
         probs = np.exp(self._all)
         by_logits: Array = -by_log_probs[:, None] * probs
         by_logits[self._chosen] += by_log_probs
@@ -103,18 +119,21 @@ class CategoricalDistribution:
         return by_logits
 
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
-        """Return the mean Fisher matrix times a change of the logits, the only parameters."""
+        """Return the batch-averaged Fisher matrix times ``change``, a change of the logits.
+
+        ``direction`` is not used because the distribution has no parameters besides the logits.
+        """
         weighted = np.exp(self._all) * change
         weighted -= np.exp(self._all) * np.add.reduce(weighted, axis=1, keepdims=True)
         weighted /= size
         return weighted
 
     def snapshot(self, logits: Array) -> tuple[Array, ...]:
-        """Return the current distributions, for :meth:`kl`."""
+        """Return the parameters of the current distributions, to pass to :meth:`kl` later."""
         return (_log_softmax(logits),)
 
     def kl(self, old: tuple[Array, ...], logits: Array) -> Array:
-        """Return the divergences from ``old``, as :meth:`agents.policy.CategoricalHead.kl` does."""
+        """Return the KL divergences ``(batch,)`` of the current distributions from ``old``, in nats."""
         log_probs = _log_softmax(logits)
         kl: Array = (np.exp(log_probs) * (log_probs - old[0])).sum(1)
         return kl
@@ -124,7 +143,10 @@ Distribution = GaussianDistribution | CategoricalDistribution
 
 
 def distribution_of(head: Head, parameters: ParameterVector) -> Distribution:
-    """Return the counterpart of a policy's head that :func:`supports` accepts, on its parameters."""
+    """Return the NumPy distribution for a policy's action head, using the head's values in ``parameters``.
+
+    The policy must be one that :func:`agents.numpy_backend.supports` accepts.
+    """
     if isinstance(head, GaussianHead):
         values, gradients = (parameters.views(each) for each in (parameters.values, parameters.gradient))
         return GaussianDistribution(values["head.log_std"], gradients["head.log_std"])

@@ -1,4 +1,4 @@
-"""The parameters of a policy as one NumPy vector."""
+"""Flat NumPy vector that shares memory with the parameters of a torch policy."""
 
 import math
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from torch import Tensor
 
 Array = NDArray[np.floating[Any]]
 LinearLayers = list[tuple[Array, Array]]
-"""The weight ``(outputs, inputs)`` and bias ``(outputs,)`` of each layer."""
+"""Weight ``(outputs, inputs)`` and bias ``(outputs,)`` of each layer."""
 
 
 class ParameterVector:
-    """Joins parameters on the CPU into one vector, of which the tensors become views, with their gradient.
+    """Concatenates CPU parameters into one NumPy vector, and turns the tensors into views of it.
 
     Args:
-        tensors: the parameters by name.
+        tensors: parameters by name.
 
     Attributes:
-        values: ``(n,)``.
-        gradient: ``(n,)``.
+        values: all parameters, ``(n,)``.
+        gradient: gradient with respect to ``values``, ``(n,)``, written by backward passes; initially 0.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -34,7 +34,7 @@ class ParameterVector:
             tensor.data = torch.from_numpy(views[name])
 
     def views(self, vector: Array) -> dict[str, Array]:
-        """Return the part of a vector ``(n,)`` that belongs to each parameter, in the parameter's shape."""
+        """Split a vector ``(n,)`` into views with the names and shapes of the parameters."""
         ends = np.cumsum([math.prod(shape) for shape in self._shapes.values()])
         parts = np.split(vector, ends[:-1])
         return {
@@ -42,6 +42,6 @@ class ParameterVector:
         }
 
     def layers(self, network: str, vector: Array) -> LinearLayers:
-        """Return the parts of a vector ``(n,)`` that belong to the linear layers of one network."""
+        """Return views of a vector ``(n,)`` as the weights and biases of one network's linear layers."""
         views = [view for name, view in self.views(vector).items() if name.startswith(f"{network}.")]
         return list(zip(views[::2], views[1::2], strict=True))

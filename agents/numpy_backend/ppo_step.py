@@ -1,4 +1,4 @@
-"""PPO's gradient step in NumPy: both networks, the loss, gradient clipping and Adam."""
+"""PPO's gradient step in NumPy: actor, critic, loss, gradient clipping and Adam."""
 
 import math
 from collections.abc import Mapping
@@ -17,40 +17,40 @@ from agents.rollout import Batch
 
 
 class LossSettings(Protocol):
-    """The hyperparameters of :class:`agents.ppo.PPOConfig` that a gradient step reads."""
+    """The hyperparameters of :class:`agents.ppo.PPOConfig` that a gradient step uses."""
 
     @property
     def clip_coef(self) -> float:
-        """Return the clipping range of the probability ratio."""
+        """Return the clipping range of the probability ratio: ``1 - clip_coef`` to ``1 + clip_coef``."""
 
     @property
     def clip_coef_vf(self) -> float | None:
-        """Return the clipping range of value changes, if there is one."""
+        """Return the maximum change of a value per update; None: no limit."""
 
     @property
     def ent_coef(self) -> float:
-        """Return the weight of the mean entropy."""
+        """Return the entropy bonus coefficient."""
 
     @property
     def vf_coef(self) -> float:
-        """Return the weight of the value loss."""
+        """Return the weight of the value loss in the total loss."""
 
     @property
     def max_grad_norm(self) -> float:
-        """Return the maximum norm of the gradient."""
+        """Return the gradient norm above which gradients are scaled down."""
 
     @property
     def target_kl(self) -> float | None:
-        """Return the limit of the divergence, if there is one."""
+        """Return the KL divergence limit in nats; steps stop at 1.5 times this. None: no limit."""
 
 
 class NumpyPPOStep:
-    """Takes the gradient steps that :class:`agents.ppo.TorchPPOStep` takes.
+    """NumPy counterpart of :class:`agents.ppo.TorchPPOStep`: takes the same gradient steps.
 
     Args:
-        policy: one that :func:`agents.numpy_backend.supports` accepts; its parameters become views of one
-            vector.
-        config: of the agent.
+        policy: policy to train, which :func:`agents.numpy_backend.supports` must accept. Its parameters
+            become views of one vector.
+        config: PPO hyperparameters.
     """
 
     def __init__(self, policy: ActorCritic, config: LossSettings) -> None:
@@ -64,15 +64,20 @@ class NumpyPPOStep:
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, float] | None:
-        """Train on a minibatch; see :class:`agents.ppo.PPOStep`."""
+        """Take one gradient step on this rank's part of a minibatch.
+
+        Returns:
+            This rank's share of the metrics, empty unless ``report``. None if the policy had already moved
+            beyond ``target_kl``; no step was made then.
+        """
         config, size = self._config, batch.size
         values = self._critic.forward(batch.observations)[:, 0]
         log_probs = self._distribution.log_probs(self._actor.forward(batch.observations), batch.actions)
         log_ratio = log_probs - batch.log_probs
         ratio = np.exp(log_ratio)
         if config.target_kl is not None:
-            (of_all,) = ranks.totals(_approx_kl(ratio, log_ratio, size))
-            if of_all > 1.5 * config.target_kl:
+            (approx_kl,) = ranks.totals(_approx_kl(ratio, log_ratio, size))
+            if approx_kl > 1.5 * config.target_kl:
                 return None
 
         centered = batch.advantages - np.add.reduce(batch.advantages) / size
@@ -80,7 +85,7 @@ class NumpyPPOStep:
         advantages = standardized[batch.own]
         gains = advantages * ratio
         bounded = advantages * np.minimum(np.maximum(ratio, 1 - config.clip_coef), 1 + config.clip_coef)
-        # Where the bounded gain is smaller, it does not depend on the policy.
+        # Where the clipped gain is smaller, the loss doesn't depend on the policy, so the gradient is 0.
         by_log_probs = gains * (gains <= bounded)
         by_log_probs /= -size
         errors, moved = self._value_errors(values, batch)
@@ -101,7 +106,10 @@ class NumpyPPOStep:
         return metrics
 
     def _value_errors(self, values: Array, batch: Batch) -> tuple[Array, Any]:
-        """Return the errors of the (clipped) values, and a mask of those that depend on the critic."""
+        """Return the value errors ``(n,)`` after clipping, and a mask of those that depend on the critic.
+
+        Without clipping, the mask is 1.0. Clipped values have no gradient.
+        """
         limit = self._config.clip_coef_vf
         if limit is None:
             return values - batch.returns, 1.0
@@ -109,22 +117,22 @@ class NumpyPPOStep:
         return batch.values + change.clip(-limit, limit) - batch.returns, np.abs(change) <= limit
 
     def _clip_gradient(self) -> None:
-        """Scale the gradient down to the maximum norm."""
+        """Scale the gradient down if its norm is above ``max_grad_norm``."""
         gradient = self._parameters.gradient
         scale = self._config.max_grad_norm / (math.sqrt(gradient @ gradient) + 1e-6)
         if scale < 1.0:
             gradient *= scale
 
     def critic_alone(self, learning_rate: float) -> NumpyCritic:
-        """Return the critic with a separate, new optimizer."""
+        """Return a trainer for only the critic, with a new Adam optimizer."""
         return NumpyCritic(self._parameters, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of Adam's moments by the index of the parameter."""
+        """Return copies of Adam's step count and moments, keyed by parameter index."""
         return self._adam.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from :meth:`state_dict`."""
+        """Restore the optimizer state returned by :meth:`state_dict`."""
         self._adam.load_state_dict(state)
 
 

@@ -1,4 +1,4 @@
-"""Check of which policies the NumPy backend can train."""
+"""Check that tells if the NumPy backend can train a policy."""
 
 from torch import nn
 
@@ -6,7 +6,11 @@ from agents.policy import CategoricalHead, GaussianHead, MLPActorCritic
 
 
 def supports(policy: nn.Module) -> bool:
-    """Return True if the backend can train ``policy``: tanh layers on the CPU with one distribution."""
+    """Return True if the NumPy backend can train ``policy``.
+
+    It must be an :class:`agents.policy.MLPActorCritic` on the CPU, with tanh activations and Box or Discrete
+    actions.
+    """
     return (
         isinstance(policy, MLPActorCritic)
         and policy.activation == "tanh"

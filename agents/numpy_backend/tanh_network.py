@@ -1,4 +1,4 @@
-"""Linear layers with tanh between them in NumPy: forward pass, backward pass and forward-mode derivative."""
+"""Multi-layer perceptron with tanh in NumPy: forward pass, backward pass and Jacobian-vector product."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from agents.numpy_backend.parameters import Array, LinearLayers, ParameterVector
 
 
 class TanhNetwork:
-    """Computes one network of a policy and its derivatives.
+    """Actor or critic network: linear layers with tanh between them.
 
     Args:
-        parameters: the weights and biases, which also receive the gradient.
-        name: of the network among the parameters, ``actor`` or ``critic``.
+        parameters: the policy's parameters; their gradient is written by :meth:`backward`.
+        name: name prefix of the network's parameters, ``actor`` or ``critic``.
     """
 
     def __init__(self, parameters: ParameterVector, name: str) -> None:
@@ -21,7 +21,7 @@ class TanhNetwork:
         self._has_slopes = False
 
     def forward(self, inputs: Array) -> Array:
-        """Return the outputs ``(batch, outputs)`` for ``(batch, inputs)``."""
+        """Return the outputs ``(batch, outputs)`` for inputs ``(batch, inputs)``."""
         hiddens, self._slopes, self._deltas = self._buffers_for(len(inputs))
         self._inputs, self._has_slopes = [inputs], False
         for (weight, bias), hidden in zip(self._layers[:-1], hiddens, strict=True):
@@ -35,7 +35,10 @@ class TanhNetwork:
         return outputs
 
     def backward(self, deltas: Array) -> None:
-        """Write the parameters' gradient, given the loss gradient of the outputs ``(batch, outputs)``."""
+        """Backpropagate the last :meth:`forward` call and write the parameters' gradient.
+
+        ``deltas`` is the loss gradient with respect to the outputs, ``(batch, outputs)``.
+        """
         self._find_slopes()
         for index in range(len(self._layers) - 1, -1, -1):
             weight_gradient, bias_gradient = self._gradients[index]
@@ -43,13 +46,16 @@ class TanhNetwork:
             np.add.reduce(deltas, axis=0, out=bias_gradient)
             if index:
                 before, weight = self._deltas[index - 1], self._layers[index][0]
-                # For an outer product, multiply gives the same bits as BLAS and is faster.
+                # For an outer product, np.multiply is faster than BLAS and bitwise identical.
                 (np.multiply if len(weight) == 1 else np.matmul)(deltas, weight, out=before)
                 before *= self._slopes[index - 1]
                 deltas = before
 
     def jacobian_product(self, direction: LinearLayers) -> Array:
-        """Return the directional derivative of the last outputs ``(batch, outputs)`` along ``direction``."""
+        """Return the Jacobian of the last outputs times ``direction``, a change of the parameters.
+
+        The result is ``(batch, outputs)``.
+        """
         self._find_slopes()
         change: Array | None = None
         for index, (weight, bias) in enumerate(direction):
@@ -62,7 +68,7 @@ class TanhNetwork:
         return outputs
 
     def _find_slopes(self) -> None:
-        """Compute the derivative of tanh at the last inputs: 1 - tanh^2."""
+        """Compute tanh's derivative ``1 - tanh^2`` for the hidden units of the last forward pass."""
         if not self._has_slopes:
             for hidden, slope in zip(self._inputs[1:], self._slopes, strict=True):
                 np.square(hidden, out=slope)
@@ -70,9 +76,10 @@ class TanhNetwork:
             self._has_slopes = True
 
     def _buffers_for(self, size: int) -> list[list[Array]]:
-        """Return arrays for the hidden layers, the slopes and the deltas of a batch.
+        """Return reusable arrays for the hidden units, slopes and deltas of a batch of ``size`` rows.
 
-        The sizes of batches vary with the dummy transitions: smaller ones share the rows of the largest.
+        Batch sizes vary because dummy transitions are left out. Smaller batches use the first rows of the
+        arrays allocated for the largest batch.
         """
         if size not in self._buffers:
             largest = max(self._buffers, default=-1)

@@ -1,8 +1,9 @@
 """TRPO's surrogate objective in NumPy.
 
-The Fisher-vector product needs no second derivatives: with J the Jacobian of the actor's outputs with respect
-to its parameters and F the Fisher matrix of the distribution in these outputs, it is ``J^T F J v`` (Martens
-2014, "New insights and perspectives on the natural gradient method"): forward mode, then backward.
+The Fisher-vector product is computed without second derivatives as ``J^T F J v`` (Martens 2014, "New insights
+and perspectives on the natural gradient method"). J is the Jacobian of the actor's outputs with respect to
+its parameters, and F the Fisher matrix of the action distribution with respect to these outputs. ``J v``
+takes a forward-mode pass, and the product with ``J^T`` a backward pass.
 """
 
 from collections.abc import Callable
@@ -18,13 +19,13 @@ from agents.rollout import Batch
 
 
 class NumpySurrogate:
-    """Computes the same as :class:`agents.trpo.TorchSurrogate`.
+    """NumPy counterpart of :class:`agents.trpo.TorchSurrogate`: computes TRPO's surrogate objective.
 
-    The parameters of the actor and of its distribution become views of one vector.
+    The parameters of the actor and the action head become views of one vector.
 
     Args:
-        policy: one that :func:`agents.numpy_backend.supports` accepts.
-        damping: added to the diagonal of the Fisher matrix.
+        policy: policy to improve, which :func:`agents.numpy_backend.supports` must accept.
+        damping: number added to the diagonal of the Fisher matrix.
         ent_coef: weight of the mean entropy in the objective.
     """
 
@@ -38,7 +39,10 @@ class NumpySurrogate:
         self._distribution = distribution_of(policy.head, self._parameters)
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Array, Callable[[Array], Array]]:
-        """Return the objective, its gradient and the Fisher-vector product, as in :mod:`agents.trpo`."""
+        """Return the objective at the current parameters, its gradient, and the Fisher-vector product.
+
+        Makes the current policy the old policy that :meth:`move_to` compares with.
+        """
         self._batch, self._ranks = batch, ranks
         outputs = self._actor.forward(batch.observations)
         self._old = self._distribution.snapshot(outputs)
@@ -57,11 +61,11 @@ class NumpySurrogate:
         return self._parameters.gradient + self._damping * vector
 
     def parameters(self) -> Array:
-        """Return a copy of the parameters."""
+        """Return a copy of the actor's and action head's parameters as a vector ``(n,)``."""
         return self._parameters.values.copy()
 
     def move_to(self, parameters: Array) -> tuple[float, float]:
-        """Set the parameters; return the objective there and the mean divergence from the old policy."""
+        """Set the parameters; return the new objective and the mean KL divergence from the old policy."""
         self._parameters.values[...] = parameters
         outputs = self._actor.forward(self._batch.observations)
         gains = self._gains(outputs) / self._batch.size
@@ -70,11 +74,14 @@ class NumpySurrogate:
         return objective, kl
 
     def _objective(self, gains: Array) -> float:
-        """Return this rank's share of the objective from its :meth:`_gains`, divided by the batch size."""
+        """Return this rank's share of the objective.
+
+        ``gains`` is the result of :meth:`_gains`, already divided by the batch size of all ranks.
+        """
         return float(np.add.reduce(gains)) + self._ent_coef * self._distribution.entropy(self._batch.size)
 
     def _gains(self, outputs: Array) -> Array:
-        """Return the advantages times the probability ratios."""
+        """Return advantage times probability ratio for each of this rank's transitions, ``(n,)``."""
         batch = self._batch
         log_probs = self._distribution.log_probs(outputs, batch.actions)
         gains: Array = batch.advantages[batch.own] * np.exp(log_probs - batch.log_probs)

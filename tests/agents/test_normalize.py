@@ -73,7 +73,7 @@ def test_a_constant_component_stays_finite() -> None:
 
 
 def test_a_space_that_is_no_box_is_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="Expected observations in a non-empty Box, got Dict"):
+    with pytest.raises(UnsupportedSpaceError, match="space must be a non-empty Box, not Dict"):
         ObservationNormalizer(gymnasium.spaces.Dict({"position": box(2)}))
 
 
@@ -83,7 +83,7 @@ def test_a_space_of_nothing_and_a_long_one_are_refused_in_one_line() -> None:
     for space in (box(0), long):
         with pytest.raises(
             UnsupportedSpaceError,
-            match=r"^Expected observations in a non-empty Box, .*; wrap the environment\.$",
+            match=r"^The observation space must be a non-empty Box, .*; wrap the environment\.$",
         ):
             ObservationNormalizer(space)
 

@@ -128,7 +128,9 @@ def test_samples_of_a_multi_discrete_space_follow_its_probabilities() -> None:
     ],
 )
 def test_other_action_spaces_are_refused(space: gymnasium.Space[object]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"^Expected a non-empty Box of floats, .* got"):
+    with pytest.raises(
+        UnsupportedSpaceError, match=r"^The action space must be a non-empty Box of floats, .*, not"
+    ):
         action_head(space)
 
 

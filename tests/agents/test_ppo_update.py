@@ -212,14 +212,14 @@ def test_rewards_that_are_not_finite_or_do_not_fit_leave_the_agent_alone(
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"num_steps": 3}, "num_steps of at least 4, got 3"),
-        ({"minibatch_size": 1}, "minibatch_size of at least 2"),
-        ({"update_epochs": 0}, "update_epochs of at least 1"),
-        ({"learning_rate": 0.0}, "positive learning_rate"),
-        ({"learning_rate": float("nan")}, "positive learning_rate"),
-        ({"gamma": 1.1}, "gamma between 0 and 1, got 1.1"),
-        ({"gae_lambda": -0.1}, "gae_lambda between 0 and 1"),
-        ({"ent_coef": -1.0}, "ent_coef of at least 0"),
+        ({"num_steps": 3}, "num_steps must be at least 4, not 3"),
+        ({"minibatch_size": 1}, "minibatch_size must be at least 2"),
+        ({"update_epochs": 0}, "update_epochs must be at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive"),
+        ({"gamma": 1.1}, "gamma must be between 0 and 1, not 1.1"),
+        ({"gae_lambda": -0.1}, "gae_lambda must be between 0 and 1"),
+        ({"ent_coef": -1.0}, "ent_coef must be at least 0"),
     ],
 )
 def test_hyperparameters_out_of_range_are_refused(setting: dict[str, Any], message: str) -> None:

@@ -195,5 +195,5 @@ def test_a_vector_environment_that_hides_its_autoreset_mode_is_refused(
 
 
 def test_observations_that_are_no_box_are_refused() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="Expected observations in a non-empty Box, got Discrete"):
+    with pytest.raises(UnsupportedSpaceError, match="space must be a non-empty Box, not Discrete"):
         PPO(SyncVectorEnv([lambda: gymnasium.make("FrozenLake-v1")]), PPOConfig(), seed=0)

@@ -192,7 +192,9 @@ def test_a_port_is_kept_and_where_another_program_has_it_the_next_is_taken(
         with socket.create_server(("127.0.0.1", ports["site"])):
             moved, moves = folder.ports()
         assert moved["site"] > ports["site"]
-        assert moves == [f"port {ports['site']} is taken by another program; site moves to {moved['site']}"]
+        assert moves == [
+            f"port {ports['site']} is used by another program; site now uses port {moved['site']}"
+        ]
         assert folder.ports() == (moved, [])
 
 
@@ -260,7 +262,7 @@ def test_no_free_port_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with Folder(tmp_path).held(), socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr("stack.folder.PORTS", {"site": range(port, port + 1)})
-        with pytest.raises(StackError, match=f"no port for site: {port} to {port} are all taken"):
+        with pytest.raises(StackError, match=f"no port for site: {port} to {port} are all in use"):
             Folder(tmp_path).ports()
 
 
@@ -269,7 +271,7 @@ def test_a_missing_program_is_one_line_that_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StackError, match=r"^rclone is missing; run make stack, which installs it$"):
+    with pytest.raises(StackError, match=r"^rclone is not installed; run make stack, which installs it$"):
         program("rclone")
 
 
@@ -279,7 +281,7 @@ def test_postgresql_does_not_start_empty_where_its_data_were_left_behind(tmp_pat
     with pytest.raises(StackError) as caught:
         PostgreSQL(link, port=0, password="").service()
     (line,) = str(caught.value).splitlines()
-    assert line.startswith(f"expected PostgreSQL's data in {gone}, where {link} points; found none: ")
+    assert line.startswith(f"{link} is a link to {gone}, which contains no PostgreSQL data; copy ")
     assert link.readlink() == gone
     assert not gone.exists()
 

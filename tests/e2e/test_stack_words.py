@@ -77,7 +77,7 @@ def test_no_folder_is_not_this_one(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--dir", ""])
     assert ended.value.code == 2
-    assert capfd.readouterr().err.startswith("stack: argument --dir: expected a folder, got '' (")
+    assert capfd.readouterr().err.startswith("stack: argument --dir: expected the path of a folder, got '' (")
 
 
 def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
@@ -86,7 +86,9 @@ def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("stack: expected a new or empty folder, or a stack's;")
+    assert line.startswith(
+        f"stack: {tmp_path} contains files that are not a stack's; pass a new or empty folder"
+    )
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -108,4 +110,4 @@ def test_a_damaged_file_of_a_stack_is_refused_in_one_line(
             except StackError as error:
                 refused.append(str(error))
     assert len(refused) > 50
-    assert all(re.fullmatch(r".* is damaged: .*; restore it", words) for words in refused)
+    assert all(re.fullmatch(r".* is damaged: .*; restore the file from a backup", words) for words in refused)

@@ -166,7 +166,7 @@ def test_chores_are_done_whenever_redis_is_there(worker: Worker, redis: Redis, t
     worker.until(worker.is_done)
 
     redis.kill()
-    worker.until(lambda: "No chores are handed out while Redis is away" in worker.log)
+    worker.until(lambda: "Can't queue chores because Redis doesn't respond" in worker.log)
     worker.leave_a_chore()
     redis.start()
     worker.until(worker.is_done)
@@ -186,7 +186,7 @@ def test_a_worker_whose_beat_is_killed_ends_and_can_be_started_again(worker: Wor
     worker.until(worker.is_done)
     worker.kill_beat()
     assert worker.ends() == 1
-    assert "The beat, which hands out the chores, has died; this worker ends too." in worker.log
+    assert "The beat, which queues the chores, has died; this worker ends so that both restart." in worker.log
 
 
 def test_it_ends_while_redis_is_away_too(worker: Worker) -> None:

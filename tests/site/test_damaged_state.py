@@ -29,7 +29,8 @@ def test_a_damaged_secret_is_refused_or_another_one(
         except ImproperlyConfigured as error:
             refused.append(str(error))
     assert len(refused) > 20
-    assert set(refused) == {f"{tmp_path}/secret_key holds no secret; delete it to have a new one made."}
+    advice = "delete the file, and the site creates a new one"
+    assert set(refused) == {f"{tmp_path}/secret_key contains no valid secret key; {advice}."}
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\0", b"", b"tt_" + b"x" * 43])

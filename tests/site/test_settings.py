@@ -176,7 +176,7 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ({"SECRET_KEY": " " + "hidden" * 8 + " "}, "at least 50"),
         ({"SECRET_KEY": "hide" * 20}, "at least 50 random"),
         ({"DATABASE_URL": "postgresql://u:p@h/d"}, "SECRET_KEY must be set"),
-        ({"DATABASE_URL": "mysql://u:hidden@h/d", "SECRET_KEY": KEY}, "PostgreSQL or a SQLite"),
+        ({"DATABASE_URL": "mysql://u:hidden@h/d", "SECRET_KEY": KEY}, "PostgreSQL or SQLite"),
         ({"DATABASE_URL": "u:hidden@h", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
         (
             {"DATABASE_URL": "postgresql://u:hidden@h:port/d", "SECRET_KEY": KEY},
@@ -189,9 +189,9 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ({"DATABASE_URL": "sqlite://:memory:", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
         ({"DATABASE_URL": "sqlite:///:memory:", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
         ({"DATABASE_URL": "sqlite://site/site.sqlite3", "SECRET_KEY": KEY}, "DATABASE_URL must look like"),
-        ({"ALLOWED_HOSTS": "https://example.org"}, "ALLOWED_HOSTS must be hosts"),
-        ({"ALLOWED_HOSTS": "example.org/"}, "ALLOWED_HOSTS must be hosts"),
-        ({"ALLOWED_HOSTS": "localhost,example.org:8000"}, "ALLOWED_HOSTS must be hosts"),
+        ({"ALLOWED_HOSTS": "https://example.org"}, "ALLOWED_HOSTS must be comma-separated hosts"),
+        ({"ALLOWED_HOSTS": "example.org/"}, "ALLOWED_HOSTS must be comma-separated hosts"),
+        ({"ALLOWED_HOSTS": "localhost,example.org:8000"}, "ALLOWED_HOSTS must be comma-separated hosts"),
         ({"TEACHER_STORAGE": "http://bucket"}, "TEACHER_STORAGE must be"),
         ({"TEACHER_STORAGE": "s3://"}, "TEACHER_STORAGE must look like"),
         ({"TEACHER_STORAGE": "s3:///prefix"}, "TEACHER_STORAGE must look like"),
@@ -210,24 +210,24 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ),
         (
             {**S3, **S3_KEYS, "AWS_PROFILE": "nope"},
-            "AWS_PROFILE: The config profile (nope) could not be",
+            "AWS_PROFILE is invalid: The config profile (nope) could not be",
         ),
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
         (
             {"TEACHER_PUBLIC_URL": "https://example.org/a//b"},
-            "must have a path of letters, digits, ",
+            "must have a path of only letters, digits, ",
         ),
         (
             {"TEACHER_PUBLIC_URL": "https://example.org/../b"},
-            "must have a path of letters, digits, ",
+            "must have a path of only letters, digits, ",
         ),
-        ({"TEACHER_PUBLIC_URL": "https://example.org/%61"}, "must have a path of letters, digits, "),
-        ({"TEACHER_PUBLIC_URL": "https://example.org/api"}, "the site's own addresses begin with /api."),
-        ({"TEACHER_PUBLIC_URL": "https://example.org/media/b"}, "must have another path than /media/b"),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/%61"}, "must have a path of only letters, digits, "),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/api"}, "the site's own URLs begin with /api."),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/media/b"}, "must have a different path than /media/b"),
         ({"S3_PUBLIC_ENDPOINT_URL": "https://example.org/clips"}, "without a path"),
         (
             {**S3, **S3_KEYS, "S3_ENDPOINT_URL": "http://s3:9000/clips/"},
-            "S3_ENDPOINT_URL must not contain the bucket, which TEACHER_STORAGE names; use http://s3:9000,",
+            "must not contain the bucket, which is set in TEACHER_STORAGE; use http://s3:9000,",
         ),
         ({"S3_ENDPOINT_URL": "s3:9000"}, "S3_ENDPOINT_URL must look like"),
         (
@@ -322,7 +322,7 @@ def test_where_the_store_is_not_amazons_no_machine_is_asked_for_keys(
 def test_an_unreadable_secret_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY", raising=False)
     (tmp_path / "secret_key").write_text("\n")
-    with pytest.raises(ImproperlyConfigured, match="holds no secret"):
+    with pytest.raises(ImproperlyConfigured, match="contains no valid secret key"):
         environment.read_secret_key(tmp_path, embedded=True)
 
 

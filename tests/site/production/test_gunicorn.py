@@ -116,7 +116,7 @@ def has_open(server: int, name: str) -> bool:
 def test_settings_that_cannot_work_stop_the_server_with_one_line(new_site: Production) -> None:
     for variables, message in (
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be json or plain, not 'xml'."),
-        ({"SECRET_KEY": ""}, "SECRET_KEY must be set beside DATABASE_URL"),
+        ({"SECRET_KEY": ""}, "SECRET_KEY must be set if DATABASE_URL is set"),
         ({"WEB_CONCURRENCY": "abc"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not 'abc'; "),
         ({"MEDIA_KEEP_DAYS": "abc"}, "MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; "),
     ):

@@ -306,7 +306,7 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
     """torchrun sends it as soon as one process has died; the others may know why by then."""
 
     def fail(_: Run) -> bool:
-        raise RankLostError("Expected all processes of this run to continue, but one ended (closed).")
+        raise RankLostError("Another process of this run has ended (closed); restart the run.")
 
     def save_and_be_ended(run: Run) -> None:
         save(run)
@@ -322,7 +322,7 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
 
     assert status == 1
     said = capsys.readouterr()
-    assert "one ended (closed)" in said.err
+    assert "process of this run has ended (closed)" in said.err
     assert "interrupted" not in said.err
     assert "To continue once that is fixed" in said.out
 

@@ -112,8 +112,11 @@ def test_a_network_of_ones_own_is_trained_and_restored(
     ("line", "says"),
     [
         ("--agent.cg_damping 1", r"--agent\.cg_damping: ppo has no such hyperparameter"),
-        ("--agent.gamma 3", "--agent: Expected gamma between 0 and 1, got 3"),
-        ("--agent.hidden_sizes 0", "--agent: Expected hidden_sizes of 1 to 4096 units"),
+        ("--agent.gamma 3", "--agent: gamma must be between 0 and 1, not 3"),
+        (
+            "--agent.hidden_sizes 0",
+            "--agent: hidden_sizes must list one or more layer sizes, each from 1 to 4096",
+        ),
         ("--ent_coef 0.1 --agent.ent_coef 0.2", "expected either --ent_coef or --agent.ent_coef"),
         ("--agent.network own_policies:narrow", "policy network with outputs of shape"),
         ("--agent.network own_policies:wide --agent.hidden_sizes 8", "have no effect with a custom network"),
