@@ -147,7 +147,7 @@ def _privacy(store: S3Media, key: str) -> str:
 
 
 def _links(store: S3Media, key: str) -> str:
-    """Check that a link as browsers get it opens the object and has an expiry time."""
+    """Check that the links made for browsers have an expiry time and open the object."""
     if urlsplit(settings.S3_PUBLIC_ENDPOINT_URL or "").path:
         raise MediaStoreError(
             f"S3_PUBLIC_ENDPOINT_URL must not have a path, but is {settings.S3_PUBLIC_ENDPOINT_URL}: a proxy "

@@ -294,7 +294,7 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
         retries={"mode": "standard", "total_max_attempts": 3},
         # Bucket names as host names need DNS entries, which self-hosted servers rarely have.
         s3={"addressing_style": "path" if endpoint else "auto"},
-        # Other servers than Amazon's don't support its newer checksums.
+        # Servers other than Amazon's don't support its newer checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **{"signature_version": "s3v4", **options},
