@@ -34,7 +34,7 @@ from human_feedback_site.feedback.selectors.experiments import answers_given
 from human_feedback_site.feedback.services import accounts, answers, settling
 
 
-def _shown(lease: Lease) -> dict[str, Any]:
+def _lease_json(lease: Lease) -> dict[str, Any]:
     """Return a lease as JSON for its labeler, with clip links by screen side."""
     media, pair = media_store(), lease.comparison
     keys = [pair.first_key, pair.second_key]
@@ -68,7 +68,7 @@ class LeasesView(LabelerView):
         grant = settling.give_work(who, LeaseRequest(**body))
         return Response(
             {
-                "leases": [_shown(lease) for lease in grant.new],
+                "leases": [_lease_json(lease) for lease in grant.new],
                 "renewed": grant.renewed,
                 "lost": grant.lost,
                 "state": who.state,
@@ -128,7 +128,7 @@ class UndoView(LabelerView):
         undo, lease, created = answers.record_undo(labeler, uuid, body["uuid"])
         answer = {
             "uuid": undo.uuid,
-            "lease": None if lease is None else _shown(lease),
+            "lease": None if lease is None else _lease_json(lease),
             "answered": answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)

@@ -59,7 +59,7 @@ class ExperimentView(ResearcherView):
             accounts.invite(experiment, labeler_name)
         else:
             accounts.invite_newcomer(experiment, labeler_name)
-        answer = s.ExperimentSerializer(_described(request, experiment, labeler_name))
+        answer = s.ExperimentSerializer(_experiment_json(request, experiment, labeler_name))
         return Response(answer.data, status=201 if created else 200)
 
 
@@ -78,7 +78,7 @@ class InvitesView(ResearcherView):
         return Response(s.InviteSerializer({"invite_url": url}).data)
 
 
-def _described(request: Request, experiment: Experiment, labeler_name: str) -> dict[str, Any]:
+def _experiment_json(request: Request, experiment: Experiment, labeler_name: str) -> dict[str, Any]:
     base = base_url(request)
     return {
         "name": experiment.name,
@@ -118,7 +118,7 @@ class ComparisonsView(TrainerView):
         page = valid(s.PageSerializer, request.query_params)
         rows = comparisons_with_decisions(experiment).filter(pk__gt=page["after"]).order_by("pk")
         return Response(
-            s.ComparisonsSerializer({"items": [_listed(row) for row in rows[: page["limit"]]]}).data
+            s.ComparisonsSerializer({"items": [_comparison_json(row) for row in rows[: page["limit"]]]}).data
         )
 
 
@@ -136,7 +136,7 @@ def _new_comparison(item: dict[str, Any]) -> experiments.NewComparison:
     )
 
 
-def _listed(row: Any) -> dict[str, Any]:
+def _comparison_json(row: Any) -> dict[str, Any]:
     """Return a comparison as JSON; ``row`` must be annotated with its decision."""
     media = media_store()
     return {

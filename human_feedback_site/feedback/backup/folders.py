@@ -94,7 +94,7 @@ def copy_connection(live: sqlite3.Connection, target: Path) -> None:
 
 
 def check_room(source: Path, target: Path) -> None:
-    """Check that a restore would not overwrite or mix with other files.
+    """Check that a restore would not overwrite or mix with existing files.
 
     Files that equal the backup's, as after an interrupted restore, are accepted.
 

@@ -24,7 +24,7 @@ _RIGHTS = "the access key needs the permissions s3:GetObject, s3:PutObject, s3:D
 _REGION = "AWS_DEFAULT_REGION must be the bucket's region"
 _CLOCK = "this machine's clock and the store's differ; synchronize it with NTP"
 _CLOCKS_DIFFER = timedelta(minutes=5)  # S3 allows 15 minutes, some stores less
-_OF_KEYS = {
+_CREDENTIAL_CAUSES = {
     "SignatureDoesNotMatch": "AWS_SECRET_ACCESS_KEY is wrong",
     "InvalidAccessKeyId": "the store doesn't know this AWS_ACCESS_KEY_ID",
     "InvalidToken": "AWS_SESSION_TOKEN is wrong",
@@ -35,7 +35,7 @@ _OF_KEYS = {
     "RequestTimeTooSkewed": _CLOCK,
     "RequestExpired": _CLOCK,
 }
-_OF_PLACES = {
+_LOCATION_CAUSES = {
     "NoSuchBucket": "create the bucket with manage.py setup_storage, or correct TEACHER_STORAGE",
     "BucketAlreadyExists": "the bucket belongs to another account; choose another name in TEACHER_STORAGE",
     "PermanentRedirect": _REGION,
@@ -82,7 +82,7 @@ def _reason(error: Exception, bucket: str, endpoint: str | None) -> str:
         case NoCredentialsError() | PartialCredentialsError():
             reason = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"
         case ClientError():
-            reason = _answer(error, bucket, endpoint)
+            reason = _response_reason(error, bucket, endpoint)
         case OSError(strerror=str(words)):
             reason = words
         case SSLError():
@@ -92,17 +92,22 @@ def _reason(error: Exception, bucket: str, endpoint: str | None) -> str:
         case RecursionError():  # botocore asks the redirecting server for the bucket's region, without end
             reason = f"S3_ENDPOINT_URL redirects; set it to the target URL (https?), and {_REGION}"
         case ResponseParserError():
-            reason = _misplaced(bucket, endpoint) or "the response is not S3's; check S3_ENDPOINT_URL"
+            reason = _misplaced_bucket(bucket, endpoint) or "the response is not S3's; check S3_ENDPOINT_URL"
         case _:
             reason = _line(error)
     return reason
 
 
-def _answer(error: ClientError, bucket: str, endpoint: str | None) -> str:
+def _response_reason(error: ClientError, bucket: str, endpoint: str | None) -> str:
     status, code = status_of(error), code_of(error)
     shown = str(status) if code == str(status) else f"{status} {code}".strip()
-    cause = _skew(error) if 400 <= status < 500 else None
-    cause = cause or _OF_KEYS.get(code) or _misplaced(bucket, endpoint) or _OF_PLACES.get(code)
+    cause = _clock_skew(error) if 400 <= status < 500 else None
+    cause = (
+        cause
+        or _CREDENTIAL_CAUSES.get(code)
+        or _misplaced_bucket(bucket, endpoint)
+        or _LOCATION_CAUSES.get(code)
+    )
     if cause is None:
         said = error.response.get("Error", {}).get("Message") or _line(error)
         cause = (
@@ -111,7 +116,7 @@ def _answer(error: ClientError, bucket: str, endpoint: str | None) -> str:
     return " ".join(f"{shown}, {cause}".split())
 
 
-def _skew(error: ClientError) -> str | None:
+def _clock_skew(error: ClientError) -> str | None:
     """Return a message if this machine's clock and the store's differ too much, else None.
 
     The clocks are compared here because stores report the problem with many different error codes.
@@ -128,7 +133,7 @@ def _skew(error: ClientError) -> str | None:
     return f"this machine's clock is {minutes} min {direction} the store's; synchronize it with NTP"
 
 
-def _misplaced(bucket: str, endpoint: str | None) -> str | None:
+def _misplaced_bucket(bucket: str, endpoint: str | None) -> str | None:
     """Return a message if the endpoint URL includes the bucket or a path, else None."""
     parts = urlsplit(endpoint or "")
     if parts.path:

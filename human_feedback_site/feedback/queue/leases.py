@@ -180,7 +180,7 @@ def _held_by(who: Participant) -> QuerySet[Lease]:
 
 
 def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
-    """Return the labeler's live leases, the most important to keep first.
+    """Return the labeler's live leases, in order of priority for renewal.
 
     Leases that its page has come first. Within each group, the one on screen precedes the oldest.
     """

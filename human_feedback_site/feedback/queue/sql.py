@@ -178,13 +178,13 @@ class Places:
 
 def session_data(session_key: str) -> str | None:
     """Return the encoded data of a session, or None if it doesn't exist or has expired."""
-    found = _first_rows(_of_database().session, session_key)
+    found = _first_rows(_database_statements().session, session_key)
     return str(found[0][0]) if found else None
 
 
 def participant_row(user: int, experiment: str) -> Row | None:
     """Return a user's columns (see :func:`user_of`) and state in the named experiment, or None."""
-    found = _rows(_of_database().participant, user, experiment)
+    found = _rows(_database_statements().participant, user, experiment)
     return found[0] if found else None
 
 
@@ -193,7 +193,7 @@ def answered_lease_row(uuid: UUID, session_key: str) -> Row | None:
 
     The session data is None if the session has expired.
     """
-    found = _first_rows(_of_database().answered_lease, session_key, _key(uuid))
+    found = _first_rows(_database_statements().answered_lease, session_key, _key(uuid))
     return found[0] if found else None
 
 
@@ -203,7 +203,7 @@ def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
     Leases on comparisons that can't be answered any more are left out.
     """
     values = [labeler, experiment, f"{seconds:+f} seconds"]
-    leases: list[Any] = list(Lease.objects.raw(_of_database().leases_held, values))
+    leases: list[Any] = list(Lease.objects.raw(_database_statements().leases_held, values))
     for lease in leases:
         lease.comparison = Comparison(
             pk=lease.comparison_id,
@@ -220,7 +220,7 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
     was acquired, so call :func:`count_places` afterwards.
     """
-    statements = _of_database()
+    statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.
     text = f"{statements.find_free} LIMIT {most:d} {statements.lock}"
     return [
@@ -237,7 +237,7 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
 def count_places(comparisons: Sequence[int], labeler: int) -> dict[int, Places]:
     """Return slot use by comparison ID, for one labeler. The comparisons must be locked."""
     ids: Any = list(comparisons) if connection.vendor == "postgresql" else json.dumps(list(comparisons))
-    found = _rows(_of_database().count_places, labeler, labeler, labeler, ids)
+    found = _rows(_database_statements().count_places, labeler, labeler, labeler, ids)
     return {
         comparison: Places(taken, own, bool(held), bool(judged), waiting)
         for comparison, taken, own, held, judged, waiting in found
@@ -286,7 +286,7 @@ def _key(uuid: UUID) -> Any:
     return uuid if connection.features.has_native_uuid_field else uuid.hex
 
 
-def _of_database() -> Statements:
+def _database_statements() -> Statements:
     return POSTGRESQL if connection.vendor == "postgresql" else SQLITE
 
 

@@ -90,7 +90,7 @@ def has_parquet() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-class _Pieces(io.RawIOBase):
+class _ChunkBuffer(io.RawIOBase):
     """Write-only file object that buffers what is written until it is taken."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[by
         arrow.field(column.name, _arrow_type(arrow, column.kind), nullable=column.nullable)
         for column in columns
     ]
-    return _parquet_pieces(arrow, arrow.schema(fields), [column.kind for column in columns], rows)
+    return _parquet_chunks(arrow, arrow.schema(fields), [column.kind for column in columns], rows)
 
 
 def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
@@ -155,8 +155,8 @@ def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
         raise BadFileError([f"{path.name}: the file is damaged or not a Parquet file: {error}"]) from None
 
 
-def _parquet_pieces(arrow: Any, schema: Any, kinds: Sequence[Kind], rows: Iterable[Row]) -> Iterator[bytes]:
-    file = _Pieces()
+def _parquet_chunks(arrow: Any, schema: Any, kinds: Sequence[Kind], rows: Iterable[Row]) -> Iterator[bytes]:
+    file = _ChunkBuffer()
     remaining = iter(rows)
     with arrow.parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
         while batch := list(islice(remaining, _PARQUET_ROWS_AT_ONCE)):

@@ -18,13 +18,13 @@ from human_feedback_site.feedback.tables.files import CHANGED, is_quoted, read_p
 
 _MOST_PROBLEMS = 20
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
-_SHOWN = 60  # maximum number of characters of a cell in a message
+_MAX_SHOWN = 60  # maximum number of characters of a cell in a message
 _DELIMITERS = ",;\t"  # of exports; of spreadsheets with decimal commas; of their "Unicode text"
 _SEPARATOR_LINE = re.compile(r'"?sep=."?')
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
 _CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.WHOLE, Kind.NUMBER, Kind.YES_NO, Kind.TIME}
 ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
-_LIKE = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
+_EXAMPLES = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
 _WHOLE_AS_NUMBER = re.compile(r"(-?[0-9]{1,15})\.0+")  # from programs that need floats for empty cells
 _ROUNDED = 5e-6  # relative tolerance: spreadsheets keep at least six digits, as in 1.23457E-05
 
@@ -125,7 +125,7 @@ def _read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
                 if not any(texts):  # spreadsheets leave empty lines at the end
                     continue
                 if heading.delimiter != ",":
-                    texts = _with_points(heading.columns, texts)  # noqa: PLW2901 (the original is not used)
+                    texts = _decimal_points(heading.columns, texts)  # noqa: PLW2901 (the original is not used)
                 where = f"{path.name} line {heading.lines + reader.line_num}"
                 row = _row(where, heading.columns, texts, problems)
                 if row is not None:
@@ -174,8 +174,8 @@ def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
     raise BadFileError([f"{path.name} line {lines}: expected the columns {','.join(columns)}"])
 
 
-def _with_points(columns: list[Column], texts: list[str]) -> list[str]:
-    """Replace decimal commas with points in number columns; for files that have another delimiter."""
+def _decimal_points(columns: list[Column], texts: list[str]) -> list[str]:
+    """Replace decimal commas with points in number columns; for files that aren't comma-delimited."""
     numbers = {at for at, column in enumerate(columns) if column.kind == Kind.NUMBER}
     return [
         text.replace(",", ".") if at in numbers and _DECIMAL_COMMA.fullmatch(text) else text
@@ -194,7 +194,7 @@ def _row(where: str, columns: list[Column], texts: list[str], problems: Problems
         try:
             cells[column.name] = _cell(column, text)
         except ValueError as error:
-            message = f"{column.name}: expected {error}, found {text[:_SHOWN]!r}"
+            message = f"{column.name}: expected {error}, found {text[:_MAX_SHOWN]!r}"
             if text and column.kind in _CHANGED_BY_SPREADSHEETS:
                 problems.add(row, message + ADVICE, column.name)
             else:
@@ -225,7 +225,7 @@ def _cell(column: Column, text: str) -> Any:
     try:
         value = _READ[column.kind](text)
     except (ValueError, KeyError):
-        raise ValueError(f"{column.kind}{_LIKE.get(column.kind, '')}") from None
+        raise ValueError(f"{column.kind}{_EXAMPLES.get(column.kind, '')}") from None
     if column.kind == Kind.WHOLE and not column.least <= value <= column.most:
         raise ValueError(f"a whole number from {column.least} to {column.most}")
     return value
