@@ -77,7 +77,7 @@ def test_postgresql_and_s3_come_back_whole(
         site["DATABASE_URL"] = new_database("third")
         store.put_object(Bucket="clips", Key="other/first.mp4", Body=CLIP)
         line = refused("restore backup", site, tmp_path)
-        assert line.endswith("Expected no clips in s3://clips, found other/first.mp4; empty it first")
+        assert line.endswith("s3://clips must have no clips, but has other/first.mp4; empty it first")
         assert rows_of(site["DATABASE_URL"]) == {"sequences": []}
 
 
