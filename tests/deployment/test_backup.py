@@ -53,15 +53,15 @@ def test_postgresql_and_s3_come_back_whole(
         label_one_pair(site, tmp_path)
         said = done("backup backup", site, tmp_path)
         before = rows_of(site["DATABASE_URL"])
-    assert "database: 1 label, 1 comparison, as many as the site has" in said
-    assert "clips: 2 from s3://clips, all 2 that the site shows among them" in said
+    assert "database: 1 label, 1 comparison, row counts checked" in said
+    assert "clips: 2 from s3://clips, including all 2 that the site shows" in said
     assert (tmp_path / "backup/env").read_text() == "SECRET_KEY=of-the-site\n"
     assert (tmp_path / "backup").stat().st_mode & 0o077 == 0
     runs = files_below(tmp_path / "runs")
     (tmp_path / "runs").rename(tmp_path / "lost")
     with served_by_s3(tmp_path / "new", free_port()) as (site, store):
         site["DATABASE_URL"] = new_database("restored")
-        assert "database: 1 labels, all rows counted" in done("restore backup", site, tmp_path)
+        assert "database: 1 labels, row counts checked" in done("restore backup", site, tmp_path)
         for key in KEYS:
             found = store.get_object(Bucket="clips", Key=key)
             assert found["Body"].read() == key.encode() + CLIP
@@ -71,13 +71,13 @@ def test_postgresql_and_s3_come_back_whole(
         assert len(before["feedback_label"]) == len(before["feedback_decision"]) == 1
         assert files_below(tmp_path / "runs") == runs
         assert load_config(run_dir)[0].n_labels == 40
-        assert "Expected an empty database, found rows in auth_user" in refused(
+        assert "The database must be empty, but the table auth_user has rows" in refused(
             "restore backup", site, tmp_path
         )
         site["DATABASE_URL"] = new_database("third")
         store.put_object(Bucket="clips", Key="other/first.mp4", Body=CLIP)
         line = refused("restore backup", site, tmp_path)
-        assert line.endswith("Expected no clips in s3://clips, found other/first.mp4; empty it first")
+        assert line.endswith("s3://clips must have no clips, but has other/first.mp4; empty it first")
         assert rows_of(site["DATABASE_URL"]) == {"sequences": []}
 
 
@@ -115,7 +115,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     dumped = run_python("-c", _DUMP_AS_BEFORE, environment={**environment, **site}, cwd=tmp_path)
     assert dumped.returncode == 0, dumped.stderr
     line = refused("backup now", site, tmp_path)
-    assert line.endswith("The database is not of this version; run manage.py migrate first")
+    assert line.endswith("The database is older than this version; run manage.py migrate first")
     site["DATABASE_URL"] = migrated_postgresql("newest")  # newer tables than those of the backup
     done("restore backup", site, tmp_path)
     with psycopg.connect(site["DATABASE_URL"]) as connection:
@@ -169,7 +169,7 @@ def test_clips_are_copied_from_where_the_embedded_site_was_started_with(
     (tmp_path / "state/site").mkdir()
     (tmp_path / "state/site/lock").write_text(json.dumps({"url": None, "storage": str(clips)}))
     said = done("backup backup", site, tmp_path)
-    assert f"clips: 2 from the folder {clips}, all 2 that the site shows among them" in said
+    assert f"clips: 2 from the folder {clips}, including all 2 that the site shows" in said
     with closing(sqlite3.connect(tmp_path / "state/site.sqlite3")) as database, database:
         database.execute("UPDATE feedback_experiment SET trainer_seen_at = '2020-01-01 00:00:00'")
     assert "2 clips in storage" in done("delete_experiment hopper --no-input", site, tmp_path)
@@ -217,10 +217,10 @@ def test_a_stack_comes_back_in_another_folder(tmp_path: Path) -> None:
         assert made.returncode == 0, made.stdout + made.stderr
         again = stack("--dir", str(old), "--backup", "first")
         assert again.returncode == 1
-        assert "first is there already" in again.stderr
+        assert "first already exists" in again.stderr
         twice = stack("--dir", str(old), "--restore", "first")
         assert twice.returncode == 1
-        assert "found rows in auth_user" in twice.stderr
+        assert "the table auth_user has rows" in twice.stderr
         restored = stack("--dir", str(new), "--restore", "first")
         assert restored.returncode == 0, restored.stdout + restored.stderr
         assert files_below(new / "s3/clips") == files_below(old / "s3/clips")

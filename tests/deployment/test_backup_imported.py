@@ -26,7 +26,7 @@ def test_imported_labels_whose_clips_are_elsewhere_are_backed_up_and_deleted(
     assert said == "1 comparison; 1 label; 0 taken back.\n"
     said = done("backup backup", site, tmp_path)
     assert f"clips: {2 * n_others} from " in said
-    assert f"all {2 * n_others} that the site shows among them" in said
+    assert f"including all {2 * n_others} that the site shows" in said
 
     shutil.rmtree(tmp_path / "state")
     done("restore backup", site, tmp_path)

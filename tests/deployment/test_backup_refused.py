@@ -36,18 +36,18 @@ def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(
     done("backup backup", site, tmp_path)
     before = files_below(tmp_path / "backup")
     line = refused("backup backup", site, tmp_path)
-    assert "backup is there already; each backup takes a new folder" in line
+    assert "backup already exists; each backup needs a new folder" in line
     assert files_below(tmp_path / "backup") == before
     (tmp_path / "empty").mkdir()
-    assert "empty is there already" in refused("backup empty", site, tmp_path)
+    assert "empty already exists" in refused("backup empty", site, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
-        ("runs", "runs/backup is inside of runs"),
-        ("nothing", "Nothing to back up: expected run directories in "),
-        ("tables", "The database is not of this version; run manage.py migrate first"),
+        ("runs", "runs/backup is inside runs"),
+        ("nothing", "Nothing to back up: there are no run directories in "),
+        ("tables", "The database is older than this version; run manage.py migrate first"),
         ("clips", "media lacks 2 of 2 clips that comparisons show, such as hopper/first.mp4"),
         ("damage", "The database cannot be read or written: database disk image is malformed"),
         ("elsewhere", "/proc"),
@@ -116,15 +116,18 @@ def _newer_tables(backup: Path) -> None:
 
 
 HARMS: list[tuple[Callable[[Path], object], str]] = [
-    (_cut_off, "is damaged: clips/hopper/first.mp4 is not as it was written"),
-    (_change, "is damaged: database/site.sqlite3 is not as it was written"),
-    (lambda backup: (backup / "state/token").unlink(), "is not whole: state/token is missing"),
-    (lambda backup: (backup / "more").touch(), "holds what its manifest.json does not name: more"),
-    (lambda backup: (backup / "manifest.json").unlink(), "is no whole backup: it has no manifest.json"),
+    (_cut_off, "is damaged: clips/hopper/first.mp4 has changed"),
+    (_change, "is damaged: database/site.sqlite3 has changed"),
+    (lambda backup: (backup / "state/token").unlink(), "is incomplete: state/token is missing"),
+    (lambda backup: (backup / "more").touch(), "has a file that manifest.json does not list: more"),
+    (
+        lambda backup: (backup / "manifest.json").unlink(),
+        "is not a complete backup: manifest.json is missing",
+    ),
     (lambda backup: (backup / "manifest.json").write_text("[]"), "is damaged: manifest.json"),
     (lambda backup: (backup / "manifest.json").write_text('{"format": 1}'), "is damaged: manifest.json"),
     (_newer_format, "was made by a newer RL-Teacher; restore it with that version"),
-    (_newer_tables, "The backup was made by a newer version (9999_from_the_future)"),
+    (_newer_tables, "A newer version made the backup (9999_from_the_future)"),
 ]
 _RESTORE_EACH = """
 import sys
@@ -161,21 +164,23 @@ def test_only_an_empty_system_is_restored_into(
 ) -> None:
     site = embedded(tmp_path / "state")
     done("backup backup", site, tmp_path)
-    assert "Expected an empty database, found rows in auth_user" in refused("restore backup", site, tmp_path)
+    assert "The database must be empty, but the table auth_user has rows" in refused(
+        "restore backup", site, tmp_path
+    )
     elsewhere = {"TEACHER_STATE_DIR": str(tmp_path / "new")}
     (run_dir / "checkpoint").write_bytes(b"newer weights")
     line = refused("restore backup", elsewhere, tmp_path)
-    assert line.endswith("found Hopper-v5/x/checkpoint there; move it away first")
+    assert line.endswith("but has Hopper-v5/x/checkpoint; move it away first")
     (run_dir / "checkpoint").write_bytes(b"weights")  # as in the backup, as after a restoration cut off
     put_clips(tmp_path / "new/media")
     (tmp_path / "new/media" / KEYS[0]).write_bytes(b"another")
-    assert "found hopper/first.mp4; empty it first" in refused("restore backup", elsewhere, tmp_path)
+    assert "but has hopper/first.mp4; empty it first" in refused("restore backup", elsewhere, tmp_path)
     put_clips(tmp_path / "new/media")
     done("restore backup", elsewhere, tmp_path)
     assert rows_of_file(tmp_path / "new/site.sqlite3") == rows_of_file(tmp_path / "state/site.sqlite3")
     postgresql = {**elsewhere, "SECRET_KEY": SITE_KEY, "DATABASE_URL": "postgresql://a:b@127.0.0.1:1/c"}
     line = refused("restore backup", postgresql, tmp_path)
-    assert "is of a sqlite database, DATABASE_URL names a postgresql one; unset it" in line
+    assert "is of a sqlite database, but DATABASE_URL names a postgresql one; unset it" in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -139,7 +139,7 @@ def test_files_are_as_little_as_other_forms(trainer: Trainer, path: str) -> None
     client = Client()
     client.force_login(trainer.user)
     response = client.post(path, {"file": file})
-    assert (response.status_code, response.content) == (413, b"Send 2621440 bytes at most.")
+    assert (response.status_code, response.content) == (413, b"The request must not exceed 2621440 bytes.")
     assert "Content-Security-Policy" in response
 
 

@@ -310,7 +310,7 @@ def test_clips_that_a_trainer_brings_back_are_there(
 
 
 BAD: list[tuple[str, str, dict[str, object], str]] = [
-    ("comparisons", "a bad uuid", {"comparison": "x"}, "comparison: expected a uuid, found 'x'"),
+    ("comparisons", "a bad uuid", {"comparison": "x"}, "comparison: expected a UUID, found 'x'"),
     ("comparisons", "a bad phase", {"phase": "later"}, "phase: expected one of pretraining, training, found"),
     ("comparisons", "a bad step", {"step": "-1"}, "step: expected a whole number from 0"),
     ("comparisons", "no step", {"step": ""}, "step: expected a whole number, found ''"),
@@ -341,11 +341,11 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
         "labels",
         "a name with NUL",
         {"labeler": "z\x00"},
-        "labeler: expected a text without control characters",
+        "labeler: expected text without control characters",
     ),
     ("labels", "half an undo", {"undo": uuid4()}, "undo and undone_at come together"),
     ("labels", "no gold answer", {"status": "gold"}, "status: gold does not go with the purpose judge"),
-    ("labels", "maybe", {"swapped": "maybe"}, "swapped: expected a true or false"),
+    ("labels", "maybe", {"swapped": "maybe"}, "swapped: expected true or false"),
 ]
 
 
@@ -373,7 +373,7 @@ def test_labels_of_another_export_are_told_in_one_line(
     with pytest.raises(CommandError) as refused:
         bring_back(other)
     [line] = str(refused.value).splitlines()[1:]
-    assert re.fullmatch(r"labels\.csv line 2: there is no comparison \S+ in this .* \(so in 9 lines\)", line)
+    assert re.fullmatch(r"labels\.csv line 2: there is no comparison \S+ in this .* \(in 9 lines\)", line)
 
 
 def test_what_belongs_to_another_experiment_stays_there(
@@ -397,7 +397,7 @@ def test_many_mistakes_are_told_together_and_nothing_is_imported(
         "",
         f"step: expected a whole number, found 'x'; {ADVICE}",
         f"priority: expected a whole number from -1000 to 1000, found '1001'; {ADVICE}",
-        "expected keys of clips under hopper/ (so in 6 lines)",
+        "expected keys of clips under hopper/ (in 6 lines)",
     ]
     assert not Experiment.objects.exists()
 
@@ -408,8 +408,8 @@ def test_many_mistakes_are_told_together_and_nothing_is_imported(
         (b"", "expected the columns comparison,"),
         (b"label\n", "expected the columns comparison,"),
         (b"\xff\xfe", "expected the columns comparison,"),
-        (b"\xff\xfea", "no CSV file in UTF-8 or UTF-16"),
-        (b"Pr\xfcfung", "a spreadsheet saves one as CSV UTF-8"),
+        (b"\xff\xfea", "not CSV in UTF-8 or UTF-16"),
+        (b"Pr\xfcfung", "in a spreadsheet, save it as CSV UTF-8"),
         (b"PAR1", "expected the columns"),
     ],
 )
@@ -478,8 +478,8 @@ A_TIME = "a time such as 2026-01-31T09:30:00Z"
         ("labels", "created_at", "1/31/26 9:30", A_TIME),
         ("labels", "created_at", "2026-01-31 09:30:00", A_TIME),
         ("labels", "created_at", "46053.39583", A_TIME),
-        ("labels", "label", "1.2E+35", "a uuid"),
-        ("labels", "swapped", "WAHR", "a true or false"),
+        ("labels", "label", "1.2E+35", "a UUID"),
+        ("labels", "swapped", "WAHR", "true or false"),
         ("labels", "response_ms", "1,234", "a whole number"),
         ("comparisons", "step", "1.23457E+12", "a whole number"),
         ("comparisons", "first_return", "1,5", "a number"),
@@ -498,7 +498,7 @@ def test_what_a_spreadsheet_mangled_is_told_in_one_line_for_the_whole_column(
     forget()
     with pytest.raises(CommandError) as refused:
         bring_back({**story, table: text.getvalue().encode()}, owner="ada")
-    told = f"{column}: expected {expected}, found {found!r}; {ADVICE} (so in {len(wrong)} lines)"
+    told = f"{column}: expected {expected}, found {found!r}; {ADVICE} (in {len(wrong)} lines)"
     assert str(refused.value).splitlines() == ["Nothing was imported.", f"{table}.csv line 2: {told}"]
     assert not Experiment.objects.exists()
 
@@ -545,7 +545,7 @@ def test_numbers_that_are_others_are_told_in_one_line(
     with pytest.raises(CommandError) as refused:
         bring_back(changed(exact, "comparisons", "first_return", rounded(4)))
     told = f"the comparison is known with another first_return: {RETURNS[0]}, found 1235.0; {ADVICE}"
-    assert str(refused.value).splitlines()[1:] == [f"comparisons.csv line 2: {told} (so in 7 lines)"]
+    assert str(refused.value).splitlines()[1:] == [f"comparisons.csv line 2: {told} (in 7 lines)"]
 
 
 @pytest.mark.parametrize(("digits", "told"), [(10, True), (17, False)])
@@ -589,9 +589,7 @@ def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_els
     Labeler.objects.filter(name="you").update(name=name)
     exported = export()
     saved = changed(resaved(exported), "labels", "labeler", lambda text: NUMBERED.get(text, text))
-    with pytest.raises(
-        CommandError, match=rf"known with another labeler: '{name}', found .* \(so in \d lines"
-    ):
+    with pytest.raises(CommandError, match=rf"known with another labeler: '{name}', found .* \(in \d lines"):
         bring_back(saved)
     Labeler.objects.filter(name=name).update(name="gone")
     forget()

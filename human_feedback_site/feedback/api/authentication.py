@@ -1,4 +1,4 @@
-"""Who is asking: a trainer by its token, a person by the browser's session."""
+"""Authentication of API requests: trainers by API token, people by browser session."""
 
 from typing import Any
 
@@ -17,10 +17,14 @@ from human_feedback_site.feedback.services.limits import count_wrong_token
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
-    """``Authorization: Bearer tt_...``."""
+    """Authenticates by API token, in the header ``Authorization: Bearer tt_...``."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """Return the token's user and the token, or None where the request carries none."""
+        """Return the token's user and the token, or None if the request has no token.
+
+        Raises DRF's ``AuthenticationFailed`` if the token is invalid or has expired, and ``Throttled`` after
+        too many wrong tokens from one IP address.
+        """
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
@@ -29,37 +33,38 @@ class TokenAuthentication(authentication.BaseAuthentication):
             try:
                 count_wrong_token(client_address(request._request))
             except TooManyAttemptsError as error:
-                raise Throttled(error.wait, "Too many wrong API tokens came from this address.") from None
+                raise Throttled(error.wait, "Too many wrong API tokens from this IP address.") from None
             raise AuthenticationFailed(
-                "The API token is not valid, or has expired; make one with: manage.py create_token USER"
+                "The API token is invalid or has expired; create one with: manage.py create_token USER"
             )
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the challenge that goes with status 401."""
+        """Return the ``WWW-Authenticate`` header of 401 responses."""
         return "Bearer"
 
 
 class WithinScope(permissions.BasePermission):
-    """A token that is good for one experiment opens no other."""
+    """Limits a token that was created for one experiment to that experiment."""
 
-    message = "This API token is good for another experiment alone."
+    message = "This API token is limited to another experiment."
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Say whether the address is within what the token is good for; sessions have no such limit."""
+        """Return True if the token may access the experiment in the URL, or a session is used."""
         token = request.auth
         return not isinstance(token, ApiToken) or token.experiment in {"", view.kwargs["name"]}
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
-    """Django's session and CSRF protection; not signed in is 401, unlike "not allowed".
+    """Authenticates by Django session with CSRF protection; not signed in is 401 instead of 403.
 
-    A view may have a shorter way to find out who is asking, along with what it needs to know besides: its
-    ``recognize`` returns both, the latter for ``request.auth``, or None where it is not so simple.
+    To save queries, a view may have a method ``recognize(request)`` that reads the user together with the
+    data that the view needs. It returns both, and the data becomes ``request.auth``. If it returns None,
+    Django's own authentication is used.
     """
 
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
-        """Return the session's user, and what the view found besides."""
+        """Return the session's user and the data that the view's ``recognize`` read, or None."""
         recognize = getattr((request.parser_context or {}).get("view"), "recognize", None)
         found: tuple[User, Any] | None = recognize(request) if recognize is not None else None
         if found is None:
@@ -68,23 +73,27 @@ class SessionAuthentication(authentication.SessionAuthentication):
         return found
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the challenge that goes with status 401."""
+        """Return the ``WWW-Authenticate`` header of 401 responses."""
         return "Session"
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the schema describes tokens."""
+    """OpenAPI description of :class:`TokenAuthentication`."""
 
     target_class = TokenAuthentication
     name = "token"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         """Return the OpenAPI security scheme."""
-        return {"type": "http", "scheme": "bearer", "description": "Made by `manage.py create_token USER`."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "API token, created with `manage.py create_token USER`.",
+        }
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the schema describes sessions."""
+    """OpenAPI description of :class:`SessionAuthentication`."""
 
     target_class = SessionAuthentication
     name = "session"
@@ -95,5 +104,5 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
             "type": "apiKey",
             "in": "cookie",
             "name": settings.SESSION_COOKIE_NAME,
-            "description": "The browser's session; writing also needs the X-CSRFToken header.",
+            "description": "Browser session; requests that write also need the X-CSRFToken header.",
         }

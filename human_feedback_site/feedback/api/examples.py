@@ -1,4 +1,4 @@
-"""Examples of the API's documentation; the tests check that each one is valid."""
+"""Request and response examples in the API documentation; tests validate each one."""
 
 from typing import Any, Final
 
@@ -169,7 +169,10 @@ LABELS_CSV: Final = (
 
 
 def examples(*, request: str | None = None, response: str | None = None) -> list[OpenApiExample]:
-    """Return the named examples of a request body and of a response."""
+    """Return OpenAPI examples of a request body and a response.
+
+    ``request`` and ``response`` are keys of ``REQUESTS`` and ``RESPONSES``; None gives no example.
+    """
     found = []
     if request is not None:
         found.append(OpenApiExample("Request", REQUESTS[request], request_only=True))

@@ -1,4 +1,4 @@
-"""Endpoints that give researchers their data as files."""
+"""Endpoints that export an experiment's data as CSV and Parquet files."""
 
 from collections.abc import Iterable
 
@@ -16,12 +16,12 @@ _CSV, _PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 
 class _AnyType(BaseContentNegotiation):
-    """The address says which type it is; problems are JSON as everywhere."""
+    """Content negotiation that ignores ``Accept``: the URL sets the file type, and errors are JSON."""
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """Return the renderer of problems, whatever is accepted."""
+        """Return the first renderer, which is used for errors only."""
         first = next(iter(renderers))
         return first, str(first.media_type)
 
@@ -31,36 +31,36 @@ class _ExportView(ResearcherView):
 
 
 class ComparisonsCsvView(_ExportView):
-    """Comparisons as CSV."""
+    """Export of an experiment's comparisons as CSV."""
 
     @download_endpoint("export_comparisons_csv", _CSV, example=COMPARISONS_CSV)
     def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export all comparisons with their decisions, in the order in which they were registered."""
+        """Export all comparisons with their decisions, in order of registration."""
         return download(self.experiment(name), "comparisons", "csv")
 
 
 class ComparisonsParquetView(_ExportView):
-    """Comparisons as Parquet."""
+    """Export of an experiment's comparisons as Parquet."""
 
     @download_endpoint("export_comparisons_parquet", _PARQUET)
     def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export all comparisons with their decisions, in the order in which they were registered."""
+        """Export all comparisons with their decisions, in order of registration."""
         return download(self.experiment(name), "comparisons", "parquet")
 
 
 class LabelsCsvView(_ExportView):
-    """Labels as CSV."""
+    """Export of an experiment's labels as CSV."""
 
     @download_endpoint("export_labels_csv", _CSV, example=LABELS_CSV)
     def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export every label ever given, in the order in which they arrived."""
+        """Export all labels, including withdrawn ones, in order of arrival."""
         return download(self.experiment(name), "labels", "csv")
 
 
 class LabelsParquetView(_ExportView):
-    """Labels as Parquet."""
+    """Export of an experiment's labels as Parquet."""
 
     @download_endpoint("export_labels_parquet", _PARQUET)
     def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export every label ever given, in the order in which they arrived."""
+        """Export all labels, including withdrawn ones, in order of arrival."""
         return download(self.experiment(name), "labels", "parquet")

@@ -1,7 +1,7 @@
-"""Endpoints of labelers. They never say what the environment's reward was.
+"""API endpoints for labelers, which never reveal true rewards.
 
-Nor do they say which side is first, but the links of the clips hold their keys, which does: the sides are
-swapped against habits of the eye, not to keep a secret.
+Responses don't say which side shows the first segment, but the clip links contain keys that do. Sides are
+swapped to balance left-right bias, not to keep a secret.
 """
 
 from typing import Any, cast
@@ -34,8 +34,8 @@ from human_feedback_site.feedback.selectors.experiments import answers_given
 from human_feedback_site.feedback.services import accounts, answers, settling
 
 
-def _shown(lease: Lease) -> dict[str, Any]:
-    """Return a lease as its labeler sees it."""
+def _lease_json(lease: Lease) -> dict[str, Any]:
+    """Return a lease as JSON for its labeler, with clip links by screen side."""
     media, pair = media_store(), lease.comparison
     keys = [pair.first_key, pair.second_key]
     left, right = reversed(keys) if lease.swapped else keys
@@ -49,10 +49,10 @@ def _shown(lease: Lease) -> dict[str, Any]:
 
 
 class LeasesView(LabelerView):
-    """Work for a labeler."""
+    """Leases of the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, Participant] | None:
-        """Read a labeler who was here before together with how it does."""
+        """Return the signed-in user and their state in the experiment, or None if they are new to it."""
         session_key = request._request.session.session_key
         return participant_in_session(session_key, self.kwargs["name"]) if session_key else None
 
@@ -60,7 +60,7 @@ class LeasesView(LabelerView):
         "lease_comparisons", s.LeasesSerializer, example="leases", body=(s.LeasesRequestSerializer, "leases")
     )
     def post(self, request: Request, name: str) -> Response:
-        """Renew the pairs held and claim more, until `count` are held."""
+        """Renew held leases and claim more, until `count` are held."""
         who = cast(Participant | None, request.auth)
         if who is None:
             who = participant_of(accounts.participation_in(user_of(request), name))
@@ -68,7 +68,7 @@ class LeasesView(LabelerView):
         grant = settling.give_work(who, LeaseRequest(**body))
         return Response(
             {
-                "leases": [_shown(lease) for lease in grant.new],
+                "leases": [_lease_json(lease) for lease in grant.new],
                 "renewed": grant.renewed,
                 "lost": grant.lost,
                 "state": who.state,
@@ -82,15 +82,15 @@ class LeasesView(LabelerView):
 
 
 class LabelsView(LabelerView):
-    """Answers."""
+    """Labels of the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, AnsweredLease] | None:
-        """Read the holder of the lease that the body names together with it."""
+        """Return the signed-in user and the lease that the body names, or None if it isn't theirs."""
         session_key = request._request.session.session_key
         try:
             lease = UUID(cast(dict[str, Any], request.data)["lease"])
         except (APIException, KeyError, TypeError, ValueError, AttributeError):
-            return None  # the one who may hear what is wrong with it is found first
+            return None  # authenticate before reporting errors in the body
         return answered_lease_in_session(session_key, lease) if session_key else None
 
     @endpoint(
@@ -101,7 +101,7 @@ class LabelsView(LabelerView):
         statuses=(200, 201, 409),
     )
     def post(self, request: Request) -> Response:
-        """Answer a lease, by screen side; a late answer is kept too."""
+        """Answer a lease by screen side; a late answer is recorded too."""
         body = valid(s.LabelRequestSerializer, request.data)
         lease = cast(AnsweredLease | None, request.auth)
         if lease is None:
@@ -112,7 +112,7 @@ class LabelsView(LabelerView):
 
 
 class UndoView(LabelerView):
-    """Withdrawals."""
+    """Withdrawal of a label of the signed-in labeler."""
 
     @endpoint(
         "undo_label",
@@ -122,35 +122,35 @@ class UndoView(LabelerView):
         statuses=(200, 201, 409),
     )
     def post(self, request: Request, uuid: UUID) -> Response:
-        """Withdraw an answer; the pair comes back to its labeler."""
+        """Withdraw an answer; its comparison is leased to the labeler again."""
         body = valid(s.UndoRequestSerializer, request.data)
         labeler = accounts.labeler_of(user_of(request))
         undo, lease, created = answers.record_undo(labeler, uuid, body["uuid"])
         answer = {
             "uuid": undo.uuid,
-            "lease": None if lease is None else _shown(lease),
+            "lease": None if lease is None else _lease_json(lease),
             "answered": answers_given(labeler, undo.label.comparison.experiment),
         }
         return Response(s.UndoSerializer(answer).data, status=201 if created else 200)
 
 
 class ExamplesView(LabelerView):
-    """Pairs with known answers."""
+    """Example and practice comparisons of an experiment."""
 
     @endpoint("list_examples", s.ExamplesSerializer, example="examples")
     def get(self, request: Request, name: str) -> Response:
-        """Read the pairs that explain the instruction, and those to practice on."""
+        """List the example and practice comparisons, with their answers."""
         _, experiment = accounts.labeler_in(user_of(request), name)
         items = [vars(example) for example in labeling.examples(experiment)]
         return Response(s.ExamplesSerializer({"items": items}).data)
 
 
 class ProgressView(LabelerView):
-    """How far it is."""
+    """Labeling progress of an experiment."""
 
     @endpoint("read_progress", s.ProgressSerializer, example="progress")
     def get(self, request: Request, name: str) -> Response:
-        """Read how far everybody's labeling is, and videos of what the policy did over time."""
+        """Read the labeling progress of all labelers together, and videos of the policy over training."""
         _, experiment = accounts.labeler_in(user_of(request), name)
         counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training

@@ -1,4 +1,4 @@
-"""Reading JSON that may have been written to do harm."""
+"""JSON parser that rejects malicious input."""
 
 import json
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ from rest_framework.parsers import JSONParser
 
 
 class StrictJSONParser(JSONParser):
-    """JSON that can be kept: Unicode, nested no deeper than it can be read."""
+    """JSON parser that rejects text that isn't valid Unicode, and nesting beyond Python's recursion limit."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the data; raises DRF's ``ParseError``."""
+        """Return the parsed data; raises DRF's ``ParseError`` if it is invalid."""
         try:
             data = super().parse(stream, media_type, parser_context)
             json.dumps(data, ensure_ascii=False).encode()
         except RecursionError:
             raise ParseError("The JSON is nested too deeply.") from None
-        except UnicodeEncodeError:  # "\\ud800" is JSON, but half a character
-            raise ParseError("The JSON has a surrogate without its other half.") from None
+        except UnicodeEncodeError:  # "\\ud800" is valid JSON, but not valid Unicode
+            raise ParseError("The JSON contains an unpaired surrogate.") from None
         return data

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems, also where Django fails before a view of the API is reached."""
+"""Error responses as RFC 9457 problems, including errors that Django raises before an API view runs."""
 
 import logging
 import sys
@@ -42,7 +42,10 @@ _log = logging.getLogger(__name__)
 
 
 def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None) -> dict[str, Any]:
-    """Return a problem's members; each error has a ``pointer`` into the request and a ``detail``."""
+    """Return the JSON body of an RFC 9457 problem.
+
+    Each of the ``errors`` has a ``pointer`` into the request and a ``detail``.
+    """
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -53,7 +56,10 @@ def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Turn what a view of the API raised into a problem; None leaves it to Django's handler of status 500."""
+    """Convert an exception of an API view to a problem response.
+
+    Return None for unexpected exceptions, so that Django's handler for status 500 takes over.
+    """
     if isinstance(error, FeedbackError):
         return _refusal(error)
     response = drf_exception_handler(error, dict(context))
@@ -61,7 +67,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
         return None
     if isinstance(error, ValidationError):
         errors = [{"pointer": pointer, "detail": detail} for pointer, detail in _flatten(error.detail)]
-        response.data = problem(response.status_code, "The request is not valid.", errors)
+        response.data = problem(response.status_code, "The request is invalid.", errors)
     else:
         response.data = problem(response.status_code, _detail(error))
     response.content_type = CONTENT_TYPE
@@ -75,7 +81,7 @@ def _refusal(error: FeedbackError) -> Response:
         errors = [{"pointer": pointer, "detail": detail} for pointer, detail in error.clips.items()]
     body = problem(status, str(error), errors)
     if isinstance(error, NoConsentError):
-        body["type"] = NO_CONSENT  # by which the labeling page tells it from other refusals
+        body["type"] = NO_CONSENT  # the labeling page recognizes this refusal by its type
     headers = {}
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         _log.error("%s", error)
@@ -88,7 +94,7 @@ def _detail(error: Exception) -> str:
         return "Sign in, or send an API token: Authorization: Bearer tt_..."
     if isinstance(error, APIException):
         return str(error.detail)
-    return str(error) if not isinstance(error, Http404) else "There is nothing at this address."
+    return str(error) if not isinstance(error, Http404) else "This URL does not exist."
 
 
 def _flatten(detail: Any, pointer: str = "#") -> Iterator[tuple[str, str]]:
@@ -107,7 +113,7 @@ def _flatten(detail: Any, pointer: str = "#") -> Iterator[tuple[str, str]]:
 
 
 def _escaped(key: object) -> str:
-    """Return a key as part of a JSON pointer (RFC 6901)."""
+    """Escape a key for use in a JSON pointer (RFC 6901)."""
     return str(key).replace("~", "~0").replace("/", "~1")
 
 
@@ -120,62 +126,62 @@ def _problem_response(status: int, detail: str) -> JsonResponse:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer status 400."""
+    """Return a 400 response, for Django's ``handler400``."""
     if _is_api(request):
-        return _problem_response(400, "The request cannot be understood.")
+        return _problem_response(400, "The request is malformed.")
     return defaults.bad_request(request, exception)
 
 
 def too_large(request: HttpRequest) -> HttpResponse:
-    """Answer status 413."""
-    detail = f"Send {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes at most."
+    """Return a 413 response with the size limit of requests."""
+    detail = f"The request must not exceed {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes."
     if _is_api(request):
         return _problem_response(413, detail)
     return HttpResponse(detail, status=413, content_type="text/plain")
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer status 403."""
+    """Return a 403 response, for Django's ``handler403``."""
     if _is_api(request):
-        return _problem_response(403, str(exception) or "This is not allowed.")
+        return _problem_response(403, str(exception) or "Permission denied.")
     return defaults.permission_denied(request, exception)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer status 404."""
+    """Return a 404 response, for Django's ``handler404``."""
     if _is_api(request):
-        return _problem_response(404, "There is nothing at this address.")
+        return _problem_response(404, "This URL does not exist.")
     return defaults.page_not_found(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer status 500, or 503 where database or media store have failed, for that may pass."""
+    """Return a 500 response, or 503 if the database or media store failed, which may be temporary."""
     error = sys.exception()
     away = isinstance(error, OperationalError | InterfaceError)
     if not _is_api(request):
         return _failure_page(503 if away or isinstance(error, MediaStoreError) else 500)
     if away:
         return unavailable("The database does not answer. Try again soon.")
-    detail = f"The site failed; its log says why under {current_request_id()}. Trying again later may help."
+    detail = f"Internal error; see request {current_request_id()} in the site's log. A retry may help."
     return _problem_response(500, detail)
 
 
 def unavailable(detail: str) -> JsonResponse:
-    """Return a problem of status 503 that asks to come again."""
+    """Return a 503 problem response that asks the client to retry in a few seconds."""
     response = _problem_response(503, detail)
     response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return response
 
 
 def _failure_page(status: int) -> HttpResponse:
-    """Return the page without a request, which could ask the database who is signed in."""
+    """Return an error page, rendered without the request to avoid a database query for the user."""
     page = render_to_string("500.html", {"request_id": current_request_id()})
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else {}
     return HttpResponse(page, status=status, headers=headers)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer a request without a valid CSRF token."""
+    """Return a 403 response to a request without a valid CSRF token."""
     if _is_api(request):
         return _problem_response(403, f"CSRF verification failed: {reason}")
     return csrf.csrf_failure(request, reason)

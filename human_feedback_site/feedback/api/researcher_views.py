@@ -1,4 +1,4 @@
-"""Endpoints of trainers and researchers."""
+"""API endpoints for trainers and researchers."""
 
 from typing import Any
 from uuid import UUID
@@ -26,17 +26,17 @@ from human_feedback_site.feedback.services import accounts, experiments, invites
 
 
 class TrainerView(ResearcherView):
-    """For what trainers ask: that they do is their sign of life."""
+    """Base of endpoints that only trainers use, where each request shows that the trainer is running."""
 
     def experiment(self, name: str) -> Experiment:
-        """Return the caller's experiment ``name``, whose trainer is alive."""
+        """Return the user's experiment ``name`` and record that its trainer is running."""
         experiment = super().experiment(name)
         experiments.hear_from_trainer(experiment)
         return experiment
 
 
 class ExperimentView(ResearcherView):
-    """An experiment of the caller."""
+    """An experiment of the user."""
 
     @endpoint(
         "put_experiment",
@@ -46,7 +46,7 @@ class ExperimentView(ResearcherView):
         statuses=(200, 201, 409),
     )
     def put(self, request: Request, name: str) -> Response:
-        """Create an experiment, or resume it: a run is known by its `run_id`."""
+        """Create an experiment, or resume it with the same `run_id`."""
         try:
             validate_name(name)
         except DjangoValidationError as error:
@@ -59,7 +59,7 @@ class ExperimentView(ResearcherView):
             accounts.invite(experiment, labeler_name)
         else:
             accounts.invite_newcomer(experiment, labeler_name)
-        answer = s.ExperimentSerializer(_described(request, experiment, labeler_name))
+        answer = s.ExperimentSerializer(_experiment_json(request, experiment, labeler_name))
         return Response(answer.data, status=201 if created else 200)
 
 
@@ -70,7 +70,7 @@ class InvitesView(ResearcherView):
         "create_invite", s.InviteSerializer, example="invite", body=(s.InviteRequestSerializer, "invite")
     )
     def post(self, request: Request, name: str) -> Response:
-        """Invite a labeler; the link signs that one labeler in."""
+        """Create an invitation link that signs in one labeler."""
         experiment = self.experiment(name)
         body = valid(s.InviteRequestSerializer, request.data)
         invite = invites.invite_by_name(experiment, body["labeler"])
@@ -78,7 +78,7 @@ class InvitesView(ResearcherView):
         return Response(s.InviteSerializer({"invite_url": url}).data)
 
 
-def _described(request: Request, experiment: Experiment, labeler_name: str) -> dict[str, Any]:
+def _experiment_json(request: Request, experiment: Experiment, labeler_name: str) -> dict[str, Any]:
     base = base_url(request)
     return {
         "name": experiment.name,
@@ -103,7 +103,7 @@ class ComparisonsView(TrainerView):
         statuses=(200, 409, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Register comparisons whose clips are uploaded: all or none, and twice is once."""
+        """Register comparisons whose clips are uploaded, all or none; a repeated request changes nothing."""
         experiment = self.experiment(name)
         body = valid(s.ComparisonsRequestSerializer, request.data)
         new, known = experiments.register_comparisons(
@@ -118,7 +118,7 @@ class ComparisonsView(TrainerView):
         page = valid(s.PageSerializer, request.query_params)
         rows = comparisons_with_decisions(experiment).filter(pk__gt=page["after"]).order_by("pk")
         return Response(
-            s.ComparisonsSerializer({"items": [_listed(row) for row in rows[: page["limit"]]]}).data
+            s.ComparisonsSerializer({"items": [_comparison_json(row) for row in rows[: page["limit"]]]}).data
         )
 
 
@@ -136,8 +136,8 @@ def _new_comparison(item: dict[str, Any]) -> experiments.NewComparison:
     )
 
 
-def _listed(row: Any) -> dict[str, Any]:
-    """``row`` is a comparison annotated with its decision."""
+def _comparison_json(row: Any) -> dict[str, Any]:
+    """Return a comparison as JSON; ``row`` must be annotated with its decision."""
     media = media_store()
     return {
         **{
@@ -152,11 +152,11 @@ def _listed(row: Any) -> dict[str, Any]:
 
 
 class DecisionsView(TrainerView):
-    """The feed of decisions."""
+    """Feed of an experiment's decisions."""
 
     @endpoint("list_decisions", s.DecisionsSerializer, example="decisions", paged=True)
     def get(self, request: Request, name: str) -> Response:
-        """Read decisions after a cursor, and how the experiment stands."""
+        """Read decisions after a cursor, and the state of the experiment."""
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
         settling.settle(experiment.pk)
@@ -174,7 +174,7 @@ class DecisionsView(TrainerView):
 
 
 class CancelView(TrainerView):
-    """Comparisons that need no label any more."""
+    """Cancellation of comparisons."""
 
     @endpoint(
         "cancel_comparisons",
@@ -183,7 +183,7 @@ class CancelView(TrainerView):
         body=(s.CancelRequestSerializer, "cancel"),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Cancel comparisons; those that have a label stay."""
+        """Cancel comparisons that need no labels any more; those with a label are kept."""
         experiment = self.experiment(name)
         body = valid(s.CancelRequestSerializer, request.data)
         cancelled = experiments.cancel_comparisons(experiment, body["comparisons"])
@@ -191,13 +191,13 @@ class CancelView(TrainerView):
 
 
 class PointsView(TrainerView):
-    """Learning curves."""
+    """Learning curves of an experiment's run."""
 
     @endpoint(
         "store_points", s.StoredSerializer, example="stored", body=(s.PointsRequestSerializer, "points")
     )
     def post(self, request: Request, name: str) -> Response:
-        """Store points of learning curves; a point sent again replaces the old one."""
+        """Store points of learning curves, replacing those of the same step and name."""
         experiment = self.experiment(name)
         body = valid(s.PointsRequestSerializer, request.data)
         points = [
@@ -212,7 +212,7 @@ class PointsView(TrainerView):
 
 
 class EpisodesView(TrainerView):
-    """Films of whole episodes."""
+    """Videos of whole episodes."""
 
     @endpoint(
         "add_episode",
@@ -222,18 +222,18 @@ class EpisodesView(TrainerView):
         statuses=(200, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Show labelers a film that is uploaded; one of the same step replaces it."""
+        """Show an uploaded episode video to labelers, replacing the one of the same step."""
         body = valid(s.EpisodeRequestSerializer, request.data)
         experiments.add_episode(self.experiment(name), body["step"], body["key"])
         return Response(s.StoredSerializer({"stored": 1}).data)
 
 
 class LeaseDetailView(ResearcherView):
-    """A lease, for scripted labelers."""
+    """A lease with true returns, for scripted labelers."""
 
     @endpoint("read_lease", s.LeaseDetailSerializer, example="lease")
     def get(self, request: Request, name: str, uuid: UUID) -> Response:
-        """Read the true returns of what a lease shows on each side."""
+        """Read the true return of the clip on each side of a lease."""
         lease = lease_in(self.experiment(name), uuid)
         returns = [lease.comparison.first_return, lease.comparison.second_return]
         left, right = reversed(returns) if lease.swapped else returns

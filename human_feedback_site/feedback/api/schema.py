@@ -1,4 +1,4 @@
-"""How endpoints are described: every one names its errors and carries examples."""
+"""OpenAPI metadata of endpoints: errors, examples and summaries."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -13,24 +13,24 @@ from human_feedback_site.feedback.api.serializers import PageSerializer, Problem
 
 _View = TypeVar("_View", bound=Callable[..., Any])
 _PROBLEMS = {
-    400: "The body or the query is not valid; `errors` says where.",
-    401: "Not signed in, or the token is not valid.",
-    403: "Not for this role, or the CSRF token is missing.",
-    404: "There is no such object, or it is somebody else's.",
-    409: "It contradicts what is already recorded.",
-    422: "The site cannot read a clip, or its key is not under the experiment's name; `errors` says which.",
-    501: "The site was installed without what this needs.",
-    503: "The media store does not answer, or refuses; `detail` says why. Try again later.",
+    400: "The body or query is invalid; `errors` lists the fields.",
+    401: "Not signed in, or the token is invalid.",
+    403: "The user does not have the required role, or the CSRF token is missing.",
+    404: "The object does not exist or belongs to another user.",
+    409: "The request conflicts with recorded data.",
+    422: "A clip cannot be read, or its key does not start with the experiment's name; `errors` lists them.",
+    501: "The site lacks an optional package that this endpoint needs; `detail` names it.",
+    503: "The media store does not respond or refuses the request; `detail` has the cause. Try again later.",
 }
 _ALWAYS = (400, 401, 403, 404)
 
 
 class Schema(AutoSchema):
-    """Shows the first sentence of a method's docstring beside its path."""
+    """Uses the first sentence of a method's docstring as the summary of the endpoint."""
 
     def get_summary(self) -> str:
-        """Return that sentence, without its end."""
-        plain = self.get_description().replace("`", "")  # code is written so in the description alone
+        """Return the first sentence of the description, without backticks and final period."""
+        plain = self.get_description().replace("`", "")  # summaries are plain text
         return " ".join(plain.split()).partition(". ")[0].removesuffix(".")
 
 
@@ -43,10 +43,15 @@ def endpoint(
     statuses: tuple[int, ...] = (200,),
     paged: bool = False,
 ) -> Callable[[_View], _View]:
-    """Describe one method of a view.
+    """Return a decorator that adds OpenAPI metadata to a method of an API view.
 
-    ``example`` names the response's example, ``body`` the request's serializer and example; ``statuses``
-    holds those of success and, beside the usual ones, of problems.
+    Args:
+        operation: ID of the operation.
+        answer: serializer of the response.
+        example: key of the response example.
+        body: serializer and key of the example of the request, or None without a body.
+        statuses: success statuses, and error statuses in addition to 400, 401, 403 and 404.
+        paged: True to document the query parameters ``after`` and ``limit``.
     """
     good = {status: answer for status in statuses if status < 400}
     return extend_schema(
@@ -61,7 +66,10 @@ def endpoint(
 def download_endpoint(
     operation: str, content_type: str, *, example: str | None = None
 ) -> Callable[[_View], _View]:
-    """Describe a method of a view that answers with a file; a text has an ``example``."""
+    """Return a decorator that adds OpenAPI metadata to a method that returns a file.
+
+    ``example`` is sample content of a text file. None means a Parquet file, which needs pyarrow on the site.
+    """
     shown = [] if example is None else [OpenApiExample("Response", example, media_type=content_type)]
     answer = OpenApiResponse(OpenApiTypes.BINARY if example is None else OpenApiTypes.STR, examples=shown)
     missing = () if example is not None else (501,)
@@ -71,7 +79,7 @@ def download_endpoint(
 
 
 def _problems(statuses: Iterable[int]) -> dict[tuple[int, str], OpenApiResponse]:
-    """Describe the usual problems, and those with these statuses."""
+    """Return the OpenAPI error responses that all endpoints share, and those with ``statuses``."""
     return {
         (status, "application/problem+json"): OpenApiResponse(ProblemSerializer, _PROBLEMS[status])
         for status in sorted({*_ALWAYS, *statuses})

@@ -1,4 +1,4 @@
-"""Addresses below ``/api/``."""
+"""URL patterns below ``/api/``."""
 
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView

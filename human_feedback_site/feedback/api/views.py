@@ -1,4 +1,4 @@
-"""What the views of the API share, and what probes ask."""
+"""Base classes of API views, and health check endpoints."""
 
 from typing import Any, cast
 
@@ -25,39 +25,39 @@ from human_feedback_site.feedback.selectors.experiments import own_experiment
 
 
 def user_of(request: Request) -> User:
-    """Return who is asking; the permission classes have refused everybody who is not signed in."""
+    """Return the request's user, who is signed in because all API views require it."""
     return cast(User, request.user)
 
 
 def valid(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
-    """Return the validated ``data``; raises DRF's ``ValidationError``."""
+    """Validate ``data`` with a serializer and return the result; raises DRF's ``ValidationError``."""
     bound = serializer(data=data)
     bound.is_valid(raise_exception=True)
     return cast(dict[str, Any], bound.validated_data)
 
 
 class ResearcherView(APIView):
-    """For trainers with a token, and staff in a browser."""
+    """Base of endpoints for trainers with an API token and staff users in a browser."""
 
     authentication_classes = (TokenAuthentication, SessionAuthentication)
     permission_classes = (IsAuthenticated, IsAdminUser, WithinScope)
 
     def experiment(self, name: str) -> Experiment:
-        """Return the caller's experiment ``name``."""
+        """Return the user's experiment ``name``; raises :class:`NotFoundError` if it isn't theirs."""
         return own_experiment(user_of(self.request), name)
 
 
 class LabelerView(APIView):
-    """For people who are signed in, and scripts that do as their browsers would."""
+    """Base of endpoints for labelers in a browser and scripts that behave like one."""
 
     authentication_classes = (SessionAuthentication,)
     permission_classes = (IsAuthenticated,)
 
 
-@csrf_exempt  # so that a method which is not allowed hears just that
+@csrf_exempt  # so that a method that isn't allowed gets 405 instead of a CSRF error
 @require_safe
 def livez(request: HttpRequest) -> JsonResponse:
-    """Say that the process is alive, and which one it is."""
+    """Return the ID of this site instance, for liveness checks."""
     return JsonResponse({"instance": settings.INSTANCE_ID})
 
 
@@ -65,7 +65,7 @@ def livez(request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Say which site this is, and whether the database answers and has all tables of this version."""
+    """Return 200 if the database responds and has all migrations, else 503, for readiness checks."""
     obstacle = health.obstacle()
     ready = {"status": "ready", "instance": settings.INSTANCE_ID}
     return JsonResponse(ready) if obstacle is None else unavailable(obstacle)

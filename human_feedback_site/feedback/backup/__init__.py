@@ -1,6 +1,7 @@
-"""A whole site as a folder, and back: the database, the clips, the run directories and the secrets.
+"""Backup and restore of a whole site: the database, the clips, the run directories and the secrets.
 
 ``manage.py backup`` and ``manage.py restore`` call :func:`.write.back_up` and :func:`.read.restore`. A backup
-is copied in the order that keeps it consistent while everything runs: run directories, database, clips
-(``docs/deployment.md`` says why). Its folder has its name only once all of it was checked.
+copies the run directories first, then the database, then the clips. This order keeps it consistent while the
+site runs, as ``docs/deployment.md`` explains. The folder gets its final name only after all files were
+checked.
 """

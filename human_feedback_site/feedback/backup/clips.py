@@ -1,4 +1,4 @@
-"""The clips of a backup: every object of the media store, as files."""
+"""Backup and restore of the media store, as a folder with one file per clip."""
 
 import contextlib
 import shutil
@@ -16,11 +16,11 @@ Store = FolderMedia | S3Media
 
 
 def copy_clips(store: Store, folder: Path) -> set[str]:
-    """Copy every clip, each checked by its size; returns their keys.
+    """Copy all clips from the store to a folder, check their sizes, and return their keys.
 
     Raises:
-        MediaStoreError: the store cannot be read.
-        BackupError: a copy is shorter or longer than its original.
+        MediaStoreError: the store can't be read.
+        BackupError: a copy doesn't have the size of its original.
     """
     copied = set()
     with media_errors(name_of(store)):
@@ -29,30 +29,30 @@ def copy_clips(store: Store, folder: Path) -> set[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 _fetch(store, key, path)
-            except FileNotFoundError:  # its time was over in this moment
+            except FileNotFoundError:  # deleted in the meantime, because the clip expired
                 continue
             if path.stat().st_size != size:
                 raise BackupError(
-                    f"{name_of(store)}: expected {size} bytes of {key}, got {path.stat().st_size}"
+                    f"{name_of(store)}: the copy of {key} has {path.stat().st_size} bytes instead of {size}"
                 )
             copied.add(key)
     return copied
 
 
 def check_room_for_clips(store: Store, folder: Path) -> None:
-    """Refuse a store that has clips which a backup lacks, or others under the same name.
+    """Raise BackupError if the store has a clip that isn't in the backup, or has another size there.
 
-    A bucket that is not there has room.
+    Clips from an interrupted restore are accepted, and so is a bucket that doesn't exist yet.
     """
     with media_errors(name_of(store)):
         for key, size in _clips_in(store):
             path = folder / key
             if not path.is_file() or path.stat().st_size != size:
-                raise BackupError(f"Expected no clips in {name_of(store)}, found {key}; empty it first")
+                raise BackupError(f"{name_of(store)} must have no clips, but has {key}; empty it first")
 
 
 def restore_clips(store: Store, folder: Path) -> int:
-    """Make the store ready, put every clip into it and check that they are there; returns how many."""
+    """Prepare the store, upload all clips of the backup, check their sizes, and return their number."""
     for _ in set_up(store, wait_seconds=60.0):
         pass
     wanted = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -62,12 +62,12 @@ def restore_clips(store: Store, folder: Path) -> int:
         stored = dict(_clips_in(store))
     for key, path in wanted.items():
         if stored.get(key) != path.stat().st_size:
-            raise BackupError(f"{name_of(store)} has not kept {key} as it was given; try again")
+            raise BackupError(f"{name_of(store)} has not stored {key} completely; try again")
     return len(wanted)
 
 
 def _clips_in(store: Store) -> Iterator[tuple[str, int]]:
-    """Yield key and size of every clip; what cannot be one, such as a file half written, is left out."""
+    """Yield the key and size of every clip; other files, such as unfinished uploads, are left out."""
     objects = _files_of(store.root) if isinstance(store, FolderMedia) else _objects_of(store)
     return ((key, size) for key, size in objects if is_clip_key(key))
 

@@ -1,4 +1,4 @@
-"""What both commands do with errors: one line and a status."""
+"""Error handling shared by ``manage.py backup`` and ``manage.py restore``."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,7 +12,10 @@ from human_feedback_site.feedback.errors import BackupError, MediaStoreError
 
 @contextmanager
 def one_line_errors(outcome: str) -> Iterator[None]:
-    """Turn what goes wrong in here into a ``CommandError`` that begins with the ``outcome``."""
+    """Convert errors in the ``with`` block to a one-line ``CommandError`` that starts with ``outcome``.
+
+    An interrupt gets the exit status 130.
+    """
     try:
         yield
     except (BackupError, MediaStoreError) as error:

@@ -1,4 +1,4 @@
-"""Copying folders that are in use: SQLite files as one state of theirs, everything else as it is."""
+"""Copying folders that are in use, with a consistent snapshot of each SQLite file."""
 
 import os
 import re
@@ -13,13 +13,13 @@ from human_feedback_site.feedback.errors import BackupError
 
 _SQLITE = b"SQLite format 3\0"
 _LOG_OF_WRITES = ("-wal", "-shm", "-journal")
-_HALF = re.compile(r"\..*\.part\d*")  # a file that its writer has not named yet
+_UNFINISHED = re.compile(r"\..*\.part\d*")  # temporary name of a file that is still being written
 
 
 def copy_folder(source: Path, target: Path) -> int:
-    """Copy the files of a folder, links followed, while they are in use; returns how many.
+    """Copy the files of a folder that may be in use, and return their number.
 
-    What a program deletes or renames meanwhile is as if it had never been there.
+    Symbolic links are followed. Files that are deleted or renamed in the meantime are left out.
     """
     count = 0
     for path in _files(source):
@@ -38,7 +38,10 @@ def copy_folder(source: Path, target: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield files; not what is half written, and not the log of a SQLite file, whose copy has it inside."""
+    """Yield all files to copy, following links.
+
+    Leaves out unfinished files, and the logs and journals of SQLite files, which a snapshot includes.
+    """
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
@@ -47,14 +50,14 @@ def _files(folder: Path) -> Iterator[Path]:
     seen: set[str] = set()
     for parent, folders, names in os.walk(folder, followlinks=True, onerror=refuse):
         real = os.path.realpath(parent)
-        if real in seen:  # a link that leads back
+        if real in seen:  # a symbolic link to a folder already visited
             folders.clear()
             continue
         seen.add(real)
         for name in sorted(names):
             is_log = any(name.endswith(end) and name.removesuffix(end) in names for end in _LOG_OF_WRITES)
             path = Path(parent, name)
-            if not is_log and not _HALF.fullmatch(name) and path.is_file():
+            if not is_log and not _UNFINISHED.fullmatch(name) and path.is_file():
                 yield path
 
 
@@ -64,7 +67,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy one state of a SQLite file that others may write to, and check the copy.
+    """Copy a consistent snapshot of a SQLite file that may be written to, and check the copy.
 
     Raises:
         BackupError: the file is damaged.
@@ -77,25 +80,31 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def copy_connection(live: sqlite3.Connection, target: Path) -> None:
-    """Copy what a connection sees, which in a transaction is one state, into a file that needs no other."""
+    """Copy the database of an open connection to a single file without a write-ahead log.
+
+    Inside a transaction, the copy is the snapshot that the transaction reads. Raises :class:`BackupError` if
+    SQLite's quick check of the copy fails.
+    """
     with closing(sqlite3.connect(target)) as copy:
         live.backup(copy)
         copy.execute("PRAGMA journal_mode=DELETE")
         (found,) = copy.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
-        raise BackupError(f"The copy {target.name} of a SQLite file is damaged: {found}")
+        raise BackupError(f"The copy of the SQLite file {target.name} is damaged: {found}")
 
 
 def check_room(source: Path, target: Path) -> None:
-    """Refuse to restore where other files are; those of a restoration that was cut off are the same.
+    """Check that a restore would not overwrite or mix with existing files.
+
+    Files that equal the backup's, as after an interrupted restore, are accepted.
 
     Raises:
-        BackupError: one of them is not.
+        BackupError: ``target`` has a file that isn't in the backup or differs from it.
     """
     for path in _all_files(target):
         name = path.relative_to(target)
         if not _is_same(source / name, path):
-            raise BackupError(f"Expected an empty folder {target}, found {name} there; move it away first")
+            raise BackupError(f"{target} must be an empty folder, but has {name}; move it away first")
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -105,31 +114,40 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def restore_folder(source: Path, target: Path) -> int:
-    """Copy files to where :func:`check_room` found room; as root, for the owner of that folder."""
+    """Copy the backup's files to ``target`` and return their number.
+
+    Run :func:`check_room` first. As root, the files get the owner of ``target`` or of its nearest existing
+    parent.
+    """
     missing = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True)
     for folder in missing:
-        _give(folder, folder.parent)
+        _copy_owner(folder, folder.parent)
     count = 0
     for path in _all_files(source):
         name = path.relative_to(source)
         for folder in reversed(name.parents[:-1]):
             (target / folder).mkdir(exist_ok=True)
-            _give(target / folder, target)
+            _copy_owner(target / folder, target)
         part = (target / name).with_name(f".{name.name}.part")
         shutil.copy2(path, part)
-        _give(part, target)
+        _copy_owner(part, target)
         part.replace(target / name)
         count += 1
     return count
 
 
 def _all_files(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_file() and not _HALF.fullmatch(path.name)]
+    return [
+        path for path in sorted(folder.rglob("*")) if path.is_file() and not _UNFINISHED.fullmatch(path.name)
+    ]
 
 
-def _give(path: Path, like: Path) -> None:
-    """As root, who restores into a volume of another user's, let what was made belong to that one."""
+def _copy_owner(path: Path, like: Path) -> None:
+    """Give ``path`` the owner and group of ``like``; does nothing unless run as root.
+
+    A restore as root may write to a volume that belongs to another user.
+    """
     if os.geteuid() == 0:
         owner = like.stat()
         os.chown(path, owner.st_uid, owner.st_gid)

@@ -1,4 +1,4 @@
-"""``manifest.json``: what a backup holds, by which it is checked before anything is restored."""
+"""``manifest.json``: the list of a backup's files and tables, checked before a restore."""
 
 import hashlib
 import json
@@ -18,7 +18,12 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the database: its columns, in the order of the copy, and how many rows were copied."""
+    """A copied table.
+
+    Attributes:
+        columns: names in the order of the copy; empty for SQLite, which is copied as one file.
+        rows: number of rows.
+    """
 
     columns: Sequence[str]
     rows: int
@@ -26,13 +31,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Database:
-    """What was copied of a database.
+    """A copied database.
 
     Attributes:
         vendor: ``sqlite`` or ``postgresql``, as Django names them.
-        tables: by name.
-        migrations: the last of each app, such as ``{"feedback": "0015_invitation_parts"}``.
-        sequences: of PostgreSQL, the last number that each gave; None where it gave none.
+        tables: copied tables by name.
+        migrations: latest migration of each app, such as ``{"feedback": "0015_invitation_parts"}``.
+        sequences: last value of each PostgreSQL sequence, or None if it was never used.
     """
 
     vendor: str
@@ -41,19 +46,19 @@ class Database:
     sequences: Mapping[str, int | None] = field(default_factory=dict)
 
     def rows(self, table: str) -> int:
-        """How many rows a table has; none where there is no such table."""
+        """Return the number of rows of a table, or 0 if there is no such table."""
         return self.tables[table].rows if table in self.tables else 0
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a backup holds.
+    """Content of a backup.
 
     Attributes:
-        made_at: the time at which it was begun.
-        database: None where there is no site, only runs.
-        secret_key: a digest of the site's ``SECRET_KEY``, which tells whether another site has the same.
-        files: size and SHA-256 by path.
+        made_at: time when the backup was started, in ISO 8601.
+        database: None if the backup has only run directories.
+        secret_key: hash of the site's ``SECRET_KEY``, to compare with that of the site it is restored to.
+        files: size in bytes and SHA-256 of each file, by path.
     """
 
     made_at: str
@@ -63,7 +68,7 @@ class Manifest:
 
 
 def write_manifest(folder: Path, made_at: str, database: Database | None) -> Manifest:
-    """Read back every file of a backup and write down what it holds."""
+    """Read every file of a backup again and write its manifest with their sizes and hashes."""
     files = {name: (path.stat().st_size, digest_of(path)) for name, path in files_in(folder)}
     manifest = Manifest(made_at, database, secret_key_digest(), files)
     text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
@@ -72,15 +77,15 @@ def write_manifest(folder: Path, made_at: str, database: Database | None) -> Man
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return what a backup holds, once all of it was found to be there as it was written.
+    """Read a backup's manifest and check every file against it.
 
     Raises:
-        BackupError: it is no backup, one of a newer version, or not whole any more.
+        BackupError: the folder is not a backup, was made by a newer version, or is incomplete or damaged.
     """
     try:
         kept = json.loads((folder / NAME).read_bytes())
     except FileNotFoundError:
-        raise BackupError(f"{folder} is no whole backup: it has no {NAME}") from None
+        raise BackupError(f"{folder} is not a complete backup: {NAME} is missing") from None
     except (ValueError, RecursionError):
         raise _damaged(folder, NAME) from None
     if isinstance(kept, dict) and isinstance(kept.get("format"), int) and kept["format"] > FORMAT:
@@ -92,12 +97,12 @@ def read_manifest(folder: Path) -> Manifest:
     found = dict(files_in(folder))
     for name, (size, digest) in manifest.files.items():
         if name not in found:
-            raise BackupError(f"{folder} is not whole: {name} is missing; restore another backup")
+            raise BackupError(f"{folder} is incomplete: {name} is missing; restore another backup")
         if found[name].stat().st_size != size or digest_of(found[name]) != digest:
             raise _damaged(folder, name)
     more = sorted(found.keys() - manifest.files.keys())
     if more:
-        raise BackupError(f"{folder} holds what its {NAME} does not name: {more[0]}; take it out first")
+        raise BackupError(f"{folder} has a file that {NAME} does not list: {more[0]}; remove it first")
     return manifest
 
 
@@ -111,11 +116,11 @@ def _manifest(kept: Any) -> Manifest:
 
 
 def _damaged(folder: Path, name: str) -> BackupError:
-    return BackupError(f"{folder} is damaged: {name} is not as it was written; restore another backup")
+    return BackupError(f"{folder} is damaged: {name} has changed; restore another backup")
 
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every file of a backup but its manifest, by its path in it."""
+    """Yield the relative and full path of every file of a backup except its manifest."""
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent, name)
@@ -124,11 +129,11 @@ def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def secret_key_digest() -> str:
-    """A digest of this site's key, from which nobody finds the key."""
+    """Return a one-way hash of ``SECRET_KEY``."""
     return hashlib.sha256(f"backup:{settings.SECRET_KEY}".encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""PostgreSQL's tables as files, by ``COPY``, so that no program of PostgreSQL's has to be here.
+"""Backup and restore of PostgreSQL tables with ``COPY``, which needs no ``pg_dump`` on this machine.
 
-Each file is what ``COPY ... TO STDOUT`` writes: a row a line. The tables themselves come from Django's
-migrations, up to the ones that the backup names.
+Each table is a file in the format of ``COPY ... TO STDOUT``, with one row per line. A restore creates the
+tables with Django's migrations, up to the ones in the backup.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ _BLOCK = 2**20
 
 @contextmanager
 def _cursor() -> Iterator[Cursor]:
-    """A cursor of a connection of its own, in a transaction that sees one state of the database."""
+    """Yield a cursor on a new connection, in a read-only transaction that sees one snapshot."""
     with closing(connections["default"].copy()) as connection:
         connection.set_autocommit(False)
         with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
@@ -46,10 +46,17 @@ def _cursor() -> Iterator[Cursor]:
 
 
 def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
-    """Copy every table of the database; also returns the clips that labelers still need.
+    """Copy all tables of the site from one snapshot of the database.
+
+    Args:
+        folder: new folder for the copies.
+        migrations: latest migration of each app, to record.
+
+    Returns:
+        The copied database, and pairs of keys of the clips that the site may still show.
 
     Raises:
-        BackupError: a copy has not as many rows as its table.
+        BackupError: a copy doesn't have as many rows as its table.
     """
     folder.mkdir()
     with _cursor() as cursor:
@@ -72,7 +79,7 @@ NEEDED_CLIPS = """
     JOIN feedback_experiment experiment ON experiment.id = episode.experiment_id
     WHERE experiment.media_deleted_at IS NULL OR episode.created_at > experiment.media_deleted_at
 """
-"""The clips and videos that the site may show, as it has not deleted them."""
+"""Query for the keys of the clips and episode videos that the site may show, without deleted ones."""
 
 
 def _dump_table(cursor: Cursor, name: str, path: Path) -> Table:
@@ -82,7 +89,7 @@ def _dump_table(cursor: Cursor, name: str, path: Path) -> Table:
             file.write(block)
     rows, lines = _count(cursor, name), _lines(path)
     if rows != lines:
-        raise BackupError(f"The table {name} has {rows} rows, its copy {lines}; try again")
+        raise BackupError(f"The table {name} has {rows} rows, but its copy has {lines}; try again")
     return Table(columns, rows)
 
 
@@ -107,12 +114,15 @@ def _tables(cursor: Cursor) -> list[str]:
 
 
 def own_tables() -> set[str]:
-    """The tables that a site of this version has; a database may hold those of other programs."""
+    """Return the names of this version's tables; the database may have tables of other programs too."""
     return {*connections["default"].introspection.django_table_names(), "django_migrations"}
 
 
 def first_row() -> str | None:
-    """The table of this site in which something is kept already; None where it is as migrations leave it."""
+    """Return the name of a table of the site that has rows, or None if the site is empty.
+
+    Tables that migrations fill don't count.
+    """
     kept = own_tables() - MADE_BY_MIGRATIONS
     with _cursor() as cursor:
         for name in sorted(kept.intersection(_tables(cursor))):
@@ -126,20 +136,24 @@ MADE_BY_MIGRATIONS = {"django_migrations", "django_content_type", "auth_permissi
 
 
 def drop_empty_tables() -> None:
-    """Remove the tables of a site in which nothing is kept; they may be newer than those of a backup."""
+    """Drop the tables of an empty site, since they may be newer than the backup's.
+
+    Raises:
+        BackupError: a table has rows.
+    """
     found = first_row()
     if found is not None:
-        raise BackupError(f"Expected an empty database, found rows in {found}")
+        raise BackupError(f"The database must be empty, but the table {found} has rows")
     with connections["default"].cursor() as cursor:
         for name in own_tables().intersection(connections["default"].introspection.table_names(cursor)):
             cursor.execute(f"DROP TABLE {connections['default'].ops.quote_name(name)} CASCADE")
 
 
 def load(folder: Path, database: Database) -> None:
-    """Fill the tables, which migrations have made, from a backup: all of them, or none.
+    """Fill the tables, which migrations have created, from a backup in one transaction.
 
     Raises:
-        BackupError: a table has not as many rows in the end as its backup.
+        BackupError: a table doesn't have as many rows as its backup; the database is unchanged.
     """
     connection = connections["default"]
     with transaction.atomic(), connection.wrap_database_errors:
@@ -160,4 +174,4 @@ def _load_table(cursor: Cursor, name: str, table: Table, path: Path) -> None:
             copy.write(block)
     rows = _count(cursor, name)
     if rows != table.rows:
-        raise BackupError(f"{name} came back with {rows} of {table.rows} rows; the database is as it was")
+        raise BackupError(f"The table {name} got {rows} of {table.rows} rows; the database is unchanged")

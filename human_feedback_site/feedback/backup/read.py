@@ -1,4 +1,4 @@
-"""Restoring a backup into an empty system; one that is cut off can be repeated."""
+"""Restoring a backup into an empty system. An interrupted restore can be repeated."""
 
 import fcntl
 import os
@@ -22,13 +22,17 @@ from human_feedback_site.feedback.media.store import media_store, name_of
 
 
 def restore(folder: Path, runs: Path) -> Iterator[str]:
-    """Check all of a backup and that there is room for it, then bring it back; yields a line about each part.
+    """Check a backup and its destination, then restore it, yielding a line about each part.
 
-    The database comes last: a site that has labels has everything else of the backup as well.
+    The database is restored last, so a site that has its labels has all other parts too.
+
+    Args:
+        folder: the backup.
+        runs: destination of the run directories.
 
     Raises:
-        BackupError: the backup is not whole, or something is there already. Nothing was changed.
-        MediaStoreError: the media store cannot be used.
+        BackupError: the backup is incomplete or damaged, or the destination isn't empty. Nothing was changed.
+        MediaStoreError: the media store can't be used.
     """
     manifest = read_manifest(folder)
     check_room(folder / "runs", runs)
@@ -42,31 +46,33 @@ def restore(folder: Path, runs: Path) -> Iterator[str]:
     if manifest.database is not None:
         yield f"clips: {restore_clips(media_store(), folder / 'clips')} to {name_of(media_store())}"
         _restore_database(folder / "database", manifest.database)
-        yield f"database: {manifest.database.rows('feedback_label')} labels, all rows counted"
+        yield f"database: {manifest.database.rows('feedback_label')} labels, row counts checked"
         if manifest.secret_key != secret_key_digest() and not (folder / "state/secret_key").exists():
-            yield "NOTICE: SECRET_KEY is another than it was: invitations that were sent and sessions end"
+            yield "NOTICE: SECRET_KEY differs from the backup's: old invitations and sessions are invalid"
 
 
 def _check_database(database: Database) -> None:
     vendor = connections["default"].vendor
     if database.vendor != vendor:
         raise BackupError(
-            f"The backup is of a {database.vendor} database, DATABASE_URL names a {vendor} one; "
+            f"The backup is of a {database.vendor} database, but DATABASE_URL names a {vendor} one; "
             f"{'unset it' if database.vendor == 'sqlite' else 'name a PostgreSQL database'}"
         )
     known = MigrationLoader(None).graph.nodes
     newer = [name for app, name in database.migrations.items() if (app, name) not in known]
     if newer:
-        raise BackupError(f"The backup was made by a newer version ({newer[0]}); restore it with that one")
+        raise BackupError(f"A newer version made the backup ({newer[0]}); restore it with that version")
     if vendor == "sqlite" and _is_served():
-        raise BackupError(f"The site of {settings.STATE_DIR} is running; end the runs that use it first")
+        raise BackupError(f"The site in {settings.STATE_DIR} is running; stop the runs that use it first")
     found = (sqlite if vendor == "sqlite" else postgresql).first_row()
     if found is not None:
-        raise BackupError(f"Expected an empty database, found rows in {found}; restore into a new one")
+        raise BackupError(
+            f"The database must be empty, but the table {found} has rows; restore into a new one"
+        )
 
 
 def _is_served() -> bool:
-    """Whether an embedded site holds the state folder."""
+    """Return True if a running embedded site has locked the state folder."""
     try:
         descriptor = os.open(settings.STATE_DIR / "site" / "lock", os.O_RDONLY)
     except OSError:
@@ -81,7 +87,7 @@ def _is_served() -> bool:
 
 
 def _restore_secrets(folder: Path) -> None:
-    """Bring back the files of the state folder, for their owner alone."""
+    """Restore the secrets in the state folder, readable by their owner only."""
     for name in KEPT:
         if (folder / name).is_file():
             make_private_folder(settings.STATE_DIR)
@@ -92,7 +98,7 @@ def _restore_secrets(folder: Path) -> None:
 
 
 def _restore_database(folder: Path, database: Database) -> None:
-    """Fill tables as old as the backup, and bring them up to date."""
+    """Restore the database with the tables of the backup's version, then migrate it to this version."""
     if database.vendor == "sqlite":
         sqlite.load(folder, database)
     else:

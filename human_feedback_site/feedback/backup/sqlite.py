@@ -1,4 +1,4 @@
-"""The embedded site's database, which is a SQLite file, as a file, and back."""
+"""Backup and restore of the embedded site's SQLite database."""
 
 import os
 import sqlite3
@@ -18,15 +18,22 @@ _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE
 
 
 def path_of_database() -> Path:
-    """The file that the settings name."""
+    """Return the path of the SQLite database in the settings."""
     return Path(str(connections["default"].settings_dict["NAME"]))
 
 
 def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
-    """Copy one state of the database; also returns the clips that labelers still need.
+    """Copy a snapshot of the database.
+
+    Args:
+        folder: new folder for the copy.
+        migrations: latest migration of each app, to record.
+
+    Returns:
+        The copied database, and pairs of keys of the clips that the site may still show.
 
     Raises:
-        BackupError: a table of the copy has not as many rows as that state has.
+        BackupError: a table of the copy doesn't have as many rows as the snapshot.
     """
     folder.mkdir()
     with closing(sqlite3.connect(f"{path_of_database().as_uri()}?mode=ro", uri=True)) as live:
@@ -37,14 +44,17 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
     with closing(sqlite3.connect(folder / NAME)) as copy:
         rows = _rows(copy)
         if rows != expected:
-            raise BackupError(f"The copy of {path_of_database()} has other rows than the database; try again")
+            raise BackupError(f"The copy of {path_of_database()} has different row counts; try again")
         needed = copy.execute(NEEDED_CLIPS).fetchall()
     tables = {name: Table((), count) for name, count in rows.items()}
     return Database("sqlite", tables, migrations), needed
 
 
 def first_row() -> str | None:
-    """The table of the database in which something is kept already; None where there is none."""
+    """Return the name of a table that has rows, or None if the database is empty or doesn't exist.
+
+    Tables that migrations fill don't count.
+    """
     path = path_of_database()
     if not path.exists():
         return None
@@ -53,10 +63,10 @@ def first_row() -> str | None:
 
 
 def load(folder: Path, database: Database) -> None:
-    """Put the database where the settings want it: all of it, or nothing.
+    """Copy the database from a backup to the path in the settings, replacing that file atomically.
 
     Raises:
-        BackupError: a table of the copy has not as many rows as the backup says.
+        BackupError: a table doesn't have as many rows as the manifest says; nothing was restored.
     """
     path = path_of_database()
     connections["default"].close()
@@ -65,14 +75,16 @@ def load(folder: Path, database: Database) -> None:
     with closing(sqlite3.connect(f"{(folder / NAME).resolve().as_uri()}?mode=ro", uri=True)) as kept:
         copy_connection(kept, part)
         if _rows(kept) != {name: table.rows for name, table in database.tables.items()}:
-            raise BackupError(f"{folder / NAME} has other rows than its manifest says; nothing was restored")
+            raise BackupError(
+                f"{folder / NAME} has different row counts than the manifest; nothing was restored"
+            )
     part.chmod(0o600)
     descriptor = os.open(part, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    for end in ("-wal", "-shm"):  # of an empty database that was there
+    for end in ("-wal", "-shm"):  # left by an empty database
         path.with_name(path.name + end).unlink(missing_ok=True)
     part.replace(path)
 

@@ -1,4 +1,4 @@
-"""Making a backup: a folder that has its name only once all of it was checked."""
+"""Making a backup: a folder that gets its final name only after all files were checked."""
 
 import fcntl
 import os
@@ -19,16 +19,20 @@ from human_feedback_site.feedback.backup.manifest import Database, Manifest, wri
 from human_feedback_site.feedback.errors import BackupError
 from human_feedback_site.feedback.media.store import media_store, name_of
 
-KEPT = ("secret_key", "token", "admin_password", "secrets.json")  # of the state folder
-ENV = Path(".env")  # of Compose, in the working folder
+KEPT = ("secret_key", "token", "admin_password", "secrets.json")  # files in the state folder
+ENV = Path(".env")  # Docker Compose's settings, in the working directory
 
 
 def back_up(folder: Path, runs: Path) -> Iterator[str]:
-    """Copy runs, database, clips and secrets into a new folder; yields a line about each.
+    """Copy runs, database, clips and secrets into a new folder, yielding a line about each part.
+
+    Args:
+        folder: the backup to make; must not exist.
+        runs: folder of the run directories.
 
     Raises:
-        BackupError: there is nothing to copy, the folder is there, or a copy is not as it should be.
-        MediaStoreError: the media store cannot be read.
+        BackupError: there is nothing to copy, ``folder`` exists, or the check of a copy fails.
+        MediaStoreError: the media store can't be read.
     """
     _refuse_inside(folder, runs)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -41,30 +45,34 @@ def back_up(folder: Path, runs: Path) -> Iterator[str]:
             yield f"database: {_labels(database)}"
             yield f"clips: {_clips(part / 'clips', needed)}"
         elif n_files:
-            yield f"database: none, there is no {sqlite.path_of_database()}"
+            yield f"database: none, because {sqlite.path_of_database()} does not exist"
         else:
             raise BackupError(
-                f"Nothing to back up: expected run directories in {runs.resolve()} or a database "
-                f"{sqlite.path_of_database()}; go to the folder that has them"
+                f"Nothing to back up: there are no run directories in {runs.resolve()} and no database "
+                f"{sqlite.path_of_database()}; change to the folder that has them"
             )
         _copy_secrets(part)
         manifest = write_manifest(part, made_at, database)
         os.sync()
-    yield f"backup: {folder}, {_size(manifest)}, all of it checked"
+    yield f"backup: {folder}, {_size(manifest)}, all files checked"
 
 
 def _refuse_inside(folder: Path, runs: Path) -> None:
-    """Refuse to copy a folder into itself."""
-    for source in (runs, Path(settings.TEACHER_STORAGE)):  # of a bucket nothing is inside
+    """Raise BackupError if the backup would be inside a folder that it copies."""
+    for source in (runs, Path(settings.TEACHER_STORAGE)):  # no folder is inside an s3:// URL
         if folder.resolve().is_relative_to(source.resolve()):
-            raise BackupError(f"{folder} is inside of {source}, which is copied; choose a folder elsewhere")
+            raise BackupError(f"{folder} is inside {source}, which is backed up; choose a folder elsewhere")
 
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name at the end; what is left of one that failed is removed."""
+    """Yield a locked temporary folder to fill, and rename it to ``folder`` at the end.
+
+    If the ``with`` block fails, the temporary folder is deleted. Files left by a killed process are deleted
+    first.
+    """
     if folder.exists() or folder.is_symlink():
-        raise BackupError(f"{folder} is there already; each backup takes a new folder, choose another name")
+        raise BackupError(f"{folder} already exists; each backup needs a new folder, choose another name")
     part = folder.absolute().with_name(f".{folder.absolute().name}.part")
     part.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(part, os.O_RDONLY)
@@ -72,9 +80,9 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BackupError(f"Another backup into {folder} is under way; wait for it") from None
+            raise BackupError(f"Another backup to {folder} is running; wait until it ends") from None
         try:
-            for left in part.iterdir():  # by a process that was killed
+            for left in part.iterdir():  # left by a killed process
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
             yield part
             _take_name(part, folder)
@@ -90,12 +98,15 @@ def _take_name(part: Path, folder: Path) -> None:
         part.rename(folder)
     except OSError:
         if folder.exists():
-            raise BackupError(f"{folder} has been made meanwhile; choose another name") from None
+            raise BackupError(f"{folder} was created in the meantime; choose another name") from None
         raise
 
 
 def _has_database() -> bool:
-    """Whether there is a site: an embedded one's file may be missing where trainers asked another."""
+    """Return True if there is a database to back up.
+
+    The SQLite file is missing if the trainers of these runs used another site.
+    """
     return connections["default"].vendor != "sqlite" or sqlite.path_of_database().exists()
 
 
@@ -103,10 +114,10 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
     executor = MigrationExecutor(connections["default"])
     leaves = executor.loader.graph.leaf_nodes()
     if executor.migration_plan(leaves):
-        raise BackupError("The database is not of this version; run manage.py migrate first")
+        raise BackupError("The database is older than this version; run manage.py migrate first")
     unknown = executor.loader.applied_migrations.keys() - executor.loader.graph.nodes.keys()
     if unknown:
-        raise BackupError(f"A newer version migrated the database ({min(unknown)[1]}); back up with that one")
+        raise BackupError(f"A newer version migrated the database ({min(unknown)[1]}); use it for the backup")
     dump = sqlite.dump if connections["default"].vendor == "sqlite" else postgresql.dump
     database, needed = dump(folder, dict(leaves))
     return database, {key for pair in needed for key in pair}
@@ -119,9 +130,9 @@ def _clips(folder: Path, needed: set[str]) -> str:
     if missing:
         raise BackupError(
             f"{name_of(store)} lacks {len(missing)} of {_counted(len(needed), 'clip')} that comparisons "
-            f"show, such as {min(missing)}: name the site's own store in TEACHER_STORAGE, or bring them back"
+            f"show, such as {min(missing)}; set TEACHER_STORAGE to the site's own store, or restore them"
         )
-    return f"{len(copied)} from {name_of(store)}, all {len(needed)} that the site shows among them"
+    return f"{len(copied)} from {name_of(store)}, including all {len(needed)} that the site shows"
 
 
 def _copy_secrets(part: Path) -> None:
@@ -134,7 +145,7 @@ def _copy_secrets(part: Path) -> None:
 
 def _labels(database: Database) -> str:
     labels, comparisons = (database.rows(f"feedback_{name}") for name in ("label", "comparison"))
-    return f"{_counted(labels, 'label')}, {_counted(comparisons, 'comparison')}, as many as the site has"
+    return f"{_counted(labels, 'label')}, {_counted(comparisons, 'comparison')}, row counts checked"
 
 
 def _size(manifest: Manifest) -> str:

@@ -1,1 +1,1 @@
-"""The media store, from which clips are shown."""
+"""Media store: where clips are kept and served from, a local folder or an S3 bucket."""

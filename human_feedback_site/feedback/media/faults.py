@@ -1,4 +1,4 @@
-"""What is wrong with a media store, in one line: the store, its answer and the likely cause."""
+"""One-line error messages for media stores: the store, its response and the likely cause."""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ from botocore.parsers import ResponseParserError
 from human_feedback_site.feedback.errors import MediaStoreError
 
 _KEYS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-_RIGHTS = "the keys need s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
+_RIGHTS = "the access key needs the permissions s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
 _REGION = "AWS_DEFAULT_REGION must be the bucket's region"
-_CLOCK = "this machine's clock and the store's differ, set it by NTP"
-_CLOCKS_DIFFER = timedelta(minutes=5)  # stores allow 15, some less
-_OF_KEYS = {
+_CLOCK = "this machine's clock and the store's differ; synchronize it with NTP"
+_CLOCKS_DIFFER = timedelta(minutes=5)  # S3 allows 15 minutes, some stores less
+_CREDENTIAL_CAUSES = {
     "SignatureDoesNotMatch": "AWS_SECRET_ACCESS_KEY is wrong",
-    "InvalidAccessKeyId": "the store knows no such AWS_ACCESS_KEY_ID",
+    "InvalidAccessKeyId": "the store doesn't know this AWS_ACCESS_KEY_ID",
     "InvalidToken": "AWS_SESSION_TOKEN is wrong",
     "ExpiredToken": "AWS_SESSION_TOKEN has expired",
     "AccessDenied": _RIGHTS,
@@ -35,9 +35,9 @@ _OF_KEYS = {
     "RequestTimeTooSkewed": _CLOCK,
     "RequestExpired": _CLOCK,
 }
-_OF_PLACES = {
-    "NoSuchBucket": "make the bucket with manage.py setup_storage, or correct TEACHER_STORAGE",
-    "BucketAlreadyExists": "the bucket is somebody else's, name another in TEACHER_STORAGE",
+_LOCATION_CAUSES = {
+    "NoSuchBucket": "create the bucket with manage.py setup_storage, or correct TEACHER_STORAGE",
+    "BucketAlreadyExists": "the bucket belongs to another account; choose another name in TEACHER_STORAGE",
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
     "IllegalLocationConstraintException": _REGION,
@@ -47,9 +47,12 @@ _OF_PLACES = {
 
 @contextlib.contextmanager
 def media_errors(place: str, bucket: str = "", endpoint: str | None = None) -> Iterator[None]:
-    """Turn what goes wrong in here into :class:`MediaStoreError`, a line that names the ``place``.
+    """Convert S3 and file errors in the ``with`` block to :class:`MediaStoreError` with a one-line message.
 
-    ``bucket`` and ``endpoint`` are those of an S3 store: a common mistake is to put one into the other.
+    Args:
+        place: name of the store, with which the message starts.
+        bucket: the S3 bucket, or empty for a folder.
+        endpoint: the S3 endpoint URL, to detect a bucket name in it.
     """
     try:
         yield
@@ -58,17 +61,17 @@ def media_errors(place: str, bucket: str = "", endpoint: str | None = None) -> I
 
 
 def status_of(error: ClientError) -> int:
-    """Return the HTTP status of a store's answer."""
+    """Return the HTTP status of a store's error response, or 0 if there is none."""
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
 
 
 def code_of(error: ClientError) -> str:
-    """Return the store's word for what is wrong; an answer to HEAD has only its status."""
+    """Return the S3 error code, such as ``NoSuchBucket``; after a HEAD request, it is the HTTP status."""
     return error.response.get("Error", {}).get("Code", "")
 
 
 def is_starting(error: Exception) -> bool:
-    """Say whether a store does not answer, or not yet: waiting may help."""
+    """Return True if a retry may help: the connection failed or the store returned a 5xx status."""
     if isinstance(error, ClientError):
         return status_of(error) >= 500
     return isinstance(error, NoConnectionError | HTTPClientError)
@@ -79,35 +82,45 @@ def _reason(error: Exception, bucket: str, endpoint: str | None) -> str:
         case NoCredentialsError() | PartialCredentialsError():
             reason = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set"
         case ClientError():
-            reason = _answer(error, bucket, endpoint)
+            reason = _response_reason(error, bucket, endpoint)
         case OSError(strerror=str(words)):
             reason = words
         case SSLError():
-            reason = f"{_line(error)}; check its certificate, and http or https in S3_ENDPOINT_URL"
+            reason = f"{_line(error)}; check the store's certificate, and http or https in S3_ENDPOINT_URL"
         case NoConnectionError() | HTTPClientError():
-            reason = f"{_line(error)}; is the store running, and S3_ENDPOINT_URL its address?"
-        case RecursionError():  # botocore asks who redirects it where the bucket is, and is redirected again
-            reason = f"it redirects; set S3_ENDPOINT_URL to where (https?), and {_REGION}"
+            reason = f"{_line(error)}; check that the store is running and S3_ENDPOINT_URL is its URL"
+        case RecursionError():  # botocore asks the redirecting server for the bucket's region, without end
+            reason = f"S3_ENDPOINT_URL redirects; set it to the target URL (https?), and {_REGION}"
         case ResponseParserError():
-            reason = _misplaced(bucket, endpoint) or "it does not answer as S3 does, check S3_ENDPOINT_URL"
+            reason = _misplaced_bucket(bucket, endpoint) or "the response is not S3's; check S3_ENDPOINT_URL"
         case _:
             reason = _line(error)
     return reason
 
 
-def _answer(error: ClientError, bucket: str, endpoint: str | None) -> str:
+def _response_reason(error: ClientError, bucket: str, endpoint: str | None) -> str:
     status, code = status_of(error), code_of(error)
     shown = str(status) if code == str(status) else f"{status} {code}".strip()
-    cause = _skew(error) if 400 <= status < 500 else None
-    cause = cause or _OF_KEYS.get(code) or _misplaced(bucket, endpoint) or _OF_PLACES.get(code)
+    cause = _clock_skew(error) if 400 <= status < 500 else None
+    cause = (
+        cause
+        or _CREDENTIAL_CAUSES.get(code)
+        or _misplaced_bucket(bucket, endpoint)
+        or _LOCATION_CAUSES.get(code)
+    )
     if cause is None:
         said = error.response.get("Error", {}).get("Message") or _line(error)
-        cause = f"{said}; see its log, and whether S3_ENDPOINT_URL is its address" if status >= 500 else said
+        cause = (
+            f"{said}; check the store's log, and that S3_ENDPOINT_URL is its URL" if status >= 500 else said
+        )
     return " ".join(f"{shown}, {cause}".split())
 
 
-def _skew(error: ClientError) -> str | None:
-    """Return by how much the clocks differ, where it is too much; stores have many words for it."""
+def _clock_skew(error: ClientError) -> str | None:
+    """Return a message if this machine's clock and the store's differ too much, else None.
+
+    The clocks are compared here because stores report the problem with many different error codes.
+    """
     said = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
     try:
         ahead = datetime.now(UTC) - parsedate_to_datetime(said)
@@ -117,18 +130,18 @@ def _skew(error: ClientError) -> str | None:
         return None
     minutes = round(abs(ahead).total_seconds() / 60)
     direction = "ahead of" if ahead > timedelta() else "behind"
-    return f"this machine's clock is {minutes} min {direction} the store's, set it by NTP"
+    return f"this machine's clock is {minutes} min {direction} the store's; synchronize it with NTP"
 
 
-def _misplaced(bucket: str, endpoint: str | None) -> str | None:
-    """Return what is wrong with an endpoint that names the bucket, or has a path; None where neither is."""
+def _misplaced_bucket(bucket: str, endpoint: str | None) -> str | None:
+    """Return a message if the endpoint URL includes the bucket or a path, else None."""
     parts = urlsplit(endpoint or "")
     if parts.path:
         return (
-            f"S3_ENDPOINT_URL has the path {parts.path}: leave the bucket out of it, TEACHER_STORAGE names it"
+            f"S3_ENDPOINT_URL must not have a path ({parts.path}); the bucket belongs in TEACHER_STORAGE only"
         )
     if bucket and (parts.hostname or "").startswith(f"{bucket}."):
-        return f"if {bucket} in S3_ENDPOINT_URL is the bucket, leave it out, TEACHER_STORAGE names it"
+        return f"if {bucket} in S3_ENDPOINT_URL is the bucket, remove it; TEACHER_STORAGE already names it"
     return None
 
 

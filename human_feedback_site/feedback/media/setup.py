@@ -1,7 +1,7 @@
-"""Making the media store ready, and proving that it is: ``manage.py setup_storage``.
+"""Preparing and checking the media store for ``manage.py setup_storage``.
 
-Every function may be called again and says in one line, or a few, what it found or did; where the store
-cannot be used as it is, it raises :class:`MediaStoreError`.
+Each step can be repeated and returns a line about what it found or did. It raises :class:`MediaStoreError`
+if the store can't be used.
 """
 
 import contextlib
@@ -33,7 +33,10 @@ _RETRY_SECONDS = 1.0
 
 
 def set_up(store: FolderMedia | S3Media, wait_seconds: float) -> Iterator[str]:
-    """Make the store ready step by step; one that does not answer may take ``wait_seconds`` to start."""
+    """Prepare and check the store, yielding one line per step.
+
+    Connections to an S3 store are retried for ``wait_seconds``, in case it is still starting.
+    """
     if isinstance(store, FolderMedia):
         with media_errors(f"the folder {store.root}"):
             yield _folder(store.root)
@@ -55,9 +58,9 @@ def _folder(root: Path) -> str:
 
 
 def _bucket(store: S3Media, wait_seconds: float) -> str:
-    """Find the bucket or make it, waiting for a store that is starting.
+    """Find or create the bucket, retrying for ``wait_seconds`` if the store doesn't respond.
 
-    Each try is several of the client's own, with its growing, jittered pauses in between.
+    Each attempt includes the client's own retries, with increasing, jittered pauses.
     """
     until = time.monotonic() + wait_seconds
     while True:
@@ -76,10 +79,10 @@ def _find_or_make_bucket(store: S3Media) -> str:
         if code_of(error) != "NoSuchBucket":
             raise
     else:
-        return f"{store.bucket} is there"
+        return f"{store.bucket} exists"
     _make_bucket(store)
-    store.listed("")  # is it ours, and was it a bucket that was made?
-    return f"{store.bucket} is made"
+    store.listed("")  # fails if the bucket isn't ours or the request created something else
+    return f"{store.bucket} was created"
 
 
 def _make_bucket(store: S3Media) -> None:
@@ -91,34 +94,34 @@ def _make_bucket(store: S3Media) -> None:
             client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": region})  # type: ignore[typeddict-item]
         else:
             client.create_bucket(Bucket=bucket)
-    except ClientError as error:  # somebody made it a moment ago
+    except ClientError as error:  # another process has just created it
         if code_of(error) not in {"BucketAlreadyOwnedByYou", "BucketAlreadyExists"}:
             raise
 
 
 def _objects(store: S3Media) -> str:
-    """Write, list, read and delete an object."""
+    """Check that an object can be written, listed, read and deleted."""
     with _probe(store) as key:
         if store.listed(key) != [store.full(key)]:
             raise MediaStoreError(
-                f"s3://{store.bucket} must list what was stored, but does not list {store.full(key)}; "
-                "S3_ENDPOINT_URL must be the store's address, without the bucket."
+                f"s3://{store.bucket} does not list {store.full(key)}, which was just stored; "
+                "S3_ENDPOINT_URL must be the store's URL without the bucket."
             )
         head = store.client.head_object(Bucket=store.bucket, Key=store.full(key))
         found = (head["ContentLength"], head["ContentType"])
         if found != (len(_PROBE), CONTENT_TYPE):
             raise MediaStoreError(
-                f"s3://{store.bucket} must return what was stored, {len(_PROBE)} bytes of {CONTENT_TYPE}, "
-                f"not {found[0]} bytes of {found[1]}."
+                f"s3://{store.bucket} returned {found[0]} bytes of {found[1]} for an object of "
+                f"{len(_PROBE)} bytes of {CONTENT_TYPE}."
             )
     if store.readable(key):
-        raise MediaStoreError(f"s3://{store.bucket} must delete objects: {store.full(key)} is still there.")
+        raise MediaStoreError(f"s3://{store.bucket} accepted deleting {store.full(key)} but still has it.")
     return "can be written, read and deleted"
 
 
 @contextlib.contextmanager
 def _probe(store: S3Media) -> Iterator[str]:
-    """Keep an object in the store meanwhile; its name can be no clip's."""
+    """Keep a test object in the store during the ``with`` block and yield its key, which no clip can have."""
     key = f".setup/{uuid.uuid4()}"
     name = store.full(key)
     store.client.put_object(Bucket=store.bucket, Key=name, Body=_PROBE, ContentType=CONTENT_TYPE)
@@ -129,41 +132,43 @@ def _probe(store: S3Media) -> Iterator[str]:
 
 
 def _privacy(store: S3Media, key: str) -> str:
-    """See that the store refuses those who come without a signature."""
+    """Check that the store refuses unsigned requests."""
     anybody = s3_client(settings.S3_ENDPOINT_URL, signature_version=UNSIGNED)
     try:
         anybody.get_object(Bucket=store.bucket, Key=store.full(key))
     except ClientError as error:
         if not 400 <= status_of(error) < 500:
             raise
-        return "without a signature nothing can be read"
+        return "unsigned requests are refused"
     raise MediaStoreError(
-        f"s3://{store.bucket} must be private, but anybody can read it: remove the policy or access list "
-        "that lets them."
+        f"s3://{store.bucket} must be private, but anyone can read it; remove the bucket policy or access "
+        "list that allows this."
     )
 
 
 def _links(store: S3Media, key: str) -> str:
-    """See that a browser's link opens the object and expires."""
+    """Check that the links made for browsers have an expiry time and open the object."""
     if urlsplit(settings.S3_PUBLIC_ENDPOINT_URL or "").path:
         raise MediaStoreError(
-            "S3_PUBLIC_ENDPOINT_URL must have no path: a proxy that takes it out of a link breaks the link's "
-            f"signature; got {settings.S3_PUBLIC_ENDPOINT_URL}."
+            f"S3_PUBLIC_ENDPOINT_URL must not have a path, but is {settings.S3_PUBLIC_ENDPOINT_URL}: a proxy "
+            "that removes the path breaks the signatures of links."
         )
     query = parse_qs(urlsplit(store.url(key)).query)
     if query.get("X-Amz-Expires") != [str(settings.MEDIA_LINK_SECONDS)] or "X-Amz-Signature" not in query:
-        raise MediaStoreError(f"Links must be signed and expire, got the parameters {', '.join(query)}.")
+        raise MediaStoreError(
+            f"s3://{store.bucket}: links must be signed and expire, but have the parameters {list(query)}."
+        )
     answer = _fetch_by_link(store, key)
     if answer.status_code not in {200, 206} or answer.content != _PROBE:
         raise MediaStoreError(
-            f"s3://{store.bucket} must open links that are signed for {store.origin}, but answers them with "
-            f"status {answer.status_code}."
+            f"s3://{store.bucket} does not serve links that are signed for {store.origin}: it responded with "
+            f"status {answer.status_code} to one."
         )
     return f"lead to {store.origin}"
 
 
 def _fetch_by_link(store: S3Media, key: str, **headers: str) -> requests.Response:
-    """Open a link as a browser would, for the public host, but at the endpoint that is reached from here."""
+    """Request a link with the public host name, as a browser would, but from the site's own endpoint."""
     link = urlsplit(store.url(key))
     reached = urlsplit(settings.S3_ENDPOINT_URL) if settings.S3_ENDPOINT_URL else link
     address = link._replace(scheme=reached.scheme, netloc=reached.netloc).geturl()
@@ -171,30 +176,30 @@ def _fetch_by_link(store: S3Media, key: str, **headers: str) -> requests.Respons
 
 
 def _cors(store: S3Media, key: str) -> str:
-    """Let the labeling page's script read clips.
+    """Allow the labeling page's script to read clips (CORS).
 
-    Some stores, such as MinIO, know no settings of a bucket for this, only one of their own.
+    Some stores, such as MinIO, have no CORS setting per bucket, only one for the whole server.
     """
     if settings.PUBLIC_URL is None:
-        return "left as it is, for TEACHER_PUBLIC_URL is not set"
+        return "unchanged, because TEACHER_PUBLIC_URL is not set"
     origin = origin_of(settings.PUBLIC_URL)
     try:
         _allow(store, origin)
     except ClientError as error:
-        refused = f"takes no setting of a bucket ({code_of(error)})"
+        refused = f"has no CORS setting per bucket ({code_of(error)})"
     else:
         return f"pages of {origin} may read clips"
     allowed = _fetch_by_link(store, key, Origin=origin).headers.get("Access-Control-Allow-Origin")
     if allowed in {"*", origin}:
-        return f"pages of {origin} may read clips; the store lets them, and {refused}"
+        return f"pages of {origin} may read clips; the store allows it, and {refused}"
     return (
-        f"NOTICE: pages of {origin} may not read clips, and the store {refused}: "
-        "allow them GET, HEAD and Range in its own settings"
+        f"NOTICE: pages of {origin} may not read clips, and the store {refused}; "
+        "allow them GET, HEAD and the Range header in the store's own settings"
     )
 
 
 def _allow(store: S3Media, origin: str) -> None:
-    """Add a rule to the bucket's, or bring it up to date; other rules stay."""
+    """Add or update this site's CORS rule of the bucket, and keep all other rules."""
     try:
         rules = store.client.get_bucket_cors(Bucket=store.bucket).get("CORSRules", [])
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""Where clips are read from: a folder this site serves itself, or an S3 store that serves them."""
+"""Media stores for clips: a folder that this site serves, or an S3 bucket that browsers read directly."""
 
 import contextlib
 import errno
@@ -28,62 +28,50 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _SALT = "feedback.media"
-MAX_KEYS = 1000  # that S3 lists or deletes in one request
-MAX_CLIP_BYTES = 64 * 2**20  # of a film of a whole episode; browsers and this site hold it in memory
+MAX_KEYS = 1000  # S3's limit per list or delete request
+MAX_CLIP_BYTES = 64 * 2**20  # fits the video of a whole episode; browsers and this site hold it in memory
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _KEY = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 
 
 def is_key_of(experiment: str, key: str) -> bool:
-    """Say whether ``key`` is a plain object key under the experiment's prefix."""
+    """Return True if ``key`` is a valid clip key that starts with the experiment's name."""
     return is_clip_key(key) and key.startswith(f"{experiment}/")
 
 
 def is_clip_key(key: str) -> bool:
-    """Say whether ``key`` is a plain object key under any experiment's prefix."""
+    """Return True if ``key`` is a valid clip key: ``<experiment>/<path>`` in plain characters."""
     return _KEY.fullmatch(key) is not None
 
 
 class MediaStore(Protocol):
-    """What the site needs of a media store."""
+    """Interface of a media store.
+
+    Every method may raise :class:`MediaStoreError` if the store doesn't respond or refuses the request.
+    """
 
     @property
     def origin(self) -> str | None:
-        """``scheme://host[:port]`` that serves the clips; None where this site does."""
+        """Origin (``scheme://host[:port]``) of clip links, or None if this site serves the clips."""
 
     def readable(self, key: str) -> bool:
-        """Say whether the object exists, and is neither empty nor larger than ``MAX_CLIP_BYTES``.
-
-        Raises :class:`MediaStoreError` where that cannot be known.
-        """
+        """Return True if the object exists and its size is from 1 byte to ``MAX_CLIP_BYTES``."""
 
     def url(self, key: str) -> str:
-        """Return a link to the object that expires after ``MEDIA_LINK_SECONDS``.
-
-        Raises :class:`MediaStoreError`.
-        """
+        """Return a link to the object that expires after ``MEDIA_LINK_SECONDS``."""
 
     def keys(self, experiment: str) -> list[str]:
-        """Return up to ``MAX_KEYS`` keys of what is stored for an experiment, in no order.
-
-        Raises :class:`MediaStoreError`.
-        """
+        """Return up to ``MAX_KEYS`` keys of an experiment's objects, in any order."""
 
     def count(self, experiment: str, most: int) -> int:
-        """Count what is stored for an experiment, and no further than ``most``.
-
-        Raises :class:`MediaStoreError`.
-        """
+        """Count an experiment's objects, stopping at ``most``."""
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete up to ``MAX_KEYS`` objects; those that are gone already do not matter.
-
-        Raises :class:`MediaStoreError`.
-        """
+        """Delete up to ``MAX_KEYS`` objects; keys that don't exist are ignored."""
 
 
 class FolderMedia:
-    """Clips in a folder, served by :mod:`.media_view` to whoever holds a signed link."""
+    """Clips in a local folder, which :mod:`.media.view` serves through signed links."""
 
     origin = None
 
@@ -91,66 +79,66 @@ class FolderMedia:
         self.root = root
 
     def path(self, key: str) -> Path:
-        """Return where ``key`` is, which was checked when it was registered.
+        """Return the resolved path of ``key``, which must be a valid clip key.
 
-        Raises :class:`FileNotFoundError` where a link leads out of the folder.
+        Raises :class:`FileNotFoundError` if a symbolic link leads out of the folder.
         """
         try:
             path = (self.root / key).resolve()
-        except RuntimeError:  # before Python 3.13, for a loop of links
+        except RuntimeError:  # a loop of symbolic links, before Python 3.13
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         if not path.is_relative_to(self.root.resolve()):
             raise FileNotFoundError(f"{key!r} is outside the media folder.")
         return path
 
     def readable(self, key: str) -> bool:
-        """Say whether it is a file of a size that a clip may have."""
+        """Return True if ``key`` is a regular file of 1 byte to ``MAX_CLIP_BYTES``."""
         with media_errors(f"the folder {self.root}"):
             try:
                 found = self.path(key).stat()
             except (FileNotFoundError, NotADirectoryError):
                 return False
             except OSError as error:
-                if error.errno != errno.ENAMETOOLONG:  # what cannot be there is not
+                if error.errno != errno.ENAMETOOLONG:  # a name too long for the file system can't exist
                     raise
                 return False
             return stat.S_ISREG(found.st_mode) and 0 < found.st_size <= MAX_CLIP_BYTES
 
     def url(self, key: str) -> str:
-        """Return a link on this site."""
+        """Return a signed link to this site's media view."""
         return reverse("media", args=[signing.dumps(key, salt=_SALT)])
 
     def path_of_link(self, token: str) -> Path:
-        """Return the file behind a link.
+        """Return the path of the clip that a signed link names.
 
-        Raises ``signing.BadSignature`` for a forged or old one, :class:`FileNotFoundError` where the clip is
-        gone, or is none any more.
+        Raises ``signing.BadSignature`` if the link is forged or has expired, and :class:`FileNotFoundError`
+        if there is no readable clip.
         """
         key = signing.loads(token, salt=_SALT, max_age=settings.MEDIA_LINK_SECONDS)
         if not self.readable(key):
-            raise FileNotFoundError(f"{key!r} is gone.")
+            raise FileNotFoundError(f"{key!r} no longer exists.")
         return self.path(key)
 
     def keys(self, experiment: str) -> list[str]:
-        """Return up to ``MAX_KEYS`` keys of files of an experiment; a link to a folder is not followed."""
+        """Return up to ``MAX_KEYS`` keys of an experiment's files; links to folders are not followed."""
         with media_errors(f"the folder {self.root}"):
             found = islice(self._files_of(experiment), MAX_KEYS)
             return [path.relative_to(self.root).as_posix() for path in found]
 
     def count(self, experiment: str, most: int) -> int:
-        """Count files of an experiment."""
+        """Count an experiment's files, stopping at ``most``."""
         with media_errors(f"the folder {self.root}"):
             return sum(1 for _ in islice(self._files_of(experiment), most))
 
     def _files_of(self, experiment: str) -> Iterator[Path]:
         folder = self.root / _prefix_of(experiment)
-        self.root.stat()  # a disk that is not mounted holds clips, too
+        self.root.stat()  # raises if the folder's disk is not mounted, instead of reporting no clips
         if folder.is_symlink():
             raise MediaStoreError(f"{folder} must be a folder, not a link to one.")
         return _files(folder)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete files, and the folders that they leave empty."""
+        """Delete files, and folders that become empty."""
         with media_errors(f"the folder {self.root}"):
             for key in keys:
                 (self.root / key).unlink(missing_ok=True)
@@ -161,7 +149,7 @@ class FolderMedia:
 
 
 class S3Media:
-    """Clips in an S3 bucket; links are presigned for the endpoint that browsers can reach."""
+    """Clips in an S3 bucket, with presigned links for the endpoint that browsers can reach."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -170,17 +158,17 @@ class S3Media:
 
     @property
     def address(self) -> str:
-        """``s3://bucket/prefix``, as ``TEACHER_STORAGE`` names it."""
+        """URL of the store, ``s3://bucket/prefix``, as in ``TEACHER_STORAGE``."""
         return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
     @cached_property
     def client(self) -> "S3Client":
-        """A client of the endpoint that the site reaches."""
+        """S3 client for ``S3_ENDPOINT_URL``, the endpoint that the site can reach."""
         return s3_client(settings.S3_ENDPOINT_URL)
 
     @cached_property
     def _signer(self) -> LinkSigner:
-        """Signs links for the public endpoint; raises botocore's error where there are no keys."""
+        """Signer of links for the public endpoint; raises ``NoCredentialsError`` without AWS keys."""
         example = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL), "x")
         credentials = botocore.session.get_session().get_credentials()
         if credentials is None:
@@ -189,23 +177,22 @@ class S3Media:
 
     @cached_property
     def origin(self) -> str:
-        """The origin of every link, taken from one without a signature, which needs no keys."""
+        """Origin of all clip links, read from an unsigned link because that needs no AWS keys."""
         with self.errors():
             link = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL, signature_version=UNSIGNED), "x")
         parts = urlsplit(link)
         return f"{parts.scheme}://{parts.netloc}"
 
     def readable(self, key: str) -> bool:
-        """Say whether the object exists and has a size that a clip may have."""
+        """Return True if the object exists and its size is from 1 byte to ``MAX_CLIP_BYTES``."""
         with self.errors():
             try:
                 head = self.client.head_object(Bucket=self.bucket, Key=self.full(key))
             except ClientError as error:
                 if not 400 <= status_of(error) < 500:
                     raise
-                self.listed(
-                    key
-                )  # an answer to HEAD cannot say whether it is the object, the bucket or the keys
+                # A HEAD response doesn't say if the object, the bucket or the AWS keys are at fault.
+                self.listed(key)
                 if status_of(error) != 404:
                     raise
                 return False
@@ -217,13 +204,16 @@ class S3Media:
             return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Turn what goes wrong in here into :class:`MediaStoreError`, which names this store."""
+        """Convert errors in the ``with`` block to :class:`MediaStoreError`, with this store's name."""
         endpoint = settings.S3_ENDPOINT_URL
         place = f"s3://{self.bucket}" + (f" at {endpoint}" if endpoint else "")
         return media_errors(place, self.bucket, endpoint)
 
     def listed(self, prefix: str, most: int = 1) -> list[str]:
-        """Return the bucket's names of up to ``most`` objects below a prefix; raises botocore's errors."""
+        """Return the full names of up to ``most`` objects that start with a key prefix.
+
+        Raises botocore's own errors.
+        """
         begins = self.full(prefix)
         page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=begins, MaxKeys=most)
         return [item["Key"] for item in page.get("Contents", ())]
@@ -236,16 +226,18 @@ class S3Media:
         )
 
     def keys(self, experiment: str) -> list[str]:
-        """Return up to ``MAX_KEYS`` keys of objects of an experiment."""
+        """Return up to ``MAX_KEYS`` keys of an experiment's objects."""
         prefix = self.full(_prefix_of(experiment))
         with self.errors():
             found = self.listed(_prefix_of(experiment), MAX_KEYS)
         if not all(key.startswith(prefix) for key in found):
-            raise MediaStoreError(f"s3://{self.bucket} lists more than was asked for; nothing is deleted.")
+            raise MediaStoreError(
+                f"s3://{self.bucket} lists objects outside of {prefix}; nothing was deleted."
+            )
         return [key.removeprefix(self.full("")) for key in found]
 
     def count(self, experiment: str, most: int) -> int:
-        """Count objects of an experiment."""
+        """Count an experiment's objects, stopping at ``most``."""
         with self.errors():
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self.bucket,
@@ -255,7 +247,7 @@ class S3Media:
             return sum(len(page.get("Contents", ())) for page in pages)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects in one request."""
+        """Delete up to ``MAX_KEYS`` objects in one request."""
         with self.errors():
             reply = self.client.delete_objects(
                 Bucket=self.bucket,
@@ -264,20 +256,22 @@ class S3Media:
         refused = reply.get("Errors", [])
         if refused:
             reason = refused[0].get("Message") or refused[0].get("Code")
-            raise MediaStoreError(f"s3://{self.bucket} keeps {len(refused)} of {len(keys)} objects: {reason}")
+            raise MediaStoreError(
+                f"s3://{self.bucket} refused to delete {len(refused)} of {len(keys)} objects: {reason}"
+            )
 
     def full(self, key: str) -> str:
-        """Return the key as the bucket knows it."""
+        """Return the object's name in the bucket: the store's prefix and the key."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
 
 def media_store() -> FolderMedia | S3Media:
-    """Return the store that ``TEACHER_STORAGE`` names."""
+    """Return the media store in ``TEACHER_STORAGE``; the same URL gives the same object."""
     return _open(settings.TEACHER_STORAGE)
 
 
 def name_of(store: FolderMedia | S3Media) -> str:
-    """Return the store as its settings name it."""
+    """Return the store's name for messages: the folder or the S3 URL."""
     return f"the folder {store.root}" if isinstance(store, FolderMedia) else store.address
 
 
@@ -287,20 +281,25 @@ def _open(url: str) -> FolderMedia | S3Media:
 
 
 def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
-    """Return a client of ``endpoint``, Amazon's where it is None; ``options`` are more of botocore's."""
+    """Return an S3 client for an endpoint URL.
+
+    Args:
+        endpoint: the URL; None for Amazon's.
+        options: additional options of botocore's ``Config``.
+    """
     config = Config(
         connect_timeout=5,
         read_timeout=10,
-        # "standard" waits longer from try to try, by a random share so that clients do not come in step.
+        # "standard" retries with exponential backoff and jitter.
         retries={"mode": "standard", "total_max_attempts": 3},
-        # Buckets as host names need DNS that a server of one's own seldom has.
+        # Bucket names as host names need DNS entries, which self-hosted servers rarely have.
         s3={"addressing_style": "path" if endpoint else "auto"},
-        # Servers that are not Amazon's know nothing of its newer checksums.
+        # Servers other than Amazon's don't support its newer checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **{"signature_version": "s3v4", **options},
     )
-    # A session of its own: the default one would keep the credentials of earlier settings.
+    # A new session, because the default one would keep the credentials of earlier settings.
     session = botocore.session.get_session()
     session.register_component("data_loader", _service_models())
     client: S3Client = session.create_client("s3", endpoint_url=endpoint, config=config)  # type: ignore[assignment]
@@ -309,22 +308,22 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
 
 @cache
 def _service_models() -> Any:
-    """Return botocore's loader of service descriptions, which keeps what it has read; reading is slow."""
+    """Return botocore's loader of service models, cached because reading them is slow."""
     return botocore.session.get_session().get_component("data_loader")
 
 
 def _prefix_of(experiment: str) -> str:
-    """Return what the keys of an experiment begin with, and those of no other."""
+    """Return the prefix of an experiment's keys; raises ``ValueError`` if the name isn't valid."""
     if not _NAME.fullmatch(experiment):
-        raise ValueError(f"{experiment!r} is no name of an experiment.")
+        raise ValueError(f"{experiment!r} is not a valid experiment name.")
     return f"{experiment}/"
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield what is in a folder and those below it, but no folders; links are not followed."""
+    """Yield all files and symbolic links below a folder, without following links to folders."""
 
     def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # what another process deletes meanwhile is as wanted
+        if not isinstance(error, FileNotFoundError):  # another process may have deleted it meanwhile
             raise error
 
     for parent, folders, files in os.walk(folder, onerror=refuse):

@@ -1,4 +1,4 @@
-"""Serving clips from a media folder to holders of signed links, in parts where the browser asks for them."""
+"""View that serves clips from the media folder through signed links, with support for Range requests."""
 
 import re
 
@@ -15,16 +15,16 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 @require_safe
 def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
-    """Answer with the clip behind a signed link, or the single range of it that was asked for."""
+    """Return the clip of a signed link, or the byte range that the request asks for."""
     store = media_store()
     if not isinstance(store, FolderMedia):
-        raise Http404("Clips are served by the media store.")
+        raise Http404("This site's clips are served by its S3 store.")
     with media_errors(f"the folder {store.root}"):
         try:
-            clip = store.path_of_link(token).read_bytes()  # a second or two of video: small enough to hold
+            clip = store.path_of_link(token).read_bytes()  # limited to MAX_CLIP_BYTES, so it fits in memory
         except (signing.BadSignature, FileNotFoundError):
             raise Http404("This link has expired, or its clip is gone.") from None
-    # A range means something to GET alone (RFC 9110, section 14.2).
+    # Range applies to GET only (RFC 9110, section 14.2).
     wanted = _RANGE.fullmatch(request.headers.get("Range", "")) if request.method == "GET" else None
     if wanted is None or wanted.groups() == ("", ""):
         response = HttpResponse(clip, content_type="video/mp4")
@@ -36,7 +36,7 @@ def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _part(clip: bytes, first: str, last: str) -> HttpResponse:
-    """Answer with the bytes ``first-last``, ``first-`` or ``-last`` (RFC 9110, section 14.1.2)."""
+    """Return the byte range ``first-last``, ``first-`` or ``-last`` (RFC 9110, section 14.1.2)."""
     size = len(clip)
     if first:
         start, stop = int(first), min(int(last or size), size - 1)

@@ -1,1 +1,1 @@
-"""Statistics of labels: aggregating them into decisions, and measuring how far labelers agree."""
+"""Label statistics: aggregation into decisions, and agreement between labelers."""

@@ -1,8 +1,8 @@
-"""From several labels to one decision, and to what each labeler is worth. Knows nothing of Django.
+"""Aggregation of labels into decisions, by majority or the Dawid-Skene model. Independent of Django.
 
-Dawid and Skene (1979): each labeler has a confusion matrix, the truth of each item is hidden, and both are
-estimated in turn (EM). An item here is a comparison, whose truth is that the first is better, that they are
-equal, or that the second is better; ``cant_tell`` says nothing about it and is a missing label.
+Dawid and Skene (1979): each labeler has a confusion matrix and each item a hidden true class, and EM
+estimates both in turn. Here an item is a comparison, and its true class is ``first`` (the first segment is
+better), ``equal`` or ``second``. ``cant_tell`` is treated as a missing label.
 """
 
 import math
@@ -13,33 +13,34 @@ from typing import TypeVar
 
 CLASSES = ("first", "equal", "second")
 CANT_TELL = "cant_tell"
-_PREFERRED = (1.0, 0.5, 0.0)  # how far the first is, where a class is true
-_LEAST = 1e-10  # of a probability, so that it has a logarithm
-_SAME = 1e-9  # probabilities as close as that differ by rounding
+_PREFERRED = (1.0, 0.5, 0.0)  # preference for the first segment, by class
+_LEAST = 1e-10  # lower limit of probabilities, to avoid log(0)
+_SAME = 1e-9  # probabilities closer than this differ only by rounding
 
 Triple = tuple[float, float, float]
-"""One number for each of ``CLASSES``."""
+"""One number per class, in the order of ``CLASSES``."""
 Matrix = tuple[Triple, Triple, Triple]
-"""``matrix[truth][answer]`` is a probability: each row sums to 1."""
+"""Confusion matrix: ``matrix[truth][answer]`` is a probability, and each row sums to 1."""
 Item = TypeVar("Item", bound=Hashable)
 Labeler = TypeVar("Labeler", bound=Hashable)
 
 NOTHING: Triple = (0.0, 0.0, 0.0)
 EVEN: Triple = (1 / 3, 1 / 3, 1 / 3)
-# Answers that each labeler is taken to have given before the first: right in two of three. It keeps those who
-# gave few from being judged by them, and the classes from changing their names.
+# Answers assumed of each labeler in advance, two of three of them right. This prior keeps the estimates of
+# labelers with few labels moderate, and keeps EM from swapping the classes.
 PSEUDO_COUNTS: Matrix = ((4.0, 1.0, 1.0), (1.0, 4.0, 1.0), (1.0, 1.0, 4.0))
 UNKNOWN_LABELER: Matrix = ((4 / 6, 1 / 6, 1 / 6), (1 / 6, 4 / 6, 1 / 6), (1 / 6, 1 / 6, 4 / 6))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of some labels; both None where there are none.
+    """Result of aggregating the labels of one comparison.
 
     Attributes:
-        decision: one of ``CLASSES``, or ``cant_tell`` where no label has an opinion.
-        probability: that the first is preferred, an equal pair being half of that; None without an opinion.
-        n_labels: how many labels there are, ``cant_tell`` among them.
+        decision: one of ``CLASSES``, ``cant_tell`` if all labels say so, or None if there are no labels.
+        probability: probability that the first segment is preferred, where ``equal`` counts half. None if
+            ``decision`` is None or ``cant_tell``.
+        n_labels: number of labels, including ``cant_tell``.
     """
 
     decision: str | None
@@ -49,13 +50,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What EM found.
+    """Result of :func:`dawid_skene`.
 
     Attributes:
-        posteriors: for each item, how probable each truth is.
-        confusion: for each labeler, :data:`Matrix`.
-        prior: how often each class is true.
-        iterations: steps that were made.
+        posteriors: probabilities of the true classes, by item.
+        confusion: confusion matrix by labeler.
+        prior: estimated frequency of each class.
+        iterations: number of EM iterations.
     """
 
     posteriors: Mapping[Hashable, Triple]
@@ -65,7 +66,7 @@ class Estimate:
 
 
 def vote(outcome: str) -> Triple:
-    """Return one vote for an outcome, none for ``cant_tell``."""
+    """Return a one-hot vote for an outcome, or all zeros for ``cant_tell``."""
     if outcome == CANT_TELL:
         return NOTHING
     index = CLASSES.index(outcome)
@@ -73,7 +74,10 @@ def vote(outcome: str) -> Triple:
 
 
 def evidence(outcome: str, confusion: Sequence[Sequence[float]] | None) -> Triple:
-    """Return the log-likelihood of each truth, given what a labeler of that matrix (None: unknown) says."""
+    """Return the log-likelihood of each class given one label, or zeros for ``cant_tell``.
+
+    ``confusion`` is the labeler's confusion matrix; None stands for ``UNKNOWN_LABELER``.
+    """
     if outcome == CANT_TELL:
         return NOTHING
     answer = CLASSES.index(outcome)
@@ -82,7 +86,7 @@ def evidence(outcome: str, confusion: Sequence[Sequence[float]] | None) -> Tripl
 
 
 def total(scores: Iterable[Triple]) -> Triple:
-    """Return the sums of votes, or of log-likelihoods."""
+    """Add up votes or log-likelihoods, class by class."""
     first, equal, second = NOTHING
     for score in scores:
         first, equal, second = first + score[0], equal + score[1], second + score[2]
@@ -90,7 +94,10 @@ def total(scores: Iterable[Triple]) -> Triple:
 
 
 def majority(votes: Triple, n_labels: int) -> Verdict:
-    """Return the mean of the opinions, else ``cant_tell``; one that is as good as the other is ``equal``."""
+    """Decide by majority: a mean vote above 0.5 is ``first``, below is ``second``, exactly 0.5 is ``equal``.
+
+    ``votes`` is the sum of all votes. If it is zero, the decision is ``cant_tell``, or None without labels.
+    """
     opinions = sum(votes)
     if not opinions:
         return _no_opinion(n_labels)
@@ -101,15 +108,18 @@ def majority(votes: Triple, n_labels: int) -> Verdict:
 
 
 def weighed(scores: Triple, n_labels: int, prior: Sequence[float] | None) -> Verdict:
-    """Return the most probable truth, given summed log-likelihoods and how often each class is true."""
-    if not any(scores):  # whoever has an opinion is never certain of all three
+    """Choose the most probable class, given summed log-likelihoods and the class prior.
+
+    None as ``prior`` means a uniform prior.
+    """
+    if not any(scores):  # only cant_tell: any other label has a nonzero log-likelihood
         return _no_opinion(n_labels)
     posterior = posterior_of(scores, prior or EVEN)
     return Verdict(most_probable(posterior), preference(posterior), n_labels)
 
 
 def posterior_of(scores: Triple, prior: Sequence[float]) -> Triple:
-    """Return the probability of each truth."""
+    """Return the posterior of each class, given log-likelihoods and the class prior."""
     logs = [score + _log(share) for score, share in zip(scores, prior, strict=True)]
     highest = max(logs)
     first, equal, second = (math.exp(value - highest) for value in logs)
@@ -118,7 +128,7 @@ def posterior_of(scores: Triple, prior: Sequence[float]) -> Triple:
 
 
 def most_probable(posterior: Triple) -> str:
-    """Return the most probable class; where it is first as well as second, that is ``equal``."""
+    """Return the most probable class, or ``equal`` if ``first`` and ``second`` tie."""
     first, equal, second = posterior
     if equal >= max(first, second) or abs(first - second) < _SAME:
         return "equal"
@@ -126,7 +136,7 @@ def most_probable(posterior: Triple) -> str:
 
 
 def preference(posterior: Triple) -> float:
-    """Return the probability that the first is preferred, half of it where they are equal."""
+    """Return the probability that the first segment is preferred, counting ``equal`` half."""
     return min(1.0, sum(share * each for share, each in zip(posterior, _PREFERRED, strict=True)))
 
 
@@ -138,17 +148,17 @@ def dawid_skene(
     max_iterations: int = 100,
     tolerance: float = 1e-4,
 ) -> Estimate:
-    """Estimate truths and confusion matrices from votes (item, labeler, outcome).
+    """Estimate true classes and confusion matrices by EM from (item, labeler, outcome) votes.
 
-    Items with the same votes are one item that comes several times, so that the time an iteration takes is
-    bounded by the number of ways to vote where labelers are few.
+    Items with identical votes are processed once, weighted by their number. With few labelers the cost of an
+    iteration is therefore bounded by the number of distinct vote patterns.
 
     Args:
-        votes: at most one of each labeler for an item; ``cant_tell`` is left out.
-        known: the truths of some items.
-        pseudo_counts: answers that each labeler is taken to have given already; all 0 is plain EM.
-        max_iterations: steps at most.
-        tolerance: it ends when no probability changes by more.
+        votes: at most one per item and labeler; ``cant_tell`` is ignored.
+        known: true classes of some items.
+        pseudo_counts: answers added to each labeler's own as a prior; all zeros give plain EM.
+        max_iterations: maximum number of EM iterations.
+        tolerance: EM stops when no item's class probability changes by more than this.
     """
     numbers: dict[Hashable, int] = {}
     ballots: dict[Item, list[int]] = {}
@@ -161,7 +171,7 @@ def dawid_skene(
     weights = Counter(patterns.values())
     posteriors = {pattern: _first_guess(*pattern) for pattern in weights}
     iterations, change = 0, 1.0
-    prior, counts = _maximise(posteriors, weights, len(numbers), pseudo_counts)
+    prior, counts = _maximize(posteriors, weights, len(numbers), pseudo_counts)
     while iterations < max_iterations and change > tolerance:
         iterations += 1
         better = _expect(posteriors, prior, counts)
@@ -170,7 +180,7 @@ def dawid_skene(
             default=0.0,
         )
         posteriors = better
-        prior, counts = _maximise(posteriors, weights, len(numbers), pseudo_counts)
+        prior, counts = _maximize(posteriors, weights, len(numbers), pseudo_counts)
     return Estimate(
         {item: posteriors[pattern] for item, pattern in patterns.items()},
         {labeler: _matrix(counts, number) for labeler, number in numbers.items()},
@@ -180,7 +190,7 @@ def dawid_skene(
 
 
 _Pattern = tuple[tuple[int, ...], str | None]
-"""Votes, each as 3 x labeler + answer, and the truth where it is known."""
+"""An item's votes, each encoded as 3 x labeler + answer, and its true class if known."""
 
 
 def _first_guess(ballot: Sequence[int], truth: str | None) -> Triple:
@@ -195,7 +205,10 @@ def _first_guess(ballot: Sequence[int], truth: str | None) -> Triple:
 def _expect(
     posteriors: Mapping[_Pattern, Triple], prior: Triple, counts: Sequence[Sequence[float]]
 ) -> dict[_Pattern, Triple]:
-    """Return the posterior of each pattern; ``counts[3 x labeler + answer][truth]`` is normalised."""
+    """Return the posterior of each vote pattern (the E step).
+
+    ``counts[3 x labeler + answer][truth]`` is P(answer | truth).
+    """
     logs = [(_log(first), _log(equal), _log(second)) for first, equal, second in counts]
     return {
         pattern: posterior_of(total(logs[code] for code in pattern[0]), prior) if pattern[1] is None else old
@@ -203,10 +216,13 @@ def _expect(
     }
 
 
-def _maximise(
+def _maximize(
     posteriors: Mapping[_Pattern, Triple], weights: Mapping[_Pattern, int], labelers: int, pseudo: Matrix
 ) -> tuple[Triple, list[list[float]]]:
-    """Return the shares of the classes, and P(answer | truth) at ``[3 x labeler + answer][truth]``."""
+    """Return class frequencies and P(answer | truth) for each labeler (the M step).
+
+    The probabilities are indexed ``[3 x labeler + answer][truth]``.
+    """
     counts = [[pseudo[truth][answer] for truth in range(3)] for _ in range(labelers) for answer in range(3)]
     shares = [0.0, 0.0, 0.0]
     for pattern, posterior in posteriors.items():

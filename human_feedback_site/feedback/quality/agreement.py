@@ -1,21 +1,21 @@
-"""How far labelers agree, and how sure that is. Knows nothing of Django."""
+"""Agreement between labelers: Krippendorff's alpha and confidence intervals. Independent of Django."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_Z = 1.959963984540054  # of a normal distribution, 95 % lie within
+_Z = 1.959963984540054  # standard normal quantile for a 95% interval
 
 
 def krippendorff_alpha(units: Mapping[Sequence[int], int]) -> float | None:
-    """Return Krippendorff's alpha for nominal data: 1 is agreement, 0 is chance.
+    """Return Krippendorff's alpha for nominal data: 1 is perfect agreement, 0 is chance level.
 
     Args:
-        units: how many units got each combination of values: ``{(2, 0, 1): 5}`` says that for five units two
-            labelers said the first value and one the third. Who gave no value is not counted.
+        units: number of units by count of each value. ``{(2, 0, 1): 5}`` means that for five units two
+            labelers gave the first value and one the third. Missing values are not counted.
 
     Returns:
-        None where no unit has two values, or all values are the same: there is nothing to agree on.
+        Alpha, or None if no unit has two values or all values are the same.
     """
     pairable = {counts: number for counts, number in units.items() if sum(counts) > 1}
     values = range(max((len(counts) for counts in pairable), default=0))
@@ -33,24 +33,24 @@ def krippendorff_alpha(units: Mapping[Sequence[int], int]) -> float | None:
 
 @dataclass(frozen=True)
 class Rate:
-    """``hits`` of ``total``."""
+    """A proportion: ``hits`` out of ``total``."""
 
     hits: int
     total: int
 
     @property
     def value(self) -> float | None:
-        """The share; None of nothing."""
+        """``hits / total``, or None if ``total`` is 0."""
         return self.hits / self.total if self.total else None
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the true share is with 95 % confidence, by Wilson's score."""
+        """Wilson's 95% confidence interval for the true proportion."""
         return wilson_interval(self.hits, self.total)
 
 
 def wilson_interval(hits: int, total: int) -> tuple[float, float]:
-    """Return the bounds of Wilson's score interval of 95 %; of nothing, anything from 0 to 1."""
+    """Return Wilson's 95% score interval for a proportion, or (0, 1) if ``total`` is 0."""
     if not total:
         return 0.0, 1.0
     share, spread = hits / total, _Z * _Z / total

@@ -1,1 +1,1 @@
-"""Who is given which pair to judge, and for how long: leases and the queue they are taken from."""
+"""The labeling queue: choosing comparisons for labelers and leasing them."""

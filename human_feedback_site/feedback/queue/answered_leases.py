@@ -1,4 +1,4 @@
-"""Leases that labelers answer."""
+"""Lookup of the lease that a new label answers."""
 
 import json
 from dataclasses import dataclass
@@ -17,12 +17,14 @@ from human_feedback_site.feedback.queue.sql import USER_COLUMNS, Row, answered_l
 
 @dataclass(frozen=True)
 class AnsweredLease:
-    """A lease that somebody answers, and the settings of its experiment that its answer depends on.
+    """The lease that a label answers, with the experiment settings needed to record the label.
 
     Attributes:
-        age_ms: since the lease was given, on the database's clock; no clip of it was watched for longer.
-        invite: to whose part the answer belongs.
-        weighs_labelers: whether decisions are those of Dawid and Skene, with ``class_prior``.
+        labeler: ID of the labeler. ``invite``, ``comparison`` and ``experiment`` are IDs too.
+        invite: the invitation that the label is credited to, or None.
+        age_ms: time since the lease was granted, by the database's clock; an upper bound on watch time.
+        gold: the known answer of an attention check, else None.
+        weighs_labelers: True if decisions use the Dawid-Skene model with ``class_prior``, False for majority.
     """
 
     pk: int
@@ -43,19 +45,22 @@ class AnsweredLease:
 
 
 def answered_lease(labeler: Labeler, uuid: UUID) -> AnsweredLease:
-    """Return a lease of the labeler's; raises :class:`NotFoundError`."""
+    """Return the labeler's lease with this UUID.
+
+    Raises :class:`NotFoundError` if the lease doesn't exist or belongs to another labeler.
+    """
     row = answered_lease_row(uuid, session_key="")
     lease = _lease(row) if row else None
     if lease is None or lease.labeler != labeler.pk:
-        raise NotFoundError(_("There is no lease %(uuid)s of yours.") % {"uuid": uuid})
+        raise NotFoundError(_("Lease %(uuid)s doesn't exist or isn't yours.") % {"uuid": uuid})
     return lease
 
 
 def answered_lease_in_session(session_key: str, uuid: UUID) -> tuple[User, AnsweredLease] | None:
-    """Return who is signed in by a session, and a lease of theirs.
+    """Return the user who is signed in with this session and their lease, read in one query.
 
-    None says that it is not so simple: the lease is somebody else's, or the session is not one of a user who
-    may sign in, or it began under an older secret key.
+    Return None if the lease isn't theirs, the session is invalid or its user inactive, or the session was
+    created under an older ``SECRET_KEY``. The caller then falls back to Django's own authentication.
     """
     row = answered_lease_row(uuid, session_key)
     data = row[USER_COLUMNS] if row else None

@@ -1,6 +1,6 @@
-"""Pairs that are shown to learn something about their labeler: gold, whose answer is known, and repeats.
+"""Attention checks: comparisons with a known answer (gold), and repeats of the labeler's own comparisons.
 
-Labelers cannot tell them from others: they come in the place of others, at a moment drawn for each labeler.
+Labelers can't tell checks from other comparisons. Each labeler sees them at different, random positions.
 """
 
 import math
@@ -15,19 +15,27 @@ from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.queue.participants import Participant
 
 _ROUNDING = 1e-9
-REPEAT_AFTER = 10  # other answers at least, so that it is not simply remembered
+REPEAT_AFTER = 10  # minimum number of answers in between, so that labelers don't just remember theirs
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check that is due, and its place among the pairs that are given together."""
+    """An attention check that is due.
+
+    Attributes:
+        purpose: ``Lease.Purpose.GOLD`` or ``Lease.Purpose.REPEAT``.
+        place: index of the check among the comparisons being leased together.
+    """
 
     purpose: str
     place: int
 
 
 def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
-    """Say which check, if any, is due among the pairs that a labeler sees as its n-th."""
+    """Return the first check that is due among the comparisons to be leased, or None.
+
+    ``ordinals`` are the comparisons' zero-based positions among all that the labeler judges.
+    """
     rates = {Lease.Purpose.GOLD: who.gold_rate, Lease.Purpose.REPEAT: who.repeat_rate}
     for place, ordinal in enumerate(ordinals):
         for purpose, rate in rates.items():
@@ -37,7 +45,10 @@ def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
 
 
 def falls_due(rate: float, ordinal: int, secret: str) -> bool:
-    """Say whether one of each ``1 / rate`` ordinals is this one: which of them, only the site knows."""
+    """Return True if a check is due at position ``ordinal``.
+
+    One of every ``1 / rate`` positions is drawn pseudorandomly, from ``SECRET_KEY`` and ``secret``.
+    """
     if rate <= 0:
         return False
     stretch = math.floor(ordinal * rate + _ROUNDING)
@@ -46,18 +57,22 @@ def falls_due(rate: float, ordinal: int, secret: str) -> bool:
 
 
 def _drawn(secret: str) -> float:
-    """Return a number in [0, 1) that only this site can compute."""
+    """Return a pseudorandom number in [0, 1) that depends on ``SECRET_KEY`` and ``secret`` only."""
     digest = salted_hmac("feedback.checks", secret, algorithm="sha256").digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def find_check_pair(who: Participant, purpose: str) -> Comparison | None:
-    """Return a pair for a check, if there is one that would tell something about the labeler."""
+    """Return a comparison for a check of this labeler, or None if there is none.
+
+    A gold comparison must be new to the labeler. A repeat is the labeler's most recent comparison that has
+    at least ``REPEAT_AFTER`` answers after it and was not repeated yet.
+    """
     held = Lease.objects.filter(live_leases(), comparison=OuterRef("pk"), labeler=who.labeler)
     own = Label.objects.filter(comparison=OuterRef("pk"), labeler=who.labeler)
     of_experiment = Comparison.objects.filter(~Exists(held), experiment=who.experiment)
     if purpose == Lease.Purpose.GOLD:
-        order = (F("pk") * 7919 + Value(who.labeler * 104729)) % 1009  # one of its own for each labeler
+        order = (F("pk") * 7919 + Value(who.labeler * 104729)) % 1009  # a different order for each labeler
         gold = of_experiment.filter(~Exists(own), status=Comparison.Status.GOLD)
         return gold.order_by(order, "pk").first()
     newest = Max("labels__created_at")

@@ -1,4 +1,4 @@
-"""Comparisons that could be leased to a labeler: those next in the queue, and a check where one is due."""
+"""Search for comparisons to lease: the next ones in the queue, and an attention check if one is due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from human_feedback_site.feedback.queue.sql import lock_free
 
 @dataclass(frozen=True)
 class Candidate:
-    """A comparison that may be leased, and what its answer would be for."""
+    """A comparison that may be leased, and the purpose of the lease."""
 
     comparison: Comparison
     purpose: str = Lease.Purpose.JUDGE
@@ -19,12 +19,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What was found for a labeler.
+    """Result of :func:`find_candidates` for one labeler.
 
     Attributes:
-        asked: how many pairs were looked for.
-        queue: as many at most, in the order in which they should be judged; they are locked.
-        check: a check that is due, and its pair.
+        asked: number of comparisons requested.
+        queue: up to ``asked`` comparisons from the queue, in judging order; their rows are locked.
+        check: the attention check that is due and its comparison, or None.
     """
 
     asked: int
@@ -33,13 +33,14 @@ class Candidates:
 
     @property
     def is_all(self) -> bool:
-        """Whether there is no more in the queue."""
+        """True if the queue has no further comparisons for the labeler."""
         return len(self.queue) < self.asked
 
     def choose(self, count: int) -> list[Candidate]:
-        """Return ``count`` pairs at most, a check among them where one is due.
+        """Return up to ``count`` candidates, including the check if it is due among them.
 
-        Where fewer are chosen than were looked for, the labeler holds pairs in the place of the first.
+        If ``count`` is less than ``asked``, the labeler already has leases for the first positions. The index
+        of the check is then lower by the difference.
         """
         count = max(0, min(count, self.asked))
         queue = [Candidate(comparison) for comparison in self.queue[:count]]
@@ -52,9 +53,13 @@ class Candidates:
 
 
 def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequence[int] = ()) -> Candidates:
-    """Look for ``count`` pairs for a labeler who ``holds`` some already, and lock those of the queue.
+    """Find up to ``count`` comparisons for a labeler and lock those from the queue.
 
-    ``but`` are comparisons that are not to be given.
+    Args:
+        who: the labeler.
+        count: number of comparisons wanted; 0 or less returns no candidates.
+        holds: number of leases the labeler already has, which precede the new ones.
+        but: IDs of comparisons to leave out.
     """
     if count <= 0:
         return Candidates(0, (), None)

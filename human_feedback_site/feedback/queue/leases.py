@@ -1,11 +1,12 @@
-"""Who may judge what, for how long: leases of comparisons, which expire.
+"""Granting, renewing and expiring leases, each a labeler's temporary right to judge a comparison.
 
-Labels that count plus live leases of a comparison never exceed the labels it wants, and a free place belongs
-to a label that waits for one before it is leased. Whoever adds a lease, brings an expired one back or counts
-a label holds the comparison's row lock while looking and writing (on SQLite every transaction is alone), and
-"live" is judged by the database's clock.
+A comparison has one slot (``place`` in the code) per label it wants. Counted labels and live leases together
+never exceed the slots, and a label that waits for a slot gets it before a new lease does. To guarantee this,
+code that adds a lease, revives an expired one or counts a label holds the comparison's row lock while it
+checks and writes. SQLite needs no row lock because it runs one transaction at a time. The database's clock
+decides which leases are live.
 
-Nor does a labeler hold more than it may because it asks many times at once: its requests take turns.
+Concurrent requests from one labeler run one after another, so they can't exceed the labeler's limit either.
 """
 
 import random
@@ -40,17 +41,23 @@ from human_feedback_site.feedback.queue.sql import Places, count_places, leases_
 
 _random = random.SystemRandom()
 _NO_LEASE = UUID(int=0)
-# A lease this close to its end is brought back as an expired one is: it may be over before the commit.
+# A lease this close to its end is treated as expired, because it may expire before the commit.
 _NEARLY_OVER = timedelta(seconds=10)
-_MORE_ROUNDS = 2  # for somebody who has nothing in hand, because others were faster
+_MORE_ROUNDS = 2  # extra searches if other labelers took every comparison found
 TAKEN_OVER = 3
-"""Pairs at most that a labeler without any is given of what others have fetched ahead."""
+"""Maximum number of prefetched leases taken from other labelers for one who has none."""
 _Purpose = Lease.Purpose
 
 
 @dataclass(frozen=True)
 class LeaseRequest:
-    """What a labeler's page holds and wants."""
+    """A labeling page's request for leases.
+
+    Attributes:
+        count: number of leases the page wants to have in total.
+        held: UUIDs of the leases the page has.
+        shown: UUID of the lease on screen, or None.
+    """
 
     count: int
     held: Sequence[UUID] = ()
@@ -59,7 +66,13 @@ class LeaseRequest:
 
 @dataclass(frozen=True)
 class LeaseGrant:
-    """``new`` leases to fetch, ``renewed`` ones to keep, and those that were ``lost``."""
+    """Response to a :class:`LeaseRequest`.
+
+    Attributes:
+        new: leases the page doesn't have yet.
+        renewed: UUIDs of the page's leases that were extended.
+        lost: UUIDs of the page's leases that it must drop.
+    """
 
     new: Sequence[Lease] = ()
     renewed: Sequence[UUID] = ()
@@ -67,21 +80,23 @@ class LeaseGrant:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the labeler has nothing to judge."""
+        """True if the labeler has nothing to judge."""
         return not self.new and not self.renewed
 
 
 @transaction.atomic
 def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Renew what the labeler holds and lease more until there are ``request.count``.
+    """Renew the labeler's leases and grant new ones until it has ``request.count``.
 
-    Live leases of the labeler that the page does not hold (it was reloaded, or the answer to its request got
-    lost) are given to it again before anything new. An expired lease is renewed if nobody took its place.
-    While the experiment is not running, or where the labeler was stopped or has given all the answers that
-    were wanted of it, nothing is given and nothing kept. Raises :class:`NoConsentError`.
+    Live leases that the page doesn't have (it was reloaded, or a response got lost) are returned as new ones
+    first. An expired lease is renewed if its slot is still free. Nothing is granted or renewed if the
+    experiment isn't running, the labeler was stopped, or it has given all the answers its invitation asks
+    for. Also records in the participation since when the labeler has had nothing to judge.
+
+    Raises :class:`NoConsentError` if the labeler has yet to agree to the experiment's consent text.
     """
     if not who.consented:
-        raise NoConsentError("Agree to the experiment's consent text first, on its page: it is shown there.")
+        raise NoConsentError("Agree to the consent text first; the experiment's labeling page shows it.")
     if who.notice in {Participation.Notice.STOPPED, Participation.Notice.DONE}:
         expire_leases(who.labeler, who.experiment)
         return LeaseGrant(lost=list(request.held))
@@ -97,7 +112,7 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Renew and lease for a labeler who may have work."""
+    """Renew and grant leases to a labeler of a running experiment."""
     wait_for_turn(who.participation)
     held = list(dict.fromkeys(request.held))
     promised = _promised(who)
@@ -127,14 +142,18 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _room(who: Participant, count: int, promised: int) -> int:
-    """Return how many of ``count`` pairs more the labeler may answer, whatever it does in this moment."""
+    """Return how many of ``count`` leases the invitation's number of wanted answers leaves room for.
+
+    ``promised`` is the number of answers already given or leased, from :func:`_promised`.
+    """
     return max(0, count if who.wanted is None else min(count, who.wanted - promised))
 
 
 def _promised(who: Participant) -> int:
-    """Return how many answers of the labeler's part there are, and live leases, in one moment.
+    """Return the number of the labeler's answers for its invitation plus its live leases.
 
-    It matters only where an invitation asks for a number of answers.
+    Counts both in one statement, so that a concurrent answer isn't missed or counted twice. Returns 0 if the
+    invitation has no limit, since the number isn't needed then.
     """
     if who.wanted is None:
         return 0
@@ -146,12 +165,12 @@ def _promised(who: Participant) -> int:
 
 
 def _live_for_a_while() -> Q:
-    """Select leases that are not answered, and not nearly over."""
+    """Select unanswered leases that stay live for at least ``_NEARLY_OVER``."""
     return unanswered_leases() & Q(expires_at__gt=Now() + _NEARLY_OVER)
 
 
 def _held_by(who: Participant) -> QuerySet[Lease]:
-    """Return leases of a labeler whose comparisons are still asked, live or not."""
+    """Return the labeler's leases, live or expired, on comparisons that can still be answered."""
     is_asked = (
         Q(purpose=_Purpose.JUDGE, comparison__status=Comparison.Status.OPEN)
         | Q(purpose=_Purpose.GOLD, comparison__status=Comparison.Status.GOLD)
@@ -161,18 +180,18 @@ def _held_by(who: Participant) -> QuerySet[Lease]:
 
 
 def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
-    """Return the live leases of a labeler in the order in which they should be kept.
+    """Return the labeler's live leases, in order of priority for renewal.
 
-    First are those that its page holds, then what is on screen, then the oldest.
+    Leases that its page has come first. Within each group, the one on screen precedes the oldest.
     """
     found = leases_held(who.labeler, who.experiment, _NEARLY_OVER.total_seconds())
     return sorted(found, key=lambda lease: (lease.uuid not in held, not lease.shown, lease.pk))
 
 
 def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -> list[Lease]:
-    """Return expired leases of a labeler, one of each pair, whose places nobody has taken.
+    """Return the labeler's expired leases whose slots are still free, at most one per comparison.
 
-    Their comparisons are locked, in the order of their ids, as everybody does who waits.
+    Locks their comparisons in ID order, like all code that waits for these locks, to avoid deadlocks.
     """
     expired = _held_by(who).filter(unanswered_leases(), uuid__in=uuids, expires_at__lte=Now() + _NEARLY_OVER)
     locked = expired.select_related("comparison").select_for_update(of=("comparison",), no_key=True)
@@ -194,15 +213,16 @@ def _number(lease: Lease) -> int:
 def _renew(
     who: Participant, request: LeaseRequest, live: Sequence[Lease], expired: Sequence[Lease]
 ) -> dict[UUID, Lease]:
-    """Extend live leases, and bring back expired ones whose comparisons are locked; return them by UUID.
+    """Extend live leases and revive expired ones, and return those that succeeded by UUID.
 
-    Those of the live ones that the page lost sight of are among them, up to the number it asks for.
+    The comparisons of the expired leases must be locked. Live leases that the page doesn't have are extended
+    too, up to the number of leases it asks for.
     """
     live = live[: max(request.count, len(set(request.held)))]
     chosen = [*live, *expired]
     if not chosen:
         return {}
-    # Somebody else may have ended a live one since it was found.
+    # Another request may have ended a live lease since it was read.
     may_end = Q(pk__in=[lease.pk for lease in live], expires_at__gt=Now() + _NEARLY_OVER)
     leases = Lease.objects.filter(may_end | Q(pk__in=[lease.pk for lease in expired]), unanswered_leases())
     is_shown = Case(When(uuid=request.shown or _NO_LEASE, then=Value(True)), default="shown")
@@ -217,9 +237,10 @@ def _renew(
 
 
 def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]:
-    """Lease to the labeler each of these that still has a place for it; the sides are drawn.
+    """Lease each candidate that still has a free slot to the labeler, with the sides swapped at random.
 
-    The queue was read before its rows were locked: a place may have gone in between. Only now is it certain.
+    The queue was read before its rows were locked, so a slot may have been taken in between. The slots are
+    therefore counted again here.
     """
     if not candidates:
         return []
@@ -241,14 +262,21 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
 
 
 def _may_have(candidate: Candidate, places: Places) -> bool:
-    """Say whether a labeler may be given a pair: only to judge it takes one of its places."""
+    """Return True if the labeler may lease this comparison.
+
+    A lease to judge needs a free slot. An attention check needs none, only that the labeler has no live lease
+    on the comparison.
+    """
     if candidate.purpose == _Purpose.JUDGE:
         return places.has_free(candidate.comparison)
     return not places.is_held
 
 
 def _take_prefetched(who: Participant, most: int) -> list[Lease]:
-    """Take over what other labelers have only fetched ahead: at most the newer half of what each holds."""
+    """Expire up to ``most`` leases that other labelers only prefetched, and grant their comparisons.
+
+    Each labeler loses at most the newer half of its leases.
+    """
     comparison = {"comparison": OuterRef("comparison")}
     judged = judgments().filter(labeler=who.labeler, **comparison)
     held = Lease.objects.filter(live_leases(), labeler=who.labeler, **comparison)
@@ -275,14 +303,14 @@ def _take_prefetched(who: Participant, most: int) -> list[Lease]:
     taken = list(newer_half.select_for_update(of=("comparison",), no_key=True, skip_locked=True)[:most])
     still_unseen = Lease.objects.filter(pk__in=[lease.pk for lease in taken], shown=False)
     still_unseen.filter(expires_at__gt=Now()).update(expires_at=Now())
-    # Two may have given up the same pair.
+    # Two labelers may have had leases on the same comparison.
     pairs = {lease.comparison_id: lease.comparison for lease in taken}
     return _grant_all(who, [Candidate(pair) for pair in pairs.values()])
 
 
 @transaction.atomic
 def has_work(who: Participant) -> bool:
-    """Say whether there is a pair that the labeler holds or could have."""
+    """Return True if the labeler has a live lease to judge or could get one from the queue."""
     held = Lease.objects.filter(
         live_leases(),
         labeler=who.labeler,
@@ -293,7 +321,10 @@ def has_work(who: Participant) -> bool:
 
 
 def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:
-    """Give back to a labeler, on screen at once, the place on a locked comparison that its label leaves."""
+    """Give a withdrawn label's slot back to its labeler, as a new lease that is marked as on screen.
+
+    The comparison must be locked. The sides stay as they were for ``label``.
+    """
     return Lease.objects.create(
         comparison=comparison,
         labeler_id=label.labeler_id,
@@ -307,11 +338,11 @@ def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lea
 
 
 def fresh_expiry() -> Combinable:
-    """Return the moment, on the database's clock, when a lease given or renewed now ends."""
+    """Return an SQL expression for the expiry time of a lease that is granted or renewed now."""
     return Now() + timedelta(seconds=settings.LEASE_SECONDS)
 
 
 def expire_leases(labeler: int, experiment: int) -> None:
-    """Give what a labeler holds in an experiment to others."""
+    """Expire the labeler's live leases in an experiment, so that others can have the comparisons."""
     own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, expires_at__gt=Now())
     own.update(expires_at=Now())

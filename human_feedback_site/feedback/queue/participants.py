@@ -1,4 +1,4 @@
-"""Labelers who ask for work, as the queue sees them."""
+"""A labeler's state in an experiment, as needed to grant leases."""
 
 from dataclasses import dataclass, fields
 
@@ -14,15 +14,18 @@ from human_feedback_site.feedback.queue.sql import USER_COLUMNS, Row, participan
 
 @dataclass(frozen=True)
 class Participant:
-    """Somebody who asks an experiment for work.
+    """A labeler's state in an experiment.
 
     Attributes:
-        judged: answers that were not withdrawn.
-        answered: those of them that belong to the invitation by which it came last, if any: ``invite``.
-        notice: what the labeler is told about its checks, or that it has done its part.
-        wanted: answers asked of the labeler by that invitation.
-        empty: there was nothing to judge when it asked last.
-        consented: it agreed to the consent text, or there is none.
+        participation: ID of the participation. ``labeler``, ``experiment`` and ``invite`` are IDs too.
+        waiting_for: number of answers that training waits for; None if it isn't waiting.
+        judged: number of answers that were not withdrawn.
+        answered: number of them that count for the latest invitation.
+        wanted: number of answers that the latest invitation asks for; None for no limit.
+        invite: the invitation that the labeler used last, or None.
+        empty: True if the labeler's last request found nothing to judge.
+        consented: True if the labeler agreed to the consent text, or there is none.
+        notice: ``warned`` or ``stopped`` after failed checks, ``done`` after the last wanted answer, or None.
     """
 
     participation: int
@@ -45,10 +48,11 @@ class Participant:
 
 
 def participant_in_session(session_key: str, name: str) -> tuple[User, Participant] | None:
-    """Return who is signed in by a session, and how far they are in the experiment of that name.
+    """Return the user who is signed in with this session and their state in the named experiment.
 
-    None says that it is not so simple: they were not invited or never were here, or the session is not one of
-    a user who may sign in, or it began under an older secret key.
+    Return None if the user isn't invited or has not opened the experiment yet, the session is invalid or its
+    user inactive, or the session was created under an older ``SECRET_KEY``. The caller then falls back to
+    Django's own authentication.
     """
     data = session_data(session_key)
     session = SessionStore(session_key).decode(data) if data else {}
@@ -60,10 +64,15 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
 
 
 def participant_of(participation: Participation) -> Participant:
-    """Return the labeler of a participation as one who asks for work."""
+    """Return the current state of the labeler and experiment of a participation.
+
+    Raises :class:`NotFoundError` if the labeler is no longer invited or the experiment is being deleted.
+    """
     row = participant_row(participation.labeler.user_id, participation.experiment.name)
     if row is None:
-        raise NotFoundError(f"There is no experiment {participation.experiment.name!r} for you.")
+        raise NotFoundError(
+            f"There is no experiment {participation.experiment.name!r}, or you aren't invited to it."
+        )
     return _participant(row[USER_COLUMNS:])
 
 

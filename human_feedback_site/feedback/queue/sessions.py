@@ -1,4 +1,4 @@
-"""Reading who is signed in together with what is asked for: these requests are what the site is busy with."""
+"""Session check for the site's most frequent requests, which read the session in hand-written SQL."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from django.utils.crypto import constant_time_compare
 
 
 def is_session_of(user: User, session: Mapping[str, Any]) -> bool:
-    """Say whether these are the contents of a session of ``user``, who may be signed in."""
+    """Return True if ``session`` is the decoded session data of ``user`` and the user is active."""
     return (
         user.is_active
         and session.get(SESSION_KEY) == str(user.pk)

@@ -1,14 +1,14 @@
-"""The statements of the queue that are written by hand, for each database: six reads, and a counter.
+"""The queue's hand-written SQL for PostgreSQL and SQLite: six reads and one counter update.
 
-Every request for work and every answer begins with some of the reads. For one label, the web server needs
-4 ms of processor time in all; had Django's ORM to put these together anew each time, it would need 5 ms more
-for the search of the queue, 5 ms for counting places (twice for each label), and 2 ms for the others. All
-other statements are the ORM's. The counter is raised by hand because the ORM has no UPDATE ... RETURNING: its
-row is locked until the commit, and everybody who answers waits for it.
+Every request for work and every answer starts with some of these reads. The web server needs 4 ms of CPU time
+per label. Building the queries with Django's ORM would add 5 ms for the queue search, 5 ms for counting slots
+(done twice per label) and 2 ms for the others. All other statements use the ORM. The counter update is here
+because the ORM has no UPDATE ... RETURNING: its row stays locked until the commit, and all other answers
+wait for it.
 
-In all, ``c`` is a comparison, ``e`` an experiment, ``l`` a lease, ``a`` a label, ``b`` a labeler, ``y`` a
-user. They count instead of asking whether there is a row, because PostgreSQL turns EXISTS into joins, and
-then may read all that a labeler ever did.
+Table aliases: ``c`` comparison, ``e`` experiment, ``l`` lease, ``a`` label, ``b`` labeler, ``y`` user.
+The queries use COUNT instead of EXISTS, because PostgreSQL turns EXISTS into joins and may then read
+everything a labeler ever did.
 """
 
 import json
@@ -28,20 +28,20 @@ USER_COLUMNS = 5
 
 @dataclass(frozen=True)
 class Statements:
-    """The statements in the words of one database.
+    """The queue's SQL statements for one database.
 
     Attributes:
-        session: what is kept of a session that has not expired. Parameters: its key.
-        participant: a user who asks an experiment for work. Parameters: user, name of the experiment.
-        answered_lease: a lease, its pair, its experiment and its labeler, and the session of a key.
-            Parameters: key of the session, UUID of the lease.
-        leases_held: unanswered leases of a labeler that last for a while. Parameters: labeler,
-            experiment, how long.
-        find_free: comparisons of an experiment that have a free place for a labeler, in the order in which
-            they should be judged. Parameters: experiment, labeler, labeler.
-        lock: ends ``find_free``: lock what is found, and pass over what others have locked.
-        count_places: who has, and who waits for, the places of comparisons. Parameters: the
-            labeler three times, ids of comparisons.
+        session: data of an unexpired session. Parameters: session key.
+        participant: a user's state in an experiment. Parameters: user ID, experiment name.
+        answered_lease: a lease with its comparison, experiment and labeler, and the data of a session.
+            Parameters: session key, lease UUID.
+        leases_held: a labeler's unanswered leases that stay live for some time. Parameters: labeler ID,
+            experiment ID, that time.
+        find_free: comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID,
+            labeler ID, labeler ID.
+        lock: locking clause to append to ``find_free``, which skips rows that others have locked.
+        count_places: number of slots taken, and of labels waiting for one, per comparison. Parameters:
+            labeler ID three times, comparison IDs.
     """
 
     session: str
@@ -109,7 +109,7 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
         SELECT COUNT(*) FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
         WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL
           AND a.status IN ('counted', 'surplus'))"""
-    # As waiting_labels() of models.querysets.
+    # Same condition as waiting_labels() in models.querysets.
     waiting = """(
         SELECT COUNT(*) FROM feedback_label a
         WHERE a.comparison_id = c.id AND a.status = 'surplus'
@@ -122,7 +122,7 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
             SELECT COUNT(*) FROM feedback_participation w
             WHERE w.labeler_id = a.labeler_id AND w.experiment_id = c.experiment_id
               AND w.stopped_at IS NOT NULL))"""
-    # Labels that wait go first. They are rare, so they are counted only where there seems to be room.
+    # Waiting labels come first. They are rare, so the query counts them only if a slot seems to be free.
     find_free = f"""
         SELECT c.id, c.uuid, c.status, c.wanted, c.n_labels, c.first_key, c.second_key
         FROM feedback_comparison c
@@ -146,21 +146,21 @@ SQLITE = _statements(
     now="STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')",
     later="STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW', %s)",
     age_ms="CAST(ROUND(86400000 * (JULIANDAY('NOW') - JULIANDAY(l.created_at))) AS integer)",
-    lock="",  # every transaction is alone
+    lock="",  # SQLite runs one transaction at a time
     ids="IN (SELECT value FROM json_each(%s))",
 )
 
 
 @dataclass(frozen=True)
 class Places:
-    """Who has, and who waits for, the places of a comparison, seen by one labeler.
+    """Use of a comparison's slots, from the point of view of one labeler.
 
     Attributes:
-        taken: live leases to judge it, those of the labeler included.
-        taken_by_labeler: those of the labeler.
-        is_held: the labeler has a live lease of it, for whatever purpose.
-        is_judged: the labeler has judged it.
-        waiting: labels that wait for a place.
+        taken: number of live leases to judge it, including the labeler's.
+        taken_by_labeler: number of the labeler's live leases to judge it.
+        is_held: True if the labeler has a live lease on it, for any purpose.
+        is_judged: True if the labeler has judged it and not withdrawn the label.
+        waiting: number of labels that wait for a slot.
     """
 
     taken: int
@@ -170,34 +170,40 @@ class Places:
     waiting: int
 
     def has_free(self, comparison: Comparison) -> bool:
-        """Say whether the labeler may have one of the places of this comparison, which is locked."""
+        """Return True if the labeler may take a slot of ``comparison``, which must be locked."""
         is_open = comparison.status == Comparison.Status.OPEN
         has_room = comparison.n_labels + self.taken + self.waiting < comparison.wanted
         return is_open and has_room and not self.is_judged and not self.is_held
 
 
 def session_data(session_key: str) -> str | None:
-    """Return what is kept of a session that has not expired."""
-    found = _first_rows(_of_database().session, session_key)
+    """Return the encoded data of a session, or None if it doesn't exist or has expired."""
+    found = _first_rows(_database_statements().session, session_key)
     return str(found[0][0]) if found else None
 
 
 def participant_row(user: int, experiment: str) -> Row | None:
-    """Return a user, as :func:`user_of` takes it, and what is known of it in the experiment of that name."""
-    found = _rows(_of_database().participant, user, experiment)
+    """Return a user's columns (see :func:`user_of`) and state in the named experiment, or None."""
+    found = _rows(_database_statements().participant, user, experiment)
     return found[0] if found else None
 
 
 def answered_lease_row(uuid: UUID, session_key: str) -> Row | None:
-    """Return a lease's user, as :func:`user_of` takes it, the data of a session, and the lease."""
-    found = _first_rows(_of_database().answered_lease, session_key, _key(uuid))
+    """Return the columns of the lease's user (see :func:`user_of`), session data, and lease, or None.
+
+    The session data is None if the session has expired.
+    """
+    found = _first_rows(_database_statements().answered_lease, session_key, _key(uuid))
     return found[0] if found else None
 
 
 def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
-    """Return leases of a labeler that will be live for so long, and whose pairs are still asked."""
+    """Return the labeler's leases that stay live for ``seconds``, with their comparisons' clip keys.
+
+    Leases on comparisons that can't be answered any more are left out.
+    """
     values = [labeler, experiment, f"{seconds:+f} seconds"]
-    leases: list[Any] = list(Lease.objects.raw(_of_database().leases_held, values))
+    leases: list[Any] = list(Lease.objects.raw(_database_statements().leases_held, values))
     for lease in leases:
         lease.comparison = Comparison(
             pk=lease.comparison_id,
@@ -209,13 +215,13 @@ def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
 
 
 def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
-    """Find and lock comparisons with a free place for a labeler, in the order in which to judge them.
+    """Find and lock up to ``most`` comparisons with a free slot for a labeler, in judging order.
 
-    Those that others look at in this moment are passed over. A place may have gone until the lock was had:
-    :func:`count_places` tells, which sees what was committed until then.
+    Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
+    was acquired, so call :func:`count_places` afterwards.
     """
-    statements = _of_database()
-    # The limit is part of the text: otherwise PostgreSQL would plan for many rows.
+    statements = _database_statements()
+    # LIMIT is not a parameter: PostgreSQL would plan for many rows.
     text = f"{statements.find_free} LIMIT {most:d} {statements.lock}"
     return [
         Comparison(
@@ -229,9 +235,9 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
 
 
 def count_places(comparisons: Sequence[int], labeler: int) -> dict[int, Places]:
-    """Count the places of comparisons, which are locked, for a labeler; by comparison."""
+    """Return slot use by comparison ID, for one labeler. The comparisons must be locked."""
     ids: Any = list(comparisons) if connection.vendor == "postgresql" else json.dumps(list(comparisons))
-    found = _rows(_of_database().count_places, labeler, labeler, labeler, ids)
+    found = _rows(_database_statements().count_places, labeler, labeler, labeler, ids)
     return {
         comparison: Places(taken, own, bool(held), bool(judged), waiting)
         for comparison, taken, own, held, judged, waiting in found
@@ -239,27 +245,31 @@ def count_places(comparisons: Sequence[int], labeler: int) -> dict[int, Places]:
 
 
 def raise_counter(experiment: int, count: int) -> int:
-    """Raise the counter of an experiment's feed, which stays locked until the commit; return what it says."""
+    """Add ``count`` to an experiment's feed counter and return the new value.
+
+    The counter's row stays locked until the commit.
+    """
     [[last_seq]] = _rows(_RAISE_COUNTER, count, experiment)
     return int(last_seq)
 
 
 def wait_for_turn(participation: int) -> None:
-    """Let one request of a labeler after the other count what it holds, and take more.
+    """Wait for the labeler's other requests for leases, using a PostgreSQL advisory lock.
 
-    This is a statement of its own, for only the next one sees what the request before took. Whoever waits
-    here holds no other lock, and nothing else takes this one, so no circle of waiting can close. Answers and
-    undos need none: they make an answer of a lease or a lease of an answer, and what is counted is the sum
-    of both in one moment. They lock the participation's row, but after the comparison's; taken first here,
-    its lock would close such a circle, and be written to the disk for each look into an empty queue.
+    This must be a statement of its own: only the next statement sees what the previous request took. A
+    request that waits here holds no other lock, and nothing else uses this one, so it can't deadlock. Answers
+    and undos don't need it: they turn a lease into an answer or back, and the limit applies to the sum.
+
+    Locking the participation's row instead could deadlock, because answers lock it after the comparison's
+    row. It would also write to disk each time a labeler finds the queue empty.
     """
-    if connection.vendor == "postgresql":  # on SQLite every transaction is alone
+    if connection.vendor == "postgresql":  # SQLite runs one transaction at a time
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(CAST(%s AS bigint))", [participation])
 
 
 def user_of(row: Row) -> User:
-    """Return the user whose columns a row begins with."""
+    """Build a user from the first ``USER_COLUMNS`` columns of a row."""
     pk, username, password, is_active, is_staff = row[:USER_COLUMNS]
     return User(
         pk=pk, username=username, password=password, is_active=bool(is_active), is_staff=bool(is_staff)
@@ -267,24 +277,24 @@ def user_of(row: Row) -> User:
 
 
 def uuid_of(value: Any) -> UUID:
-    """Return the UUID that a statement returned."""
+    """Convert a UUID column to ``UUID``; SQLite returns it as text."""
     return value if isinstance(value, UUID) else UUID(value)
 
 
 def _key(uuid: UUID) -> Any:
-    """Return a UUID as the database in use keeps it."""
+    """Convert a UUID to the form that the database stores: text on SQLite."""
     return uuid if connection.features.has_native_uuid_field else uuid.hex
 
 
-def _of_database() -> Statements:
+def _database_statements() -> Statements:
     return POSTGRESQL if connection.vendor == "postgresql" else SQLITE
 
 
 def _first_rows(statement: str, *values: Any) -> list[Row]:
-    """Run the statement that a request begins with, which only reads.
+    """Run a read that is the first statement of a request, reconnecting once if necessary.
 
-    It is itself the trial that a connection kept from earlier requests is put to: where the server has closed
-    that, the statement is run again on a new one.
+    This replaces Django's health check of persistent connections: if the server has closed the connection,
+    the statement runs again on a new one.
     """
     connection.health_check_done = True  # type: ignore[attr-defined]
     try:

@@ -1,14 +1,14 @@
-"""The statements about how far labelers agree that are written by hand; both databases understand them.
+"""Hand-written SQL for agreement statistics, valid on both PostgreSQL and SQLite.
 
-They count what a window or a group of labels says in groups of its own, which Django's ORM cannot express.
-Otherwise a row for each label, of which there may be millions, would have to be counted in Python.
+The queries aggregate the results of other aggregates and window functions, which Django's ORM can't express.
+The alternative is to count every label in Python, and there may be millions.
 """
 
 from collections.abc import Sequence
 
 from django.db import connection
 
-# One row for each label that counts and names an outcome.
+# One row per counted label, without cant_tell.
 _VOTES = """
     votes AS (
         SELECT a.comparison_id, a.labeler_id,
@@ -19,14 +19,15 @@ _VOTES = """
         JOIN feedback_label a ON a.comparison_id = c.id
         LEFT JOIN feedback_undo u ON u.label_id = a.id
         WHERE c.experiment_id = %s AND u.id IS NULL AND a.status = 'counted' AND a.choice <> 'cant_tell')"""
-# How many comparisons have so many votes for each outcome.
+# Number of comparisons for each combination of vote counts.
 _UNITS = f"""
     WITH {_VOTES},
          units AS (
             SELECT SUM(first) AS first, SUM(equal) AS equal, SUM(second) AS second
             FROM votes GROUP BY comparison_id)
     SELECT first, equal, second, COUNT(*) FROM units GROUP BY first, equal, second"""
-# Of each labeler: votes that say what most others say of the same pair, and votes of which most others agree.
+# Per labeler: number of votes that match the most common vote of the comparison's other labelers, and number
+# of votes for which there is a single most common one.
 _CONSENSUS = f"""
     WITH {_VOTES},
          others AS (
@@ -49,7 +50,7 @@ _CONSENSUS = f"""
 
 
 def count_units(experiment: int) -> dict[Sequence[int], int]:
-    """Count the comparisons of an experiment by how many votes each outcome (first, equal, second) has."""
+    """Return the number of comparisons for each ``(first, equal, second)`` vote count."""
     return {
         (int(first), int(equal), int(second)): int(number)
         for first, equal, second, number in _rows(_UNITS, experiment)
@@ -57,7 +58,11 @@ def count_units(experiment: int) -> dict[Sequence[int], int]:
 
 
 def count_consensus(experiment: int) -> dict[int, tuple[int, int]]:
-    """Count, for each labeler, votes that most others share, and votes about which most others agree."""
+    """Return (matching votes, comparable votes) by labeler ID.
+
+    A vote is comparable if the comparison's other labelers have a single most common vote, and matching if it
+    equals that vote.
+    """
     return {labeler: (int(hits), int(total)) for labeler, hits, total in _rows(_CONSENSUS, experiment)}
 
 

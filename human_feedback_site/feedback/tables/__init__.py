@@ -1,1 +1,1 @@
-"""Tables that are exported and imported."""
+"""Tables of comparisons and labels, exported to and imported from CSV and Parquet files."""

@@ -1,7 +1,7 @@
-"""The tables that are exported and imported: comparisons with their decisions, and every label ever given.
+"""Definitions of the exported and imported tables: comparisons with their decisions, and all labels.
 
-Together they hold what a paper needs, and what another site needs to go on. Rows come in the order in which
-the site recorded them, so that what was imported is exported again as it was.
+Together they contain all that a paper needs, and all that another site needs to continue the experiment. Rows
+are in the order in which the site recorded them, so an import and a new export give the same file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,29 +15,30 @@ from django.db.models.expressions import Combinable
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome
 from human_feedback_site.feedback.models.querysets import label_outcome, newest_decision
 
-_ROWS_AT_ONCE = 2000  # that the database hands over
+_ROWS_AT_ONCE = 2000  # fetched from the database per chunk
 
 
 class Kind(StrEnum):
-    """What the cells of a column hold."""
+    """Type of a column's cells; the values appear in messages."""
 
     TEXT = "text"
-    UUID = "uuid"
-    WHOLE = "whole number"
-    NUMBER = "number"
+    UUID = "a UUID"
+    WHOLE = "a whole number"
+    NUMBER = "a number"
     YES_NO = "true or false"
-    TIME = "time"
+    TIME = "a time"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column.
+    """A column of an exported table.
 
     Attributes:
-        source: where the database has it.
-        nullable: whether its cells may be empty.
-        choices: all that its texts may say.
-        least: of its whole numbers; ``most`` likewise.
+        source: field path or expression that gives the value in a query.
+        nullable: True if cells may be empty.
+        choices: allowed texts, or None if any text is.
+        least: smallest allowed whole number.
+        most: largest allowed whole number.
     """
 
     name: str
@@ -51,14 +52,18 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an experiment."""
+    """An exported table of an experiment.
+
+    Attributes:
+        records: function that returns the queryset of an experiment's rows.
+    """
 
     name: str
     columns: Sequence[Column]
     records: Callable[[Experiment], QuerySet[Any]]
 
     def rows(self, experiment: Experiment) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows, which the database hands over bit by bit."""
+        """Yield an experiment's rows, oldest first, fetched from the database in chunks."""
         sources = {
             f"column_{at}": F(column.source) if isinstance(column.source, str) else column.source
             for at, column in enumerate(self.columns)
@@ -67,7 +72,7 @@ class Table:
         return iter(found.iterator(chunk_size=_ROWS_AT_ONCE))
 
 
-_MOST_LABELS = 2**15 - 1  # of one comparison
+_MOST_LABELS = 2**15 - 1  # per comparison
 _OUTCOMES = frozenset(Outcome.values)
 
 COMPARISONS = Table(

@@ -1,4 +1,4 @@
-"""Tables as downloads: sent while they are read, however long they are."""
+"""Downloads of tables, streamed while they are read so that any size fits in memory."""
 
 from django.http import StreamingHttpResponse
 
@@ -8,9 +8,15 @@ from human_feedback_site.feedback.tables.files import FILE_TYPES
 
 
 def download(experiment: Experiment, table: str, extension: str) -> StreamingHttpResponse:
-    """Return a table of an experiment as a file of that type.
+    """Return a streaming response with an experiment's table as a file.
 
-    Raises :class:`NotInstalledError` for Parquet where pyarrow is missing.
+    Args:
+        experiment: the experiment.
+        table: ``comparisons`` or ``labels``.
+        extension: ``csv`` or ``parquet``.
+
+    Raises:
+        NotInstalledError: ``extension`` is ``parquet`` and pyarrow is not installed.
     """
     file_type, columns = FILE_TYPES[extension], TABLES[table].columns
     return StreamingHttpResponse(

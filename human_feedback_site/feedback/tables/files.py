@@ -1,4 +1,4 @@
-"""Tables as files, written and read bit by bit: CSV, and Parquet where pyarrow is installed."""
+"""CSV and Parquet files of tables, written and read in chunks. Parquet needs pyarrow."""
 
 import csv
 import importlib.util
@@ -16,16 +16,18 @@ from human_feedback_site.feedback.tables.columns import Column, Kind
 
 _CSV_ROWS_AT_ONCE = 500
 _PARQUET_ROWS_AT_ONCE = 20_000
-# A spreadsheet takes a cell that begins so for a formula. An apostrophe before it makes it text; one more
-# before those that have one already, so that it can be taken away again.
+# A spreadsheet treats a cell that starts like this as a formula. An export writes an apostrophe in front,
+# which makes it plain text. Texts that already start with apostrophes get one more, so that an import can
+# always remove one.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 CHANGED = re.compile(
     r"[+-]?[0-9]+([.,][0-9]+)?(E[+-]?[0-9]+)?|TRUE|FALSE"
     r"|[0-9]+([/.-][0-9]+){1,2}|[0-9]{1,2}-[A-Z][a-z]{2}|[A-Z][a-z]{2}-[0-9]{2}"
 )
-"""What a spreadsheet makes of texts that look like numbers, truth or dates, such as 7 of 007.
+"""Matches texts that a spreadsheet may have produced from others, such as 7 from 007.
 
-An export leaves such a text alone; an apostrophe before it says that it is as it should be.
+Spreadsheets convert texts that look like numbers, truth values or dates. An export writes such texts
+unchanged. In an import, an apostrophe in front of one confirms that the text is correct.
 """
 
 Row = Sequence[Any]
@@ -33,19 +35,28 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class FileType:
-    """How a table is written."""
+    """A file format of tables.
+
+    Attributes:
+        content_type: MIME type.
+        write: function that yields a file in chunks, given columns and rows.
+    """
 
     content_type: str
     write: Callable[[Sequence[Column], Iterable[Row]], Iterator[bytes]]
 
 
 def is_quoted(text: str) -> bool:
-    """Say whether a text that begins with an apostrophe has one more than it means."""
+    """Return True if the apostrophe at the start of a CSV text is an escape to be removed."""
     return _FORMULA.match(text) is not None or CHANGED.fullmatch(text.lstrip("'")) is not None
 
 
 def csv_cell(kind: Kind, value: Any) -> str:
-    """Return a cell as CSV has it."""
+    """Return a cell as CSV text.
+
+    Adds an apostrophe in front of a text that looks like a formula, or whose own apostrophe an import would
+    remove.
+    """
     if value is None:
         return ""
     if kind == Kind.TEXT:
@@ -60,7 +71,7 @@ def csv_cell(kind: Kind, value: Any) -> str:
 
 
 def write_csv(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
-    """Yield the pieces of a CSV file (RFC 4180, UTF-8) with a header line."""
+    """Yield a CSV file (RFC 4180, UTF-8) with a header line, in chunks."""
     kinds = [column.kind for column in columns]
     remaining = iter(rows)
     piece = [[column.name for column in columns]]
@@ -75,40 +86,40 @@ def write_csv(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]
 
 
 def has_parquet() -> bool:
-    """Say whether Parquet files can be written here."""
+    """Return True if pyarrow is installed, which Parquet files need."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
-class _Pieces(io.RawIOBase):
-    """A file that is handed on while it is written."""
+class _ChunkBuffer(io.RawIOBase):
+    """Write-only file object that buffers what is written until it is taken."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
         self._position = 0
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True, as pyarrow expects of a file to write to."""
         return True
 
     def write(self, data: Any) -> int:
-        """Keep ``data`` until it is taken."""
+        """Append ``data`` to the buffer and return its length in bytes."""
         self._written.append(bytes(data))
         self._position += len(self._written[-1])
         return len(self._written[-1])
 
     def tell(self) -> int:
-        """Return how much was written."""
+        """Return the number of bytes written so far, including those already taken."""
         return self._position
 
     def take(self) -> bytes:
-        """Return what was written since the last time."""
+        """Return the buffered bytes and clear the buffer."""
         taken = b"".join(self._written)
         self._written.clear()
         return taken
 
 
 def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
-    """Yield the pieces of a Parquet file.
+    """Return an iterator over the chunks of a Parquet file.
 
     Raises:
         NotInstalledError: pyarrow is not installed.
@@ -118,14 +129,14 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[by
         arrow.field(column.name, _arrow_type(arrow, column.kind), nullable=column.nullable)
         for column in columns
     ]
-    return _parquet_pieces(arrow, arrow.schema(fields), [column.kind for column in columns], rows)
+    return _parquet_chunks(arrow, arrow.schema(fields), [column.kind for column in columns], rows)
 
 
 def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
-    """Yield the rows of a file that :func:`write_parquet` wrote, each cell as CSV has it.
+    """Yield the rows of a Parquet file, with each cell as CSV text.
 
     Raises:
-        BadFileError: it is damaged, or no such file.
+        BadFileError: the file is damaged, not Parquet, or doesn't have the columns of an export.
         NotInstalledError: pyarrow is not installed.
     """
     arrow = _arrow()
@@ -135,17 +146,17 @@ def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
             found = {field.name: field.type for field in file.schema_arrow}
             if found != expected:
                 names = ",".join(expected)
-                raise BadFileError([f"{path.name}: expected the columns {names}, of the types of an export"])
+                raise BadFileError([f"{path.name}: expected the columns {names}, typed as in an export"])
             for batch in file.iter_batches(_PARQUET_ROWS_AT_ONCE, columns=list(expected)):
                 cells = (batch.column(column.name).to_pylist() for column in columns)
                 for row in zip(*cells, strict=True):
                     yield [csv_cell(column.kind, cell) for column, cell in zip(columns, row, strict=True)]
     except (OSError, ValueError, arrow.ArrowException) as error:
-        raise BadFileError([f"{path.name}: it is damaged, or no Parquet file: {error}"]) from None
+        raise BadFileError([f"{path.name}: the file is damaged or not a Parquet file: {error}"]) from None
 
 
-def _parquet_pieces(arrow: Any, schema: Any, kinds: Sequence[Kind], rows: Iterable[Row]) -> Iterator[bytes]:
-    file = _Pieces()
+def _parquet_chunks(arrow: Any, schema: Any, kinds: Sequence[Kind], rows: Iterable[Row]) -> Iterator[bytes]:
+    file = _ChunkBuffer()
     remaining = iter(rows)
     with arrow.parquet.ParquetWriter(file, schema, write_page_checksum=True) as writer:
         while batch := list(islice(remaining, _PARQUET_ROWS_AT_ONCE)):
@@ -179,7 +190,7 @@ def _arrow() -> Any:
         import pyarrow.parquet  # noqa: PLC0415
     except ImportError:
         raise NotInstalledError(
-            "Parquet needs pyarrow on the site: pip install 'rl-teacher[parquet]'. CSV has the same columns."
+            "Parquet needs pyarrow on the site: pip install 'rl-teacher[parquet]'. CSV files don't need it."
         ) from None
     return pyarrow
 

@@ -1,4 +1,4 @@
-"""Files of a table, read back cell by cell: each refusal says the line and the column."""
+"""Reading and validating exported tables; each error names the file, line and column."""
 
 import codecs
 import csv
@@ -18,29 +18,29 @@ from human_feedback_site.feedback.tables.files import CHANGED, is_quoted, read_p
 
 _MOST_PROBLEMS = 20
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
-_SHOWN = 60  # characters of a cell in a message
-_DELIMITERS = ",;\t"  # as exported; of spreadsheets where numbers have commas; of their "Unicode text"
+_MAX_SHOWN = 60  # maximum number of characters of a cell in a message
+_DELIMITERS = ",;\t"  # of exports; of spreadsheets with decimal commas; of their "Unicode text"
 _SEPARATOR_LINE = re.compile(r'"?sep=."?')
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
 _CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.WHOLE, Kind.NUMBER, Kind.YES_NO, Kind.TIME}
 ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
-_LIKE = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
-_WHOLE_AS_NUMBER = re.compile(r"(-?[0-9]{1,15})\.0+")  # of programs for which a column with gaps is of such
-_ROUNDED = 5e-6  # relative: at worst, spreadsheets keep six digits, as in 1.23457E-05
+_EXAMPLES = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
+_WHOLE_AS_NUMBER = re.compile(r"(-?[0-9]{1,15})\.0+")  # from programs that need floats for empty cells
+_ROUNDED = 5e-6  # relative tolerance: spreadsheets keep at least six digits, as in 1.23457E-05
 
 
 def is_same_number(known: float | None, told: float | None) -> bool:
-    """Say whether a number is the known one, also where a spreadsheet has rounded it."""
+    """Return True if two numbers are equal up to a spreadsheet's rounding, or both None."""
     if known is None or told is None:
         return known is told
     return math.isclose(known, told, rel_tol=_ROUNDED)
 
 
 class Problems:
-    """What is wrong with files; when it is a lot, the rest does not matter.
+    """Collects errors in imported files, up to ``_MOST_PROBLEMS`` different ones.
 
     Attributes:
-        resaved: files with something in them that no export writes, but spreadsheets do.
+        resaved: names of files with cells in a form that spreadsheets write and exports don't.
     """
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Problems:
         self._lines: Counter[tuple[str, str]] = Counter()
 
     def add(self, row: "Row", message: str, subject: str | None = None) -> None:
-        """Note what is wrong with a row; raises :class:`BadFileError` when it is enough.
+        """Record an error in a row, and raise :class:`BadFileError` when there are ``_MOST_PROBLEMS``.
 
-        What is wrong with the same ``subject`` in other lines of the file is counted, but not told again;
-        without one, that is the same message.
+        Errors in the same file with the same ``subject`` are counted, but only the first message is reported.
+        The default subject is the message.
         """
         key = (row.file, message if subject is None else subject)
         self._lines[key] += 1
@@ -61,20 +61,20 @@ class Problems:
             self.complain()
 
     def complain(self) -> None:
-        """Raise :class:`BadFileError` where anything was wrong."""
+        """Raise :class:`BadFileError` if any error was recorded."""
         if self._found:
             lines = ((said, self._lines[key]) for key, said in self._found.items())
-            raise BadFileError([said if n == 1 else f"{said} (so in {n:,} lines)" for said, n in lines])
+            raise BadFileError([said if n == 1 else f"{said} (in {n:,} lines)" for said, n in lines])
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a file.
+    """A row of an imported file.
 
     Attributes:
-        where: file and line.
-        cells: by column.
-        quoted: texts that had an apostrophe before them, which says that they are as they should be.
+        where: file name and line, such as ``labels.csv line 2``.
+        cells: values by column name.
+        quoted: names of columns whose text had an apostrophe in front, which confirms that it is correct.
     """
 
     where: str
@@ -83,24 +83,26 @@ class Row:
 
     @property
     def file(self) -> str:
-        """The name of the file."""
+        """Name of the file."""
         return self.where.rpartition(" ")[0].rpartition(" ")[0]
 
     def __getitem__(self, column: str) -> Any:
-        """Return a cell."""
+        """Return the value in a column."""
         return self.cells[column]
 
     def may_be_changed(self, column: str) -> bool:
-        """Say whether a spreadsheet may have made this text of another, if one saved the file."""
+        """Return True if a spreadsheet that saved the file may have changed the text in this column."""
         return column not in self.quoted and CHANGED.fullmatch(self[column]) is not None
 
 
 def read_table(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
-    """Yield the rows of a file that was exported, those that cannot be understood left out.
+    """Yield the valid rows of an exported file: Parquet if its suffix is ``.parquet``, else CSV.
 
-    It is Parquet if its name says so, else CSV. What is wrong goes to ``problems``; raises
-    :class:`BadFileError` where it is no such file at all, :class:`NotInstalledError` for Parquet without
-    pyarrow.
+    Errors in other rows are added to ``problems``.
+
+    Raises:
+        BadFileError: the file is not an export of this table, or there are too many errors.
+        NotInstalledError: the file is Parquet and pyarrow is not installed.
     """
     if path.suffix != ".parquet":
         yield from _read_csv(table, path, problems)
@@ -120,21 +122,21 @@ def _read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
             if heading.delimiter != ",":
                 problems.resaved.add(path.name)
             for texts in reader:
-                if not any(texts):  # spreadsheets leave such lines at the end
+                if not any(texts):  # spreadsheets leave empty lines at the end
                     continue
                 if heading.delimiter != ",":
-                    texts = _with_points(heading.columns, texts)  # noqa: PLW2901 (nothing else is of use)
+                    texts = _decimal_points(heading.columns, texts)  # noqa: PLW2901 (the original is not used)
                 where = f"{path.name} line {heading.lines + reader.line_num}"
                 row = _row(where, heading.columns, texts, problems)
                 if row is not None:
                     yield row
     except (OSError, UnicodeError, csv.Error) as error:
-        wanted = "it is no CSV file in UTF-8 or UTF-16; a spreadsheet saves one as CSV UTF-8"
+        wanted = "the file is not CSV in UTF-8 or UTF-16; in a spreadsheet, save it as CSV UTF-8"
         raise BadFileError([f"{path.name}: {wanted}: {error}"]) from None
 
 
 def _encoding(path: Path) -> str:
-    """Return how a text is encoded: in UTF-8 as it was exported, or as spreadsheets do "Unicode text"."""
+    """Return the encoding of a CSV file: UTF-8, or UTF-16 as in a spreadsheet's "Unicode text"."""
     with path.open("rb") as file:
         beginning = file.read(2)
     if beginning in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
@@ -146,7 +148,13 @@ def _encoding(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _Heading:
-    """What the first line of a CSV file says, or the first two."""
+    """Header of a CSV file.
+
+    Attributes:
+        columns: in the order of the file.
+        delimiter: between cells.
+        lines: number of lines of the header, 1 or 2.
+    """
 
     columns: list[Column]
     delimiter: str
@@ -154,7 +162,7 @@ class _Heading:
 
 
 def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
-    """Read the names of the columns, between whichever delimiter; Excel may name that in a line before."""
+    """Read the column names and detect the delimiter, which Excel may name in a first line ``sep=;``."""
     columns = {column.name: column for column in table.columns}
     line, lines = file.readline(), 1
     if _SEPARATOR_LINE.fullmatch(line.strip()):
@@ -166,8 +174,8 @@ def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
     raise BadFileError([f"{path.name} line {lines}: expected the columns {','.join(columns)}"])
 
 
-def _with_points(columns: list[Column], texts: list[str]) -> list[str]:
-    """Return cells with points in numbers: where commas delimit no cells, they may be in numbers."""
+def _decimal_points(columns: list[Column], texts: list[str]) -> list[str]:
+    """Replace decimal commas with points in number columns; for files that aren't comma-delimited."""
     numbers = {at for at, column in enumerate(columns) if column.kind == Kind.NUMBER}
     return [
         text.replace(",", ".") if at in numbers and _DECIMAL_COMMA.fullmatch(text) else text
@@ -186,7 +194,7 @@ def _row(where: str, columns: list[Column], texts: list[str], problems: Problems
         try:
             cells[column.name] = _cell(column, text)
         except ValueError as error:
-            message = f"{column.name}: expected {error}, found {text[:_SHOWN]!r}"
+            message = f"{column.name}: expected {error}, found {text[:_MAX_SHOWN]!r}"
             if text and column.kind in _CHANGED_BY_SPREADSHEETS:
                 problems.add(row, message + ADVICE, column.name)
             else:
@@ -200,24 +208,24 @@ def _row(where: str, columns: list[Column], texts: list[str], problems: Problems
 
 
 def _is_resaved(kind: Kind, text: str) -> bool:
-    """Say whether a cell is as spreadsheets write it, and no export does."""
+    """Return True if a cell has a form that spreadsheets write and exports don't."""
     if kind == Kind.YES_NO:
         return text in {"TRUE", "FALSE"}
     return kind == Kind.NUMBER and text != "" and ("E" in text or not set(text) & set(".e"))
 
 
 def _cell(column: Column, text: str) -> Any:
-    """Return what a text says; raises ``ValueError`` that says what was expected."""
+    """Convert a cell's text to the column's type; the ``ValueError`` names what was expected."""
     if not text:
         if column.nullable:
             return None
-        raise ValueError(f"a {column.kind}")
+        raise ValueError(column.kind)
     if column.kind == Kind.TEXT:
         return _text(column, text)
     try:
         value = _READ[column.kind](text)
     except (ValueError, KeyError):
-        raise ValueError(f"a {column.kind}{_LIKE.get(column.kind, '')}") from None
+        raise ValueError(f"{column.kind}{_EXAMPLES.get(column.kind, '')}") from None
     if column.kind == Kind.WHOLE and not column.least <= value <= column.most:
         raise ValueError(f"a whole number from {column.least} to {column.most}")
     return value
@@ -229,7 +237,7 @@ def _text(column: Column, text: str) -> str:
     if column.choices is not None and text not in column.choices:
         raise ValueError(f"one of {', '.join(sorted(column.choices))}")
     if not text.isprintable():
-        raise ValueError("a text without control characters")
+        raise ValueError("text without control characters")
     return text
 
 

@@ -64,7 +64,11 @@ def s3(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch)
     [
         (register, "AWS_SECRET_ACCESS_KEY", "403 SignatureDoesNotMatch, AWS_SECRET_ACCESS_KEY is wrong"),
         (send_film, "AWS_SECRET_ACCESS_KEY", "403 SignatureDoesNotMatch, AWS_SECRET_ACCESS_KEY is wrong"),
-        (register, "AWS_ACCESS_KEY_ID", "403 InvalidAccessKeyId, the store knows no such AWS_ACCESS_KEY_ID"),
+        (
+            register,
+            "AWS_ACCESS_KEY_ID",
+            "403 InvalidAccessKeyId, the store doesn't know this AWS_ACCESS_KEY_ID",
+        ),
     ],
 )
 def test_wrong_keys_are_told(
@@ -105,7 +109,7 @@ def test_a_clock_that_is_wrong_is_told(
 
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: now(UTC).replace(tzinfo=None))
     monkeypatch.setattr("human_feedback_site.feedback.media.faults.datetime", Clock)
-    detail = f"s3://clips at {s3.endpoint_url} cannot be used: {words}, set it by NTP"
+    detail = f"s3://clips at {s3.endpoint_url} cannot be used: {words}; synchronize it with NTP"
     assert_told(register(trainer), caplog, detail)
 
 
@@ -115,7 +119,7 @@ def test_a_bucket_that_is_not_there_is_told(
     settings.TEACHER_STORAGE = "s3://nowhere"
     detail = (
         f"s3://nowhere at {s3.endpoint_url} cannot be used: 404 NoSuchBucket, "
-        "make the bucket with manage.py setup_storage, or correct TEACHER_STORAGE"
+        "create the bucket with manage.py setup_storage, or correct TEACHER_STORAGE"
     )
     assert_told(register(trainer), caplog, detail)
 
@@ -128,7 +132,7 @@ def test_a_bucket_in_the_endpoint_is_told(
     settings.TEACHER_STORAGE = f"s3://{bucket}/{uuid4().hex}"
     detail = (
         f"s3://{bucket} at {s3.endpoint_url}/clips cannot be used: 404 NoSuchKey, "
-        "S3_ENDPOINT_URL has the path /clips: leave the bucket out of it, TEACHER_STORAGE names it"
+        "S3_ENDPOINT_URL must not have a path (/clips); the bucket belongs in TEACHER_STORAGE only"
     )
     assert_told(register(trainer), caplog, detail)
 
@@ -182,7 +186,7 @@ def xml(code: str) -> str:
     return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>It says so.</Message></Error>"
 
 
-RIGHTS = "the keys need s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
+RIGHTS = "the access key needs the permissions s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +199,7 @@ RIGHTS = "the keys need s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListB
             301,
             xml("PermanentRedirect"),
             (
-                "it redirects; set S3_ENDPOINT_URL to where (https?), "
+                "S3_ENDPOINT_URL redirects; set it to the target URL (https?), "
                 "and AWS_DEFAULT_REGION must be the bucket's region"
             ),
         ),
@@ -207,7 +211,7 @@ RIGHTS = "the keys need s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListB
         (
             500,
             xml("InternalError"),
-            "500, Internal Server Error; see its log, and whether S3_ENDPOINT_URL is its address",
+            "500, Internal Server Error; check the store's log, and that S3_ENDPOINT_URL is its URL",
         ),
     ],
 )
@@ -230,7 +234,7 @@ def test_the_clock_is_told_whatever_the_store_calls_it(
     settings.S3_ENDPOINT_URL = refusing(403, xml("AccessDenied"), minutes=30)
     detail = (
         f"s3://clips at {settings.S3_ENDPOINT_URL} cannot be used: 403 AccessDenied, "
-        "this machine's clock is 30 min behind the store's, set it by NTP"
+        "this machine's clock is 30 min behind the store's; synchronize it with NTP"
     )
     assert_told(register(trainer), caplog, detail)
 
@@ -243,7 +247,7 @@ def test_setup_notices_a_web_server_that_is_no_store(
         call_command("setup_storage", wait=0.0)
     assert str(caught.value) == (
         f"s3://clips at {settings.S3_ENDPOINT_URL} cannot be used: "
-        "500, Internal Server Error; see its log, and whether S3_ENDPOINT_URL is its address"
+        "500, Internal Server Error; check the store's log, and that S3_ENDPOINT_URL is its URL"
     )
 
 

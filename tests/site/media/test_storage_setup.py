@@ -51,21 +51,21 @@ def bucket(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_bucket_is_made_once_and_proved_each_time(bucket: str, s3_server: S3Server) -> None:
-    cors = "pages of https://teach.example.org may read clips; the store lets them"
+    cors = "pages of https://teach.example.org may read clips; the store allows it"
     rest = [
         "objects: can be written, read and deleted",
-        "privacy: without a signature nothing can be read",
+        "privacy: unsigned requests are refused",
         "links: lead to https://clips.example.org",
-        f"CORS: {cors}, and takes no setting of a bucket (BucketAlreadyExists)",
+        f"CORS: {cors}, and has no CORS setting per bucket (BucketAlreadyExists)",
     ]
-    assert set_up() == [f"bucket: {bucket} is made", *rest]
-    assert set_up() == [f"bucket: {bucket} is there", *rest]
+    assert set_up() == [f"bucket: {bucket} was created", *rest]
+    assert set_up() == [f"bucket: {bucket} exists", *rest]
     assert [path for path in (s3_server.root / bucket).rglob("*") if path.is_file()] == []
 
 
 def test_without_a_public_address_cors_is_left_alone(bucket: str, settings: Settings) -> None:
     settings.PUBLIC_URL = None
-    assert set_up()[-1] == "CORS: left as it is, for TEACHER_PUBLIC_URL is not set"
+    assert set_up()[-1] == "CORS: unchanged, because TEACHER_PUBLIC_URL is not set"
 
 
 def test_pages_below_a_path_are_of_the_origin_of_their_host(bucket: str, settings: Settings) -> None:
@@ -80,7 +80,7 @@ def test_pages_below_a_path_are_of_the_origin_of_their_host(bucket: str, setting
     ("name", "cause"),
     [
         ("AWS_SECRET_ACCESS_KEY", "403 SignatureDoesNotMatch, AWS_SECRET_ACCESS_KEY is wrong"),
-        ("AWS_ACCESS_KEY_ID", "403 InvalidAccessKeyId, the store knows no such AWS_ACCESS_KEY_ID"),
+        ("AWS_ACCESS_KEY_ID", "403 InvalidAccessKeyId, the store doesn't know this AWS_ACCESS_KEY_ID"),
     ],
 )
 def test_wrong_keys_are_refused(
@@ -100,7 +100,9 @@ def test_a_bucket_in_the_endpoint_is_named(
     out = io.StringIO()
     with pytest.raises(CommandError) as caught:
         call_command("setup_storage", wait=0.0, stdout=out)
-    assert f"S3_ENDPOINT_URL has the path /{bucket}: leave the bucket out" in str(caught.value)
+    assert f"S3_ENDPOINT_URL must not have a path (/{bucket}); the bucket belongs in TEACHER_STORAGE" in str(
+        caught.value
+    )
     assert out.getvalue() == ""  # in particular not that a bucket is made
     assert [path for path in (s3_server.root / bucket).rglob("*") if made] == []
 
@@ -126,7 +128,7 @@ def test_a_store_that_nobody_serves_ends_the_command_with_one_line(bucket: str, 
         call_command("setup_storage", wait=0.0, stdout=out)
     [line] = str(caught.value).splitlines()
     assert line.startswith(f"s3://{bucket} at http://127.0.0.1:1 cannot be used: Could not connect")
-    assert line.endswith("; is the store running, and S3_ENDPOINT_URL its address?")
+    assert line.endswith("; check that the store is running and S3_ENDPOINT_URL is its URL")
     assert out.getvalue() == ""
 
 
@@ -138,8 +140,8 @@ def test_a_bucket_that_anybody_can_read_is_refused(
     with serving(tmp_path, port):
         line = refusal(wait=120.0)
     assert line == (
-        f"s3://{bucket} must be private, but anybody can read it: "
-        "remove the policy or access list that lets them."
+        f"s3://{bucket} must be private, but anyone can read it; "
+        "remove the bucket policy or access list that allows this."
     )
 
 
@@ -149,12 +151,12 @@ def test_a_store_may_take_its_time_to_start(
     port = free_port()
     settings.S3_ENDPOINT_URL = f"http://127.0.0.1:{port}"
     with serving(tmp_path, port, "--auth-key", keys(), after=2.0):
-        assert set_up(wait=120.0)[0] == f"bucket: {bucket} is made"
+        assert set_up(wait=120.0)[0] == f"bucket: {bucket} was created"
 
 
 def test_a_public_address_with_a_path_is_refused(bucket: str, settings: Settings) -> None:
     settings.S3_PUBLIC_ENDPOINT_URL = "https://example.org/clips"
-    assert "S3_PUBLIC_ENDPOINT_URL must have no path" in refusal()
+    assert "S3_PUBLIC_ENDPOINT_URL must not have a path" in refusal()
 
 
 def test_links_that_the_store_does_not_open_are_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +164,9 @@ def test_links_that_the_store_does_not_open_are_refused(bucket: str, monkeypatch
     monkeypatch.setattr(
         S3Media, "url", lambda self, key: signed(self, key).replace("Signature=", "Signature=0")
     )
-    assert f"s3://{bucket} must open links that are signed for https://clips.example.org" in refusal()
+    assert f"s3://{bucket} does not serve links that are signed for https://clips.example.org" in refusal()
     monkeypatch.setattr(S3Media, "url", lambda self, key: signed(self, key).partition("?")[0])
-    assert "Links must be signed and expire" in refusal()
+    assert "links must be signed and expire" in refusal()
 
 
 def test_the_probe_is_removed_where_a_step_fails(
@@ -228,7 +230,7 @@ def test_rules_that_may_not_be_read_are_not_overwritten(
         raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetBucketCors")
 
     monkeypatch.setattr(store.client, "get_bucket_cors", denied)
-    assert "takes no setting of a bucket (AccessDenied)" in set_up()[-1]
+    assert "has no CORS setting per bucket (AccessDenied)" in set_up()[-1]
     assert rules == []
 
 

@@ -1,4 +1,4 @@
-"""The JSON of the API: what each endpoint takes and gives."""
+"""Serializers for the JSON bodies of API requests and responses."""
 
 from human_feedback_site.feedback.api.serializers.labelers import (
     EpisodeSerializer,

@@ -1,4 +1,4 @@
-"""Fields that several bodies have."""
+"""Serializer fields shared by several requests and responses."""
 
 import math
 from typing import Any
@@ -7,15 +7,18 @@ from rest_framework import serializers
 
 from human_feedback_site.feedback.models import LABELER_NAME_PATTERN
 
-BIGGEST = 2**63 - 1  # of a database's integers
+BIGGEST = 2**63 - 1  # maximum of a database's BIGINT
 _BIGGEST_SMALL = 2**31 - 1
 
 
 class FiniteFloatField(serializers.FloatField):
-    """A float that JSON can hold: ``1e999`` is read as infinity and would not come back."""
+    """Float field that rejects infinity and NaN, which JSON can't represent.
+
+    Infinity may come from a number such as ``1e999``.
+    """
 
     def to_internal_value(self, data: Any) -> float:
-        """Return the number; refuses infinity and NaN."""
+        """Return the number; raises DRF's ``ValidationError`` for infinity and NaN."""
         value = super().to_internal_value(data)
         if not math.isfinite(value):
             self.fail("invalid")
@@ -23,19 +26,19 @@ class FiniteFloatField(serializers.FloatField):
 
 
 def count(**options: Any) -> serializers.IntegerField:
-    """Return a field of a number of things or milliseconds."""
+    """Return a field for a count or a number of milliseconds: an integer from 0 to 2**31 - 1."""
     return serializers.IntegerField(min_value=0, max_value=_BIGGEST_SMALL, **options)
 
 
 def labeler_name(**options: Any) -> serializers.RegexField:
-    """Return a field of a labeler's name."""
+    """Return a field for a labeler's name."""
     return serializers.RegexField(
-        LABELER_NAME_PATTERN, help_text="The name of the labeler that `invite_url` signs in.", **options
+        LABELER_NAME_PATTERN, help_text="Name of the labeler whom `invite_url` signs in.", **options
     )
 
 
 def steps() -> serializers.IntegerField:
-    """Return a field of environment steps."""
+    """Return a field for a number of environment steps."""
     return serializers.IntegerField(
-        min_value=0, max_value=BIGGEST, help_text="Environment steps made so far."
+        min_value=0, max_value=BIGGEST, help_text="Number of environment steps so far."
     )

@@ -1,4 +1,4 @@
-"""What labelers send and are given."""
+"""Serializers for labelers' requests and responses."""
 
 from typing import Any
 
@@ -11,68 +11,77 @@ MAX_LEASES = 10
 
 
 class LeasesRequestSerializer(serializers.Serializer[Any]):
-    """What the labeling page holds and wants."""
+    """Request for leases from the labeling page."""
 
-    count = serializers.IntegerField(min_value=1, max_value=MAX_LEASES, help_text="Pairs to hold in all.")
+    count = serializers.IntegerField(
+        min_value=1, max_value=MAX_LEASES, help_text="Number of leases to hold in total."
+    )
     held = serializers.ListField(
         child=serializers.UUIDField(),
         max_length=50,
         default=list,
-        help_text="Leases on screen or fetched ahead.",
+        help_text="UUIDs of the leases on screen or prefetched.",
     )
-    shown = serializers.UUIDField(allow_null=True, default=None, help_text="The lease on screen.")
+    shown = serializers.UUIDField(allow_null=True, default=None, help_text="UUID of the lease on screen.")
 
 
 class SideSerializer(serializers.Serializer[Any]):
     """A clip on one side of the screen."""
 
-    url = serializers.CharField(
-        help_text="Expires; relative to the site where the site serves the clips itself."
-    )
+    url = serializers.CharField(help_text="Link that expires; relative if the site serves clips itself.")
 
 
 class LeaseSerializer(serializers.Serializer[Any]):
-    """A pair to judge."""
+    """A comparison leased to the labeler, with its clips by screen side."""
 
     uuid = serializers.UUIDField()
     comparison = serializers.UUIDField()
     left = SideSerializer()
     right = SideSerializer()
-    expires_in = serializers.IntegerField(help_text="Seconds.")
+    expires_in = serializers.IntegerField(help_text="Seconds until the lease expires.")
 
 
 class LeasesSerializer(serializers.Serializer[Any]):
-    """What the labeling page may show."""
+    """Leases for the labeling page, and the state of the experiment."""
 
-    leases = LeaseSerializer(many=True, help_text="New ones only.")
+    leases = LeaseSerializer(many=True, help_text="New leases only.")
     renewed = serializers.ListField(child=serializers.UUIDField())
     lost = serializers.ListField(
-        child=serializers.UUIDField(), help_text="Somebody else has them, or they are not needed."
+        child=serializers.UUIDField(),
+        help_text="Held leases that were given to others or are no longer needed.",
     )
     state = serializers.ChoiceField(Experiment.State.choices)
     prompt = serializers.CharField()
     fps = serializers.IntegerField()
     answered = serializers.IntegerField(
-        help_text="Answers of this labeler that stand, of those for its present invitation."
+        help_text="Number of this labeler's answers for its current invitation, without withdrawn ones."
     )
-    waiting_for = serializers.IntegerField(allow_null=True, help_text="Answers that training waits for.")
+    waiting_for = serializers.IntegerField(
+        allow_null=True, help_text="Number of answers training waits for; null if it is not waiting."
+    )
     notice = serializers.ChoiceField(
         ["warned", "stopped", "done"],
         allow_null=True,
-        help_text="`warned`: of late too many answers were careless; `stopped`: no more pairs are given; "
-        "`done`: all answers that the invitation asks for are given.",
+        help_text="`warned`: too many recent attention checks failed; `stopped`: the labeler gets no more "
+        "comparisons; `done`: the labeler has given all answers the invitation asks for.",
     )
 
 
 class LabelRequestSerializer(serializers.Serializer[Any]):
-    """An answer; sending it again changes nothing."""
+    """An answer to a lease; sending it again has no effect."""
 
     uuid = serializers.UUIDField()
     lease = serializers.UUIDField()
     choice = serializers.ChoiceField(Label.Choice.choices)
-    response_ms = count(allow_null=True, default=None, help_text="From both clips playing to the answer.")
+    response_ms = count(
+        allow_null=True,
+        default=None,
+        help_text="Milliseconds from when both clips were playing until the answer.",
+    )
     shown_ms = count(
-        allow_null=True, default=None, help_text="How long both clips played or stood in sight meanwhile."
+        allow_null=True,
+        default=None,
+        help_text="Milliseconds of `response_ms` in which both clips were playing or visible.",
     )
 
 
@@ -82,19 +91,19 @@ class LabelSerializer(serializers.Serializer[Any]):
     uuid = serializers.UUIDField()
     status = serializers.ChoiceField(
         [Label.Status.COUNTED.value, Label.Status.SURPLUS.value],
-        help_text="`surplus`: kept, but enough others were there; it counts if a place becomes free.",
+        help_text="`surplus`: the comparison has enough labels and leases; counts once a slot is free.",
     )
     answered = serializers.IntegerField()
 
 
 class UndoRequestSerializer(serializers.Serializer[Any]):
-    """The withdrawal of an answer; sending it again changes nothing."""
+    """Withdrawal of an answer; sending it again has no effect."""
 
     uuid = serializers.UUIDField()
 
 
 class UndoSerializer(serializers.Serializer[Any]):
-    """A recorded withdrawal, and the pair to judge again."""
+    """A recorded withdrawal, and the new lease on the comparison (null if none was granted)."""
 
     uuid = serializers.UUIDField()
     lease = LeaseSerializer(allow_null=True)
@@ -102,45 +111,50 @@ class UndoSerializer(serializers.Serializer[Any]):
 
 
 class ExampleSerializer(serializers.Serializer[Any]):
-    """A pair with its answer."""
+    """An example or practice comparison with its answer."""
 
     left = SideSerializer()
     right = SideSerializer()
-    better = serializers.ChoiceField(Label.Choice.choices, help_text="The answer.")
-    explanation = serializers.CharField(help_text="Why; may be empty.")
-    practice = serializers.BooleanField(help_text="To be asked before the first real pair.")
+    better = serializers.ChoiceField(Label.Choice.choices, help_text="The known answer.")
+    explanation = serializers.CharField(help_text="Reason for the answer; may be empty.")
+    practice = serializers.BooleanField(
+        help_text="True to ask the labeler before the first real comparison; false to show it as an example."
+    )
 
 
 class ExamplesSerializer(serializers.Serializer[Any]):
-    """What explains the instruction."""
+    """Example and practice comparisons."""
 
     items = ExampleSerializer(many=True)
 
 
 class EpisodeSerializer(serializers.Serializer[Any]):
-    """A film of a whole episode."""
+    """Video of a whole episode."""
 
     step = serializers.IntegerField()
     url = serializers.CharField()
 
 
 class StartSerializer(serializers.Serializer[Any]):
-    """How far it is to the start of training."""
+    """Progress to the start of training."""
 
-    answered = serializers.IntegerField(help_text="Answers that can be learned from.")
-    wanted = serializers.IntegerField(help_text="How many of them training waits for.")
+    answered = serializers.IntegerField(help_text="Number of answers usable for training.")
+    wanted = serializers.IntegerField(help_text="Number of these answers training needs to start.")
 
 
 class ProgressSerializer(serializers.Serializer[Any]):
-    """How far everybody's labeling is, and videos of what the policy did over time."""
+    """Labeling progress of all labelers together, and videos of the policy over training."""
 
     state = serializers.ChoiceField(Experiment.State.choices)
-    answered = serializers.IntegerField(help_text="Pairs of the experiment that have an answer.")
-    wanted = serializers.IntegerField(allow_null=True, help_text="Labels wanted in all; null: no limit.")
-    start = StartSerializer(
-        allow_null=True, help_text="Null once enough are answered, and where none are waited for."
+    answered = serializers.IntegerField(help_text="Number of comparisons that have an answer.")
+    wanted = serializers.IntegerField(
+        allow_null=True, help_text="Number of labels wanted in total; null: no limit."
     )
-    episode = EpisodeSerializer(allow_null=True, help_text="The newest.")
+    start = StartSerializer(
+        allow_null=True,
+        help_text="Progress to the start of training; null if training does not wait for answers.",
+    )
+    episode = EpisodeSerializer(allow_null=True, help_text="The newest video.")
     episodes = EpisodeSerializer(
-        many=True, help_text="Spread over the training, the first and the newest among them; at most 6."
+        many=True, help_text="Up to 6 videos spread over training, including the first and the newest."
     )

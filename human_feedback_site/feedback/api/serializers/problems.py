@@ -1,4 +1,4 @@
-"""What every endpoint answers where something is wrong."""
+"""Serializers for error responses."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from rest_framework import serializers
 
 
 class ProblemErrorSerializer(serializers.Serializer[Any]):
-    """One thing that is wrong."""
+    """An error in one field of the request."""
 
-    pointer = serializers.CharField(help_text="JSON pointer into the request.")
+    pointer = serializers.CharField(help_text="JSON pointer to the field in the request.")
     detail = serializers.CharField()
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """An error (RFC 9457)."""
+    """An error response (RFC 9457)."""
 
     type = serializers.CharField()
     title = serializers.CharField()

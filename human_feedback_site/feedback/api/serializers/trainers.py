@@ -1,4 +1,4 @@
-"""What trainers and researchers send and are given."""
+"""Serializers for requests and responses of trainers and researchers."""
 
 from typing import Any
 
@@ -21,20 +21,24 @@ _TAG = RegexValidator(r"\A[\w/.-]{1,100}\Z", "Use 1 to 100 letters, digits, and 
 
 
 class ExperimentRequestSerializer(serializers.Serializer[Any]):
-    """A run that wants labels."""
+    """Description of a run that asks for labels."""
 
-    run_id = serializers.UUIDField(help_text="Chosen once by the run: only it can resume the experiment.")
+    run_id = serializers.UUIDField(
+        help_text="Chosen by the run; only a request with the same ID can resume the experiment."
+    )
     env_id = serializers.CharField(max_length=200)
     prompt = serializers.CharField(
         max_length=MAX_PROMPT,
-        help_text="The sentence labelers see. One that was edited on the site stays, until the run has "
-        "another than before.",
+        help_text="The instruction labelers see. A prompt that was edited on the site is kept until the run "
+        "sends a different one than before.",
     )
-    n_labels = count(allow_null=True, default=None, help_text="Labels wanted in all; null: no limit.")
+    n_labels = count(
+        allow_null=True, default=None, help_text="Number of labels wanted in total; null: no limit."
+    )
     pretrain_labels = count(
         allow_null=True,
         default=None,
-        help_text="Answers that are needed before training starts; null: it does not wait for any.",
+        help_text="Number of answers needed before training starts; null: training does not wait.",
     )
     fps = serializers.IntegerField(min_value=1, max_value=1000)
     has_true_reward = serializers.BooleanField()
@@ -42,40 +46,40 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         min_value=0.0,
         max_value=1.0,
         required=False,
-        help_text="Share of what labelers see whose answer is known. Taken from a new run; later it is "
-        "changed on the site.",
+        help_text="Share of attention checks with a known answer among the comparisons labelers see. Used "
+        "for a new experiment only; later it is changed on the site.",
     )
     state = serializers.ChoiceField(
         [Experiment.State.RUNNING.value, Experiment.State.FINISHED.value],
         required=False,
-        help_text="Absent: unchanged.",
+        help_text="If absent, the state is unchanged.",
     )
     invite = labeler_name(default="you")
 
 
 class ExperimentSerializer(serializers.Serializer[Any]):
-    """An experiment, and where to label it."""
+    """An experiment, and the links to label it."""
 
     name = serializers.CharField()
     run_id = serializers.UUIDField()
     state = serializers.ChoiceField(Experiment.State.choices)
-    prompt = serializers.CharField(help_text="The sentence labelers see now.")
-    last_seq = serializers.IntegerField(help_text="Number of the newest decision.")
-    page_url = serializers.URLField(help_text="The experiment's page, for researchers who are signed in.")
-    label_url = serializers.URLField(help_text="The labeling page, for people who are signed in.")
+    prompt = serializers.CharField(help_text="The instruction labelers currently see.")
+    last_seq = serializers.IntegerField(help_text="`seq` of the newest decision; 0 if there is none.")
+    page_url = serializers.URLField(help_text="The experiment's page, for signed-in researchers.")
+    label_url = serializers.URLField(help_text="The labeling page, for signed-in labelers.")
     invite_url = serializers.URLField(
         help_text="Signs the labeler in and leads to the labeling page. Keep it secret."
     )
 
 
 class InviteRequestSerializer(serializers.Serializer[Any]):
-    """A labeler to invite."""
+    """Request to invite a labeler."""
 
     labeler = labeler_name()
 
 
 class InviteSerializer(serializers.Serializer[Any]):
-    """An invitation."""
+    """An invitation link."""
 
     invite_url = serializers.URLField(
         help_text="Signs the labeler in and leads to the labeling page. Keep it secret."
@@ -83,96 +87,111 @@ class InviteSerializer(serializers.Serializer[Any]):
 
 
 class ClipRequestSerializer(serializers.Serializer[Any]):
-    """An uploaded clip."""
+    """A clip that is uploaded to the media store."""
 
     key = serializers.CharField(max_length=300, help_text="`<experiment>/<comparison uuid>/first.mp4`")
-    true_return = FiniteFloatField(allow_null=True, default=None, help_text="Never shown to labelers.")
+    true_return = FiniteFloatField(
+        allow_null=True,
+        default=None,
+        help_text="Return of the environment's own reward; never shown to labelers.",
+    )
 
 
 class NewComparisonSerializer(serializers.Serializer[Any]):
-    """A pair of clips to judge."""
+    """A comparison to register."""
 
     uuid = serializers.UUIDField()
     phase = serializers.ChoiceField(Comparison.Phase.choices)
     step = steps()
-    priority = serializers.IntegerField(min_value=-1000, max_value=1000, help_text="Higher is shown first.")
+    priority = serializers.IntegerField(
+        min_value=-1000, max_value=1000, help_text="Higher priorities are shown first."
+    )
     first = ClipRequestSerializer()
     second = ClipRequestSerializer()
     gold = serializers.ChoiceField(
         KNOWN_ANSWERS,
         allow_null=True,
         default=None,
-        help_text="The answer, where it is known: the pair then finds out who does not look, and is never "
-        "in the feed.",
+        help_text="The known answer, which makes the comparison an attention check and keeps it out of the "
+        "feed; null for an ordinary comparison.",
     )
 
 
 class ComparisonsRequestSerializer(serializers.Serializer[Any]):
-    """Comparisons whose clips are uploaded."""
+    """Comparisons to register, whose clips are uploaded."""
 
     comparisons = serializers.ListField(child=NewComparisonSerializer(), min_length=1, max_length=MAX_BATCH)
 
     def validate_comparisons(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Refuse a UUID that comes twice."""
+        """Reject duplicate UUIDs."""
         if len({item["uuid"] for item in value}) < len(value):
-            raise serializers.ValidationError("Each comparison needs a uuid of its own.")
+            raise serializers.ValidationError("Each comparison must have a different uuid.")
         return value
 
 
 class RegisteredSerializer(serializers.Serializer[Any]):
-    """What registering did."""
+    """Number of comparisons that were newly registered, and that already existed."""
 
     registered = serializers.IntegerField()
     existing = serializers.IntegerField()
 
 
 class PageSerializer(serializers.Serializer[Any]):
-    """Query parameters of lists."""
+    """Query parameters for paging through a list."""
 
     after = serializers.IntegerField(
-        min_value=0, max_value=BIGGEST, default=0, help_text="The last number you have."
+        min_value=0,
+        max_value=BIGGEST,
+        default=0,
+        help_text="Cursor: the last `seq` or `id` you received; 0 for the start.",
     )
     limit = serializers.IntegerField(min_value=1, max_value=MAX_PAGE, default=MAX_PAGE)
 
 
 class DecisionSerializer(serializers.Serializer[Any]):
-    """A new or revised outcome of a comparison; a later one replaces all earlier ones."""
+    """A new or revised decision on a comparison, which replaces all earlier ones."""
 
     seq = serializers.IntegerField()
     comparison = serializers.UUIDField(source="comparison.uuid")
     decision = serializers.ChoiceField(
-        Outcome.choices, allow_null=True, help_text="null: nothing stands any more."
+        Outcome.choices, allow_null=True, help_text="null: the earlier decision is withdrawn."
     )
     probability = serializers.FloatField(
-        allow_null=True, help_text="That the first is preferred; null for `cant_tell` and null."
+        allow_null=True,
+        help_text="Probability that the first is preferred; null if `decision` is `cant_tell` or null.",
     )
     n_labels = serializers.IntegerField()
     prompt_version = serializers.IntegerField(
-        allow_null=True, help_text="The newest version of the prompt among the labels that count."
+        allow_null=True, help_text="Newest prompt version among the counted labels."
     )
 
 
 class DecisionsSerializer(serializers.Serializer[Any]):
-    """Decisions after a cursor. The next cursor is the last item's `seq`; below `last_seq` there is more."""
+    """Decisions after a cursor.
+
+    The next cursor is the `seq` of the last item. If it is below `last_seq`, there are more items.
+    """
 
     state = serializers.ChoiceField(Experiment.State.choices)
-    last_seq = serializers.IntegerField(help_text="Number of the newest decision there is.")
+    last_seq = serializers.IntegerField(help_text="`seq` of the newest decision.")
     items = DecisionSerializer(many=True)
     active_labelers = serializers.IntegerField(
-        help_text="Who holds a lease or answered in the last two minutes."
+        help_text="Number of labelers who hold a lease or answered in the last two minutes."
     )
-    open = serializers.IntegerField(help_text="Comparisons without enough labels.")
-    open_training = serializers.IntegerField(help_text="Those of them from the policy in training.")
+    open = serializers.IntegerField(help_text="Number of comparisons that need more labels.")
+    open_training = serializers.IntegerField(
+        help_text="Number of these that are from training, not pretraining."
+    )
 
 
 class CancelRequestSerializer(serializers.Serializer[Any]):
-    """Comparisons that need no label any more."""
+    """Comparisons to cancel, by UUID."""
 
     comparisons = serializers.ListField(child=serializers.UUIDField(), max_length=MAX_PAGE)
 
 
 class CancelledSerializer(serializers.Serializer[Any]):
-    """What cancelling did; a comparison that has a label stays."""
+    """Number of comparisons that were canceled; those with a label are kept."""
 
     cancelled = serializers.IntegerField()
 
@@ -184,40 +203,40 @@ class PointSerializer(serializers.Serializer[Any]):
     values = serializers.DictField(child=FiniteFloatField(), allow_empty=False)
 
     def validate_values(self, value: dict[str, float]) -> dict[str, float]:
-        """Refuse tags that are too long or odd."""
+        """Reject names that are too long or have characters that ``_TAG`` doesn't allow."""
         for tag in value:
             _TAG(tag)
         return value
 
 
 class PointsRequestSerializer(serializers.Serializer[Any]):
-    """Points of learning curves, and whether training waits."""
+    """Points of learning curves, and the number of answers training waits for."""
 
     points = serializers.ListField(child=PointSerializer(), max_length=MAX_POINTS)
     waiting_for = count(
         allow_null=True,
         required=False,
-        help_text="Answers training waits for; null: it goes on; absent: unchanged.",
+        help_text="Number of answers training waits for; null: it is not waiting; absent: unchanged.",
     )
 
 
 class StoredSerializer(serializers.Serializer[Any]):
-    """How many values were stored."""
+    """Number of values that were stored."""
 
     stored = serializers.IntegerField()
 
 
 class ClipSerializer(serializers.Serializer[Any]):
-    """A clip as a researcher sees it."""
+    """A clip with its true return, for researchers."""
 
     url = serializers.CharField()
     true_return = serializers.FloatField(allow_null=True)
 
 
 class ComparisonSerializer(serializers.Serializer[Any]):
-    """A comparison as a researcher sees it."""
+    """A comparison with true returns and its decision, for researchers."""
 
-    id = serializers.IntegerField(help_text="The cursor of this list.")
+    id = serializers.IntegerField(help_text="Cursor for the parameter `after`.")
     uuid = serializers.UUIDField()
     phase = serializers.ChoiceField(Comparison.Phase.choices)
     step = serializers.IntegerField()
@@ -225,26 +244,28 @@ class ComparisonSerializer(serializers.Serializer[Any]):
     status = serializers.ChoiceField(Comparison.Status.choices)
     first = ClipSerializer()
     second = ClipSerializer()
-    gold = serializers.ChoiceField(KNOWN_ANSWERS, allow_null=True, help_text="The answer, where it is known.")
+    gold = serializers.ChoiceField(
+        KNOWN_ANSWERS, allow_null=True, help_text="The known answer of an attention check, else null."
+    )
     decision = serializers.ChoiceField(Outcome.choices, allow_null=True)
     probability = serializers.FloatField(allow_null=True)
     n_labels = serializers.IntegerField()
 
 
 class ComparisonsSerializer(serializers.Serializer[Any]):
-    """Comparisons in the order in which they were registered."""
+    """Comparisons in order of registration."""
 
     items = ComparisonSerializer(many=True)
 
 
 class SideReturnSerializer(serializers.Serializer[Any]):
-    """What a researcher may know of one side of the screen."""
+    """True return of the clip on one side of the screen."""
 
     true_return = serializers.FloatField(allow_null=True)
 
 
 class LeaseDetailSerializer(serializers.Serializer[Any]):
-    """A lease as a researcher sees it: scripted labelers answer by screen side with it."""
+    """A lease with true returns by screen side, from which scripted labelers answer."""
 
     uuid = serializers.UUIDField()
     comparison = serializers.UUIDField()
@@ -253,7 +274,7 @@ class LeaseDetailSerializer(serializers.Serializer[Any]):
 
 
 class EpisodeRequestSerializer(serializers.Serializer[Any]):
-    """An uploaded film of a whole episode."""
+    """Video of a whole episode that is uploaded to the media store."""
 
     step = steps()
     key = serializers.CharField(max_length=300, help_text="`<experiment>/episodes/<step>.mp4`")
