@@ -1,4 +1,4 @@
-"""Predictor settings that have no effect in a given use, refused instead of ignored."""
+"""Rejection of predictor settings that would have no effect."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from teacher.settings.options import RewardConfig
 
 IN_A_SINGLE_FIT: Mapping[str, str] = {
     "epochs": "there is only one fit; set its epochs with initial_epochs",
-    "converge": "there is only one fit, which goes to convergence",
+    "converge": "there is only one fit, and it runs until convergence",
     "refit_after": "there is only one fit",
 }
 
@@ -26,17 +26,17 @@ def reject_unused_of_network(
     network: MakeNetwork | None = None,
     prefix: str = "reward.",
 ) -> None:
-    """Raise :class:`ConfigError` for a setting that the kind of network in use does not have.
+    """Raise :class:`ConfigError` if a setting was changed that the predictor's kind of network ignores.
 
     Args:
-        config: the settings.
-        observation_space: of one environment; decides whether networks are convolutional.
-        network: the user's custom network, if any.
-        prefix: of the setting's name, in the message.
+        config: settings of the predictor.
+        observation_space: observation space of a single environment; images need convolutional networks.
+        network: the user's function that makes custom networks; None for built-in networks.
+        prefix: prefix of the setting's name in the error message.
     """
     names: tuple[str, ...]
     if network is not None:
-        names, why = (*_OF_PLAIN_NETWORKS, "shaping", *_OF_IMAGES), "a custom network decides that"
+        names, why = (*_OF_PLAIN_NETWORKS, "shaping", *_OF_IMAGES), "custom networks ignore it"
     elif is_image_space(observation_space):
         names, why = _OF_PLAIN_NETWORKS, "observations are images"
     else:
