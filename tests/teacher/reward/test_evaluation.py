@@ -268,7 +268,9 @@ def test_a_predictor_that_learned_nothing_is_not_saved(
     number = one_whose_weights_are(lambda weights: not weights.any())
     assert fit_one(number, pairs[0], tmp_path) == (1, tmp_path / "reward.npz")
     said = capsys.readouterr().err
-    assert said.startswith("teach fit: expected preferences to learn from, got 1, all of them held out by")
+    assert said.startswith(
+        "teach fit: nothing was learned because every ensemble member holds out all preferences (1)"
+    )
     assert said.count("\n") == 1
     assert not (tmp_path / "reward.npz").exists()
 
