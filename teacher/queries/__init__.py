@@ -1,1 +1,1 @@
-"""Query selection, label schedules, scripted teachers, and learning from the labels."""
+"""Query selection, label schedules, scripted teachers and preference learning."""

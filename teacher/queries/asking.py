@@ -1,4 +1,4 @@
-"""Submission of comparisons, and collection of the preferences that result."""
+"""Submission of comparisons for labeling, and collection of the resulting preferences."""
 
 import contextlib
 import math
@@ -19,29 +19,32 @@ from teacher.settings.options import QueryConfig
 FINAL_ROUNDS = 50
 MIN_OPEN_COMPARISONS = 20
 OPEN_COMPARISONS_PER_LABELER = 4
-_MANY = 10  # "can't tell" decisions before a warning
+_FEWEST_TO_WARN = 10  # "can't tell" decisions
 
 
 class Tally(Protocol):
-    """Counts comparisons; a :class:`~teacher.data.ledger.Ledger` is one."""
+    """Protocol for counting a run's comparisons, implemented by :class:`~teacher.data.ledger.Ledger`.
+
+    ``phase`` restricts a count to one phase; None counts all phases.
+    """
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return how many comparisons use up the label budget: open ones and those with a preference."""
+        """Return how much label budget is used: the number of comparisons open or with a preference."""
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return how many comparisons have no decision yet."""
+        """Return the number of comparisons without a decision."""
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return how many comparisons were decided as first, second or equal."""
+        """Return the number of comparisons decided as first, second or equal."""
 
     def cant_tell(self) -> int:
-        """Return how many comparisons were decided as "can't tell"."""
+        """Return the number of comparisons decided as "can't tell"."""
 
     def gold(self) -> int:
-        """Return how many attention checks were submitted."""
+        """Return the number of attention checks submitted."""
 
     def total(self) -> int:
-        """Return how many comparisons were ever written, whatever became of them."""
+        """Return the number of comparisons ever created, regardless of their status."""
 
 
 TallyT = TypeVar("TallyT", bound=Tally)
@@ -49,11 +52,11 @@ TallyT = TypeVar("TallyT", bound=Tally)
 
 @dataclass(frozen=True)
 class Submitted:
-    """The comparisons of one submission.
+    """Comparisons submitted by one call of :meth:`Asking.submit`.
 
     Attributes:
-        pairs: the segments of each.
-        segments: how many segments the pool holds.
+        pairs: the two segments of each comparison.
+        segments: number of segments in the pool.
     """
 
     pairs: Sequence[SegmentPair]
@@ -64,18 +67,18 @@ class Submitted:
 
     @property
     def repeats_segments(self) -> bool:
-        """Return True if some segment is in several of these pairs, because the pool holds too few."""
+        """Return True if any segment is in several pairs, because the pool contains too few segments."""
         return len({segment for pair in self.pairs for segment in pair}) < 2 * len(self.pairs)
 
 
 @dataclass(frozen=True)
 class Received:
-    """The labels from one call of :meth:`Asking.receive`.
+    """Counts of the decisions received by one call of :meth:`Asking.receive`.
 
     Attributes:
         decisions: number of new or revised decisions.
-        only_cant_tell: total number of decisions if all of them are "can't tell" and there are enough to warn
-            about it; 0 otherwise.
+        only_cant_tell: number of decisions so far, if there are ten or more and all are "can't tell"; else 0.
+            If positive, callers should warn.
     """
 
     decisions: int
@@ -87,20 +90,20 @@ class Received:
 
 @dataclass
 class Asking(Generic[TallyT]):
-    """Submits comparisons of segments and receives their labels.
+    """Submits pairs of segments for labeling and adds the resulting preferences to a dataset.
 
-    The caller decides when each stage runs and reports the results to the user; nothing is printed here.
+    The caller decides when each method runs and reports its result to the user.
 
     Attributes:
-        ledger: counts the comparisons.
-        collector: takes comparisons and returns preferences.
-        dataset: the preferences received.
-        pool: the segments to compare.
-        schedule: how many labels are due when.
-        queries: how pairs are selected; at random by default.
-        earlier: labels from before the ledger's first comparison.
+        ledger: counter of the comparisons, such as the run's ledger.
+        collector: source of labels, which takes comparisons and returns preferences.
+        dataset: the preferences received so far.
+        pool: the segments to draw pairs from.
+        schedule: number of labels due over time.
+        queries: settings of query selection; None selects pairs uniformly at random.
+        earlier: number of labels loaded from a file, which count as already requested.
         seconds: training time so far, for schedules by time.
-        unfitted: preferences added or changed since the last fit.
+        unfitted: number of preferences added or changed since the last fit.
     """
 
     ledger: TallyT
@@ -115,20 +118,26 @@ class Asking(Generic[TallyT]):
 
     @property
     def asked(self) -> int:
-        """Return how many labels were asked for so far, without those decided as "can't tell"."""
+        """Return the number of labels requested so far, not counting "can't tell" decisions."""
         return self.earlier + self.ledger.asked()
 
     def due(self, step: int) -> int:
-        """Return how many labels in total should have been asked for by ``step`` environment steps."""
+        """Return the total number of labels that should have been requested by environment step ``step``."""
         return self.schedule.due(step, self.seconds)
 
     def missing(self, step: int) -> int:
-        """Return how many labels are due by ``step`` environment steps but not asked for yet."""
+        """Return the number of labels due by environment step ``step`` but not yet requested.
+
+        The number is negative if more labels were requested than are due.
+        """
         return self.due(step) - self.asked
 
     @property
     def open_limit(self) -> int:
-        """Return how many comparisons may be open, limited so that labels are about recent behavior."""
+        """Return how many comparisons may be open at once.
+
+        The limit keeps labelers from judging outdated behavior; it grows with the number of active labelers.
+        """
         labelers = self.collector.status.active_labelers or 0
         return max(MIN_OPEN_COMPARISONS, OPEN_COMPARISONS_PER_LABELER * labelers)
 
@@ -144,11 +153,12 @@ class Asking(Generic[TallyT]):
         """Select up to ``count`` pairs from the pool and submit them.
 
         Args:
-            count: comparisons wanted; fewer are submitted if the pool runs out of new pairs.
+            count: number of comparisons; fewer are submitted if the pool runs out of new pairs.
             step: environment steps so far.
-            phase: of the comparisons.
-            predictor: for active selection; without one, pairs are random.
-            shown: maps a segment to the one that labelers see.
+            phase: phase to record for the comparisons.
+            predictor: ensemble for active selection; None selects pairs at random.
+            shown: function that converts a selected segment to the segment that labelers see; None for no
+                conversion.
         """
         pairs = select_pairs(self.pool, count, self.queries, predictor)
         if pairs:
@@ -159,12 +169,12 @@ class Asking(Generic[TallyT]):
     def submit_checks(
         self, pool: SegmentPool, share: float, value: Callable[[Segment], float], step: int
     ) -> None:
-        """Submit attention checks until their share of the comparisons asked is ``share``.
+        """Submit attention checks until there are ``share`` checks per comparison requested so far.
 
         Args:
-            pool: the segments to compare.
+            pool: the segments to draw pairs from.
             share: attention checks per comparison; 0 submits none.
-            value: true value of a segment; pairs with the clearest difference are used.
+            value: function that returns a segment's true value; pairs with large differences are used.
             step: environment steps so far.
         """
         if share == 0:
@@ -175,10 +185,13 @@ class Asking(Generic[TallyT]):
             self.collector.submit(pairs, "gold", step)
 
     def submit_rest(self, submit: Callable[[], Sized]) -> None:
-        """Submit further pairs to replace "can't tell" decisions when there is no later round.
+        """Call ``submit`` repeatedly, to replace comparisons that were decided as "can't tell".
+
+        Used at the end of a run, where no later round requests the missing labels. Stops when ``submit``
+        returns an empty result, after 50 calls, or when a scripted teacher can't tell any pairs apart.
 
         Args:
-            submit: submits what is missing; stops after an empty result, or when the teacher gives up.
+            submit: function that submits comparisons for the missing labels and returns them.
         """
         with contextlib.suppress(UndecidedError):
             for _ in range(FINAL_ROUNDS):
@@ -186,7 +199,7 @@ class Asking(Generic[TallyT]):
                     return
 
     def receive(self) -> Received:
-        """Add the decisions made since the last call to the dataset; never blocks."""
+        """Add the decisions made since the last call to the dataset, without blocking."""
         return self._take(self.collector.receive())
 
     def _take(self, preferences: Sequence[Preference]) -> Received:
@@ -194,4 +207,4 @@ class Asking(Generic[TallyT]):
         if not preferences or len(self.dataset):
             return Received(len(preferences))
         count = self.ledger.cant_tell()
-        return Received(len(preferences), count if count >= _MANY else 0)
+        return Received(len(preferences), count if count >= _FEWEST_TO_WARN else 0)

@@ -1,4 +1,4 @@
-"""Protocol between the training loop and every source of labels."""
+"""Interface between the training loop and a source of labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from teacher.data.segments import Segment
 
 @dataclass(frozen=True)
 class CollectorStatus:
-    """State of the labelers; counts of comparisons and labels are in the ledger.
+    """Status of the labelers and their site.
 
     Attributes:
-        state: the experiment's state on the site, which the trainer follows.
-        active_labelers: number of labelers now; None until first reported.
-        failed: comparisons given up since the start because they could not be rendered.
-        away: why the site does not respond at the moment; None if it does.
-        remedy: advice if all decisions are "can't tell"; None: the advice for human labelers.
+        state: state of the experiment on the site; if paused or finished there, training pauses or ends.
+        active_labelers: number of labelers currently active; None until the site has reported it.
+        failed: number of comparisons dropped by this process because their clips could not be rendered.
+        away: error message while the site does not respond; None if it responds.
+        remedy: advice to show if all decisions are "can't tell"; None for the advice for human labelers.
     """
 
     state: SiteState = "running"
@@ -31,30 +31,42 @@ class CollectorStatus:
 
 
 class Collector(Protocol):
-    """Takes pairs to judge, and returns preferences as they arrive."""
+    """Protocol of a label source, which takes pairs of segments and later returns preferences."""
 
     def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
-        """Submit ``pairs`` for labeling, at ``step`` environment steps of training.
+        """Write ``pairs`` to the ledger and submit them for labeling, without waiting for the network.
 
-        ``gold`` pairs are attention checks with a known answer: they return no decision, but detect careless
-        labelers. On return, the pairs are in the ledger; never waits for the network.
+        Args:
+            pairs: the segments to compare.
+            phase: phase of training, or ``gold`` for attention checks, which detect careless labelers and
+                never return a preference.
+            step: environment steps so far.
         """
 
     def receive(self) -> list[Preference]:
-        """Return decisions made or revised since the last call (value None: drop it); never blocks."""
+        """Return the preferences decided or revised since the last call, without blocking.
+
+        A preference with value None has to be removed from the dataset.
+        """
 
     @property
     def status(self) -> CollectorStatus:
-        """Return the status as last reported by the site."""
+        """Return the status that the site reported last."""
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """Show labelers the training progress: values by TensorBoard tag, and labels training waits for."""
+        """Show labelers the progress of training.
+
+        Args:
+            point: metrics by TensorBoard tag.
+            step: environment steps so far.
+            waiting_for: number of labels that training is waiting for; None if it is not waiting.
+        """
 
     def show(self, film: Path, step: int) -> None:
-        """Show labelers a video of a whole episode, recorded at ``step``; callable from any thread."""
+        """Show labelers a video of a whole episode, recorded at environment step ``step``; thread-safe."""
 
     def finish(self) -> None:
-        """Tell labelers that training is complete; retries for some seconds if the site is unreachable."""
+        """Tell labelers that training is complete; retry for a few seconds if the site is offline."""
 
     def close(self) -> None:
-        """Stop collecting; submitted comparisons stay in the ledger."""
+        """Stop collecting labels; submitted comparisons stay in the ledger."""

@@ -17,39 +17,44 @@ from teacher.settings.functions import named_function
 from teacher.settings.teachers import Answerer, ErrorModel
 
 Judge = Callable[[Segment, Segment], Decision | float]
-"""Returns the better segment, or the probability that the first is better."""
+"""Function of two segments that returns a decision or the probability that the first is better."""
 
 _MAX_SKIPPED_IN_A_ROW = 1000
 
 Value = Callable[[Segment | Trajectory], float]
-"""Returns the value of the steps of a segment or an episode; larger is better."""
+"""Function that returns the value of a segment or an episode; larger is better."""
 
 
 def true_return(steps: Segment | Trajectory) -> float:
-    """Return the sum of the environment's rewards."""
+    """Return the sum of the environment's rewards in a segment or an episode."""
     return float(steps.true_rewards.sum())
 
 
 def oracle(first: Segment, second: Segment) -> Decision:
-    """Prefer the segment with the larger true return; equal returns are ``equal``."""
+    """Return the decision for the segment with the larger true return, or ``equal`` for a tie."""
     difference = first.true_return - second.true_return
     return "equal" if difference == 0 else "first" if difference > 0 else "second"
 
 
 def goal_of(error_model: ErrorModel) -> Value:
-    """Return a teacher's value function: its configured function, or else the true return.
+    """Return the value function that defines what a scripted teacher wants.
+
+    This is the user's function if one is configured, else :func:`true_return`.
 
     Raises:
-        ConfigError: the function does not exist.
+        ConfigError: the user's function does not exist.
     """
     return true_return if error_model.function is None else Behavior(error_model.function)
 
 
 def value_of(error_model: ErrorModel) -> Value:
-    """Return the value a teacher perceives: its value function, or the discounted true return if configured.
+    """Return the value function that a scripted teacher compares segments by.
+
+    With ``myopic`` or ``discount``, this is the discounted true return, else the function from
+    :func:`goal_of`.
 
     Raises:
-        ConfigError: the function does not exist.
+        ConfigError: the user's function does not exist.
     """
     if error_model.myopic is not None:
         return _Discounted(error_model.myopic, from_end=True)
@@ -59,10 +64,17 @@ def value_of(error_model: ErrorModel) -> Value:
 
 
 def probability_of(answer: Decision | float, judge: str = "a judge") -> float | None:
-    """Convert a judge's label to the probability that the first is better; None for "can't tell".
+    """Convert a judge's answer to the probability that the first segment is better.
+
+    Args:
+        answer: a decision or a probability.
+        judge: name of the judge for the error message.
+
+    Returns:
+        The probability; None for "can't tell".
 
     Raises:
-        BehaviorError: it is not a valid label; the message names ``judge``.
+        BehaviorError: the answer is neither a decision nor a probability.
     """
     if answer is None:
         return None
@@ -72,16 +84,17 @@ def probability_of(answer: Decision | float, judge: str = "a judge") -> float | 
         probability = math.nan
     if probability is not None and not 0 <= probability <= 1:
         raise BehaviorError(
-            f"expected {', '.join(CERTAIN)} or a probability from {judge}, got {one_line(answer)}; fix it"
+            f"{judge} returned {one_line(answer)}, but must return {', '.join(CERTAIN)} or a probability; "
+            "fix the function"
         )
     return probability
 
 
 def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
-    """Return the probability that the first is better according to a judge; None for "can't tell".
+    """Call a judge and return its probability that the first segment is better; None for "can't tell".
 
     Raises:
-        BehaviorError: the judge failed or returned an invalid label; the message names it.
+        BehaviorError: the judge failed, or returned neither a decision nor a probability.
         UndecidedError: a scripted teacher skipped too many pairs in a row.
     """
     name = f"{judge.__module__}:{getattr(judge, '__qualname__', type(judge).__qualname__)}"
@@ -90,31 +103,34 @@ def answer_of(judge: Judge, first: Segment, second: Segment) -> float | None:
     except TeacherError:
         raise
     except (Exception, SystemExit) as error:  # from the user's code
-        raise BehaviorError(f"{name} failed: {describe_exception(error)}; fix it") from error
+        raise BehaviorError(f"{name} failed: {describe_exception(error)}; fix the function") from error
     return probability_of(answer, name)
 
 
 def _closed(value: Any) -> Any:
-    """Close ``value`` if it is a coroutine, to avoid a "never awaited" warning; return it."""
+    """Close ``value`` if it is a coroutine, to avoid a "never awaited" warning, and return it."""
     if inspect.iscoroutine(value):
         value.close()
     return value
 
 
 def decision_of(probability: float | None) -> Decision:
-    """Return the decision that a probability stands for."""
+    """Return the decision for a probability that the first is better; ``cant_tell`` for None."""
     if probability is None:
         return "cant_tell"
     return "equal" if probability == 0.5 else "first" if probability > 0.5 else "second"
 
 
 class ScriptedTeacher:
-    """A :data:`Judge` with a configured error model; its errors depend only on the seed and the two segments.
+    """Judge that labels by a value function and makes errors according to an error model.
+
+    Random errors depend only on the seed and the two segments, so that they are reproducible.
 
     Args:
-        error_model: the errors it makes.
-        seed: for its errors.
-        seen: pairs it has labeled before, oldest first; needed if it has thresholds.
+        error_model: the value function and the errors.
+        seed: seed of the random errors.
+        seen: pairs that the teacher labeled in earlier processes, oldest first. Needed only for ``skip`` and
+            ``equal``, whose thresholds depend on earlier returns.
     """
 
     def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[SegmentPair] = ()) -> None:
@@ -127,7 +143,7 @@ class ScriptedTeacher:
         )
 
     def __call__(self, first: Segment, second: Segment) -> Decision | float:
-        """Return the decision, or the probability that the first segment is better.
+        """Return the decision for two segments, or the probability that the first is better.
 
         Raises:
             BehaviorError: a user's function failed.
@@ -138,22 +154,25 @@ class ScriptedTeacher:
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if value is None else 0
         if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
             raise UndecidedError(
-                f"expected labels, but a teacher with skip:{self._error_model.skip:g} gave none for "
+                f"a scripted teacher with skip:{self._error_model.skip:g} gave no label for "
                 f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; {self.remedy}"
             )
         return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
 
     @property
     def remedy(self) -> str:
-        """Return advice if it skips every pair, which only its threshold can cause."""
+        """Return advice for users whose teacher skips every pair because of its ``skip`` threshold."""
         return "lower the teacher's skip:X, below 0 if returns are negative"
 
 
 class Behavior:
-    """A user's function ``module:function`` from steps to a number; larger is better.
+    """User-defined value function.
 
-    Modules are found on Python's path and in the current folder. The function is called with segments and,
-    for reports only, with whole episodes.
+    It returns a number for a segment; larger is better. For reports only, it is also called with whole
+    episodes. The module is imported from Python's path or the current folder.
+
+    Args:
+        name: ``module:function``.
 
     Raises:
         ConfigError: the function does not exist.
@@ -164,22 +183,30 @@ class Behavior:
         self._function = named_function(name)
 
     def __call__(self, steps: Segment | Trajectory) -> float:
-        """Return the function's value. Raise :class:`BehaviorError` unless it is a finite number."""
+        """Call the user's function and return its value.
+
+        Raises:
+            BehaviorError: the function failed or did not return a finite number.
+        """
         try:
             value = _closed(self._function(steps))
         except (Exception, SystemExit) as error:
-            raise BehaviorError(f"{self._name} failed: {describe_exception(error)}; fix it") from error
+            raise BehaviorError(
+                f"{self._name} failed: {describe_exception(error)}; fix the function"
+            ) from error
         try:
             number = float(value)
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
-            raise BehaviorError(f"expected a finite number from {self._name}, got {one_line(value)}; fix it")
+            raise BehaviorError(
+                f"{self._name} returned {one_line(value)}, but must return a finite number; fix the function"
+            )
         return number
 
 
 class _Discounted:
-    """True return with weights that decay by ``discount`` per step from the start or the end."""
+    """Value function that returns the true return, discounted away from the first or last step."""
 
     def __init__(self, discount: float, *, from_end: bool) -> None:
         self._discount, self._from_end = discount, from_end
@@ -190,13 +217,13 @@ class _Discounted:
 
 
 def _fingerprint(first: Segment, second: Segment) -> str:
-    """Return a key that identifies a pair in every process."""
+    """Return a hash that identifies a pair of segments across processes."""
     digest = hashlib.blake2b(digest_size=16)
     for segment in (first, second):
         recipe = segment.recipe
         digest.update(f"{recipe.env_id}/{recipe.seed}/{segment.start}/".encode())
         arrays = [segment.actions]
-        if recipe.seed == 0:  # unknown seed: outcomes distinguish episodes with equal actions
+        if recipe.seed == 0:  # unknown seed, so equal actions may have different outcomes
             last = segment.final_observation
             arrays += [segment.observations, segment.true_rewards, *([] if last is None else [last])]
         for array in arrays:

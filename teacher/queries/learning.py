@@ -1,4 +1,4 @@
-"""Learning from preferences: the process shared by ``teach``, the wrapper and offline learning."""
+"""Preference learning shared by ``teach`` and the wrapper: requesting labels and fitting to them."""
 
 import math
 from collections import deque
@@ -14,20 +14,21 @@ from teacher.queries.asking import Asking, Received, TallyT
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 
-_FRESH = 100  # newest labels for :attr:`PreferenceLearning.fresh_accuracy`
-_FEW = 10  # labels needed for a meaningful accuracy
+_FRESH = 100  # labels; maximum for :attr:`PreferenceLearning.fresh_accuracy`
+_FEW = 10  # labels; minimum for :attr:`PreferenceLearning.fresh_accuracy`
 
 
 @dataclass
 class PreferenceLearning(Asking[TallyT]):
-    """Asks for labels and fits the reward predictor to them; :class:`Asking` does the asking.
+    """Requests labels, receives them, and fits the reward predictor to them.
 
     Attributes:
         predictor: the predictor to fit.
-        fits: fits so far, in this process.
-        pretrained: True once the predictor was fitted to the pretraining labels.
-        schedule_lost: True if the restored run had a schedule set from Python, which checkpoints don't keep.
-        forgotten: comparisons that were in the ledger when the restored state was saved, but no longer are.
+        fits: number of fits made by this process.
+        pretrained: True if the predictor was fitted to the pretraining labels.
+        schedule_lost: True if the restored run had a schedule set in Python code, which a checkpoint can't
+            save.
+        forgotten: number of comparisons missing from the ledger since the restored checkpoint was saved.
     """
 
     predictor: RewardPredictor
@@ -42,17 +43,17 @@ class PreferenceLearning(Asking[TallyT]):
 
     @property
     def has_own_schedule(self) -> bool:
-        """Return True if the schedule was replaced since construction."""
+        """Return True if the schedule was replaced after construction."""
         return self.schedule is not self._configured
 
     def receive(self) -> Received:
-        """Add the decisions made since the last call, after comparing the predictor with them."""
+        """Add new decisions to the dataset, after recording whether the predictor predicted them."""
         preferences = self.collector.receive()
         self._compare(preferences)
         return self._take(preferences)
 
     def _compare(self, preferences: Sequence[Preference]) -> None:
-        """Record for each new preference whether the predictor, if already fitted, agrees."""
+        """Record whether the predictor agrees with each new preference; do nothing before the first fit."""
         if self.predictor.env_id is None:
             return
         fresh = [(each, each.value) for each in preferences if each.uuid not in self.dataset]
@@ -67,23 +68,23 @@ class PreferenceLearning(Asking[TallyT]):
     def fresh_accuracy(self) -> float:
         """Return the predictor's accuracy on the newest labels, measured before it was fitted to them.
 
-        Uses the last 100 labels at most, without ``equal``; NaN for fewer than ten.
+        Uses the last 100 labels other than ``equal``; NaN if there are fewer than ten.
         """
         return float(np.mean(self._agreed)) if len(self._agreed) >= _FEW else math.nan
 
     @property
     def stale(self) -> bool:
-        """Return True if enough preferences are new to justify a fit."""
+        """Return True if enough preferences are new or changed to justify a new fit."""
         return self.unfitted > 0 and self.unfitted >= self.predictor.config.refit_after * len(self.dataset)
 
     def fit(self, **limits: Any) -> FitReport:
-        """Fit the predictor to all preferences; ``limits`` as in :meth:`RewardPredictor.fit`."""
+        """Fit the predictor to all preferences; ``limits`` are passed to :meth:`RewardPredictor.fit`."""
         report = self.predictor.fit(self.dataset, **limits)
         self.unfitted, self.fits = 0, self.fits + 1
         return report
 
     def state_dict(self) -> State:
-        """Return everything that a restored run needs, except the dataset, which is in the ledger."""
+        """Return the state to save in a checkpoint, without the dataset, which is in the ledger."""
         return {
             "predictor": self.predictor.state_dict(),
             "pool": self.pool.state_dict(),
@@ -94,7 +95,7 @@ class PreferenceLearning(Asking[TallyT]):
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore a state from :meth:`state_dict`, after the dataset was loaded from the ledger."""
         self.predictor.load_state_dict(state["predictor"])
         self.pool.load_state_dict(state["pool"])
         self.seconds = state["seconds"]

@@ -1,4 +1,4 @@
-"""Messages about what :class:`~teacher.queries.asking.Asking` returns."""
+"""Warnings about the results of :class:`~teacher.queries.asking.Asking`."""
 
 from teacher.queries.asking import Received, Submitted
 from teacher.queries.collector import CollectorStatus
@@ -7,15 +7,15 @@ _LONGER = "change the prompt to something visible in the segments, or make segme
 
 
 def few_segments(submitted: Submitted, remedy: str) -> str:
-    """Return a warning that some segments are in several comparisons, with advice."""
+    """Return a warning that some segments are in several comparisons; ``remedy`` is appended as advice."""
     return (
-        f"{submitted.segments} segments are too few for {len(submitted)} comparisons, so some are in "
-        f"several; {remedy}"
+        f"{submitted.segments} segments are too few for {len(submitted)} comparisons, so some segments "
+        f"are in several comparisons; {remedy}"
     )
 
 
 def only_cant_tell(received: Received, status: CollectorStatus) -> str:
-    """Return a warning that all decisions are "can't tell", with advice."""
+    """Return a warning that all labels so far are "can't tell", with advice."""
     return (
         f'all {received.only_cant_tell} labels so far are "can\'t tell", so nothing is learned from them; '
         f"{status.remedy or _LONGER}"

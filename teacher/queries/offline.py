@@ -1,4 +1,4 @@
-"""Learning a reward from recorded episodes, without an agent."""
+"""Offline learning of a reward predictor from recorded episodes, without an agent."""
 
 import math
 import warnings
@@ -30,18 +30,24 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True, kw_only=True)
 class OfflineConfig:
-    """Settings of :func:`learn_reward`; raises :class:`ConfigError` for invalid values."""
+    """Settings of :func:`learn_reward`.
 
-    n_labels: Annotated[int, 'labels, not counting "can\'t tell"', COUNT]
+    Raises:
+        ConfigError: a value is invalid, or has no effect in a single fit.
+    """
+
+    n_labels: Annotated[int, 'number of labels, not counting "can\'t tell"', COUNT]
     segment_steps: Annotated[int, "steps per segment", COUNT]
-    seed: Annotated[int, "for pairs, initial parameters and minibatches", SEED] = 1
-    max_updates: Annotated[int, "of the predictor at most; stops earlier at convergence", COUNT] = MAX_UPDATES
-    allow_variable_horizon: Annotated[
-        bool, "accept episodes of different lengths, although the length leaks the reward"
-    ] = False
-    reward: Annotated[RewardConfig, "settings of the predictor; those for later fits are refused"] = field(
-        default_factory=RewardConfig
+    seed: Annotated[int, "seed of pairs, initial parameters and minibatches", SEED] = 1
+    max_updates: Annotated[int, "maximum updates of the fit, which ends earlier at convergence", COUNT] = (
+        MAX_UPDATES
     )
+    allow_variable_horizon: Annotated[
+        bool, "accept episodes of different lengths, although the length can reveal the reward"
+    ] = False
+    reward: Annotated[
+        RewardConfig, "settings of the predictor, except settings that only affect later fits"
+    ] = field(default_factory=RewardConfig)
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
@@ -55,24 +61,27 @@ def learn_reward(
     action_space: Space,
     config: OfflineConfig,
 ) -> RewardPredictor:
-    """Cut episodes into segments, have a judge label pairs of them, and fit a predictor to the labels.
+    """Cut episodes into segments, let a judge label pairs of them, and fit a predictor to the labels.
+
+    Warns if the fit diverges, if no label prefers a segment, if the predictor's inputs can hardly tell steps
+    apart, or if segments are so few that some are in several pairs.
 
     Args:
-        episodes: from :meth:`Trajectory.from_arrays`, or from this project's environments.
-        judge: such as :func:`~teacher.queries.judges.oracle`, a
-            :class:`~teacher.queries.judges.ScriptedTeacher`, or any function of two segments.
-        observation_space: of one environment.
-        action_space: of one environment.
-        config: the settings.
+        episodes: recorded episodes, for example from :meth:`Trajectory.from_arrays`.
+        judge: :func:`~teacher.queries.judges.oracle`, a :class:`~teacher.queries.judges.ScriptedTeacher`, or
+            any function of two segments that returns a decision or a probability.
+        observation_space: observation space of a single environment.
+        action_space: action space of a single environment.
+        config: settings of segments, labels and the predictor.
+
+    Returns:
+        The fitted predictor.
 
     Raises:
         DataError: there are too few segments or labels to learn from, or finished episodes differ in length
-            and the config does not allow that.
-        BehaviorError: the judge failed, or returned an invalid label.
-        ConfigError: a setting belongs to another kind of network.
-
-    Warns if the fit diverged, if no label prefers either segment, if the predictor's inputs can't tell steps
-    apart, and if segments are so few that some are in several pairs.
+            and the settings do not allow that.
+        BehaviorError: the judge failed, or returned neither a decision nor a probability.
+        ConfigError: a setting has no effect on the predictor's kind of network.
     """
     reject_unused_of_network(config.reward, observation_space)
     pool = SegmentPool(config.segment_steps, capacity=10**9, seed=config.seed)
@@ -88,12 +97,12 @@ def learn_reward(
 
 
 def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> None:
-    """Raise :class:`ConfigError` for a setting that has no effect where :func:`fit_once` is the only fit.
+    """Raise :class:`ConfigError` for settings without effect if :func:`fit_once` is the only fit.
 
     Args:
-        config: of the predictor.
-        max_updates: of the fit.
-        prefix: of the setting's name, in the message.
+        config: settings of the predictor.
+        max_updates: maximum updates of the fit.
+        prefix: prefix of the setting's name in the error message.
     """
     reject_unused(config, "single fit", f"{prefix}reward.")
     if config.initial_epochs is not None and max_updates != MAX_UPDATES:
@@ -109,13 +118,14 @@ def fit_once(
     max_updates: int,
     progress: Callable[[int], None] | None = None,
 ) -> FitReport:
-    """Fit an untrained predictor once: to convergence, or for the settings' ``initial_epochs``.
+    """Fit an untrained predictor for ``initial_epochs`` if that is set, else to convergence.
 
     Args:
-        predictor: to be fitted.
-        dataset: the preferences; only the latest are kept if the settings limit their number.
-        max_updates: of a fit to convergence.
-        progress: see :meth:`RewardPredictor.fit`.
+        predictor: the predictor to fit.
+        dataset: the preferences. If there are more than the predictor's ``max_preferences``, the oldest are
+            dropped from the dataset.
+        max_updates: maximum updates of a fit to convergence.
+        progress: called with the number of updates made so far.
     """
     dataset.max_size = predictor.config.max_preferences
     if predictor.config.initial_epochs is not None:
@@ -124,53 +134,52 @@ def fit_once(
 
 
 def _finite(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Yield the episodes; raise DataError with the index of a recorded one that holds NaN or infinity."""
-    for number, episode in enumerate(episodes):
+    """Yield the episodes; raise DataError if one made from arrays contains NaN or infinity."""
+    for index, episode in enumerate(episodes):
         if not episode.replayable:
             try:
                 require_finite(episode)
             except DataError as error:
-                raise DataError(f"episode {number}: {error}; fix the episode or leave it out") from error
+                raise DataError(f"episode {index}: {error}; fix the episode or leave it out") from error
         yield episode
 
 
 def _of_one_length(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Yield the episodes; raise DataError if finished ones differ in length."""
+    """Yield the episodes; raise DataError if finished episodes differ in length."""
     length: int | None = None
     for episode in episodes:
         if episode.finished and length is None:
             length = len(episode)
         if episode.finished and len(episode) != length:
             raise DataError(
-                f"expected episodes of one length, got one of {length} and one of {len(episode)} steps, and "
-                "the length of an episode leaks the reward: pass OfflineConfig(allow_variable_horizon=True, "
-                "...) to accept that, for example for excerpts of episodes"
+                f"finished episodes have different lengths ({length} and {len(episode)} steps), and an "
+                "episode's length can reveal the reward; to accept that, pass "
+                "OfflineConfig(allow_variable_horizon=True, ...), for example for excerpts of episodes"
             )
         yield episode
 
 
 def require_updates(report: FitReport, dataset: PreferenceDataset) -> None:
-    """Raise an error for a predictor that learned nothing, so that its rewards are still random.
+    """Raise :class:`DataError` if a fit made no updates, so that the predicted rewards are still random.
 
-    Raises:
-        DataError: the fit made no update, because every member happens to hold out all preferences.
+    This happens if every ensemble member holds out all preferences.
     """
     if report.updates == 0:
         raise DataError(
-            f"expected preferences to learn from, got {len(dataset)}, all of them held out by every member "
-            "of the predictor; give more preferences, or increase --reward.members"
+            f"nothing was learned because every ensemble member holds out all preferences ({len(dataset)}); "
+            "give more preferences, or increase --reward.members"
         )
 
 
 def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
-    """Return ``count`` labels of a judge for pairs from a pool.
+    """Let a judge label pairs from a pool, and return ``count`` preferences.
 
     Warns if segments are so few that some are in several pairs.
 
     Raises:
-        BehaviorError: the judge failed, or returned an invalid label.
+        BehaviorError: the judge failed, or returned neither a decision nor a probability.
         ConfigError: ``count`` is not an integer of 1 or more.
-        DataError: the pool has too few pairs, or the judge can tell too few apart.
+        DataError: the pool has too few pairs, or the judge answers "can't tell" for too many of them.
     """
     count = whole_number(count, "count", COUNT)
     steps, pairs_there = pluralize(pool.length, "step"), math.comb(len(pool), 2)
@@ -178,8 +187,8 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         raise DataError(f"expected 2 or more segments of {steps}, got {len(pool)}; give longer episodes")
     if count > pairs_there:
         raise DataError(
-            f"expected segments for {pluralize(count, 'pair')}, got {len(pool)} of {steps}, which make "
-            f"{pairs_there}; give more or longer episodes, or request fewer pairs or shorter segments"
+            f"{len(pool)} segments of {steps} make only {pluralize(pairs_there, 'pair')}, not {count:,}; "
+            "give more or longer episodes, or request fewer pairs or shorter segments"
         )
     teacher = UnrecordedTeacher(judge)
     asking = Asking(teacher, teacher, PreferenceDataset(), pool, AllAtOnce(count))
@@ -188,8 +197,9 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     if len(asking.dataset) < count:
         raise DataError(
             f"expected {pluralize(count, 'label')}, got {len(asking.dataset)} for "
-            f"{pluralize(teacher.total(), 'comparison')} of {len(pool)} segments; request fewer labels, use "
-            "a judge that can tell more pairs apart, or give more episodes"
+            f"{pluralize(teacher.total(), 'comparison')} of {len(pool)} segments because the judge can't "
+            "tell the other pairs apart; request fewer labels, use a judge that can tell more pairs apart, "
+            "or give more episodes"
         )
     return asking.dataset
 

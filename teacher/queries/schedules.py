@@ -1,4 +1,4 @@
-"""Label schedules: how many labels are due in total, at each point of a run; never decreasing."""
+"""Label schedules: the total number of labels due at each point of a run, never decreasing."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,18 +14,18 @@ from teacher.settings.checks import refuse_all
 from teacher.settings.config import RateName, ScheduleName
 
 Rate = Callable[[float], float]
-"""Returns the rate of labels, in any unit, at a fraction of training from 0 to 1."""
+"""Function that maps training progress, from 0 to 1, to a label rate in any unit."""
 
-_CELLS = 10_000  # of training progress; the rate is linear within each
-_ROUNDING = 1e-11  # of all labels; exceeds the rounding error of the sum, so that no label is due a step late
+_CELLS = 10_000  # intervals of training progress, within which the rate is interpolated linearly
+_ROUNDING = 1e-11  # share of all labels, above the rounding error of the sum, so that no label is due late
 
 
 @runtime_checkable
 class LabelSchedule(Protocol):
-    """Number of labels due, as a function of time."""
+    """Protocol of schedules, which determine how many labels should have been requested so far."""
 
     def due(self, step: int, seconds: float) -> int:
-        """Return how many labels are due in total, including those before training.
+        """Return the total number of labels due so far, including labels before training.
 
         Args:
             step: environment steps of training so far.
@@ -35,18 +35,19 @@ class LabelSchedule(Protocol):
 
 @dataclass(frozen=True)
 class ExponentialSchedule:
-    """Labels become rarer as the agent learns: rl-teacher's ``LabelAnnealer``.
+    """Schedule with an exponentially decaying label rate, like rl-teacher's ``LabelAnnealer``.
 
-    ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))``, rounded down. The formula leaves
-    out 1 % of the training labels; these are due at the last step, so that exactly ``total`` are asked.
+    ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))`` labels are due, rounded down. The
+    formula leaves out 1 % of the labels during training; these are due at the last step, so that exactly
+    ``total`` labels are requested.
 
     Attributes:
-        pretrain: labels before training.
-        total: labels in total.
+        pretrain: number of labels before training.
+        total: total number of labels, including labels before training.
         num_timesteps: environment steps of the whole training.
 
     Raises:
-        ConfigError: there are more labels before training than in total.
+        ConfigError: ``pretrain`` is negative or exceeds ``total``.
     """
 
     pretrain: int
@@ -57,7 +58,7 @@ class ExponentialSchedule:
         _check_counts(self)
 
     def due(self, step: int, seconds: float) -> int:
-        """Return how many labels are due by ``step``; ``seconds`` are ignored."""
+        """Return the total number of labels due by ``step``; ``seconds`` is ignored."""
         if step >= self.num_timesteps:
             return self.total
         share = 1 - 0.01 ** (step / self.num_timesteps)
@@ -66,19 +67,19 @@ class ExponentialSchedule:
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """Labels at a rate that changes with the progress of training.
+    """Schedule with a label rate that depends on training progress.
 
-    The number due is the integral of the rate, scaled so that exactly ``total`` are due at the last step, and
-    rounded down.
+    The number of labels due is the integral of the rate, scaled so that exactly ``total`` are due at the last
+    step, and rounded down.
 
     Attributes:
-        pretrain: labels before training.
-        total: labels in total.
+        pretrain: number of labels before training.
+        total: total number of labels, including labels before training.
         num_timesteps: environment steps of the whole training.
-        rate: finite, never negative, and positive somewhere.
+        rate: function of training progress; its values must be finite, not negative, and not all 0.
 
     Raises:
-        ConfigError: the rate is invalid, or there are more labels before training than in total.
+        ConfigError: the rate is invalid, or ``pretrain`` is negative or exceeds ``total``.
     """
 
     pretrain: int
@@ -88,31 +89,32 @@ class RateSchedule:
 
     def __post_init__(self) -> None:
         _check_counts(self)
-        _ = self._shares  # evaluate the rate now, not hours into training
+        _ = self._shares  # evaluate the rate now, so that errors appear before training
 
     def due(self, step: int, seconds: float) -> int:
-        """Return how many labels are due by ``step``; ``seconds`` are ignored."""
+        """Return the total number of labels due by ``step``; ``seconds`` is ignored."""
         if step >= self.num_timesteps:
             return self.total
         cell, within = divmod(_CELLS * step / self.num_timesteps, 1)
         before, after = self._shares[int(cell) : int(cell) + 2].tolist()
-        share = min(before + (after - before) * within, after)  # rounding must never reduce the number due
+        share = min(before + (after - before) * within, after)  # so that rounding never reduces the result
         return self.pretrain + int((self.total - self.pretrain) * min(share + _ROUNDING, 1.0))
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
-        """Return the fraction of labels due at the bounds of each cell, from 0 to 1."""
+        """Return the cumulative share of labels due at the bounds of each interval, from 0 to 1."""
         bounds = np.linspace(0, 1, _CELLS + 1).tolist()
         try:
             rates = np.array([float(self.rate(progress)) for progress in bounds])
         except Exception as error:  # a user's function may raise anything
             raise ConfigError(
-                f"the label rate failed between 0 and 1: {describe_exception(error)}"
+                f"the label rate function failed at a progress from 0 to 1: {describe_exception(error)}; "
+                "fix the function"
             ) from error
         if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
             raise ConfigError(
-                "expected a label rate that is finite and never negative, and positive somewhere between "
-                f"0 and 1; got values from {rates.min()} to {rates.max()}"
+                "the label rate must be finite and never negative, and positive at some point of training; "
+                f"got values from {rates.min()} to {rates.max()}; fix the rate function"
             )
         rates /= rates.max()
         integral = np.cumsum(np.concatenate([[0.0], (rates[:-1] + rates[1:]) / 2]))
@@ -121,17 +123,17 @@ class RateSchedule:
 
 
 def _check_counts(schedule: ExponentialSchedule | RateSchedule) -> None:
-    """Raise ConfigError unless 0 <= pretrain <= total, so that the number due never decreases."""
+    """Raise ConfigError unless 0 <= pretrain <= total, which keeps the number due from decreasing."""
     fits = 0 <= schedule.pretrain <= schedule.total
     refuse_all(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
 
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """One label every few seconds of training, for as long as training continues.
+    """Schedule with one label every ``period`` seconds of training, without a maximum.
 
     Attributes:
-        pretrain: labels before training.
+        pretrain: number of labels before training.
         period: seconds between labels, more than 0.
 
     Raises:
@@ -146,16 +148,16 @@ class ConstantRate:
         refuse_all(self, [("period", fits, "expected more than 0 seconds")], prefix="")
 
     def due(self, step: int, seconds: float) -> int:
-        """Return how many labels are due after ``seconds``; ``step`` is ignored."""
+        """Return the total number of labels due after ``seconds``; ``step`` is ignored."""
         return self.pretrain + int(seconds / self.period)
 
 
 @dataclass(frozen=True)
 class AllAtOnce:
-    """All labels are due from the first step; for a single fit.
+    """Schedule with all labels due at the first step, for a single fit.
 
     Attributes:
-        total: labels in total.
+        total: total number of labels.
     """
 
     total: int
@@ -166,11 +168,12 @@ class AllAtOnce:
 
 
 def named_rate(name: RateName, num_timesteps: int) -> Rate:
-    """Return the label rate with this name, for a training of ``num_timesteps`` steps.
+    """Return the label rate with this name, for a run of ``num_timesteps`` environment steps.
 
-    ``hyperbolic`` and ``inverse_quadratic`` are imitation's; they fall to one half by the end of any
-    training. The paper's rates fall to one half over 2 and 5 million steps: they are proportional to ``2e6 /
-    (T + 2e6)`` at step T on MuJoCo and ``5e6 / (T + 5e6)`` on Atari (Christiano et al. 2017, appendix A).
+    ``hyperbolic`` and ``inverse_quadratic`` are imitation's rates, which fall to one half by the end of
+    training, regardless of its length. The 2017 paper's rates fall to one half over 2 or 5 million steps: at
+    step T they are proportional to ``2e6 / (T + 2e6)`` on MuJoCo and ``5e6 / (T + 5e6)`` on Atari (Christiano
+    et al. 2017, appendix A).
     """
     match name:
         case "constant":
@@ -186,7 +189,7 @@ def named_rate(name: RateName, num_timesteps: int) -> Rate:
 
 
 def _hyperbola(halvings: float, progress: float) -> float:
-    """Return a rate that starts at 1 and falls to one half at ``progress = 1 / halvings``."""
+    """Return a rate that is 1 at progress 0 and one half at progress ``1 / halvings``."""
     return 1.0 / (1.0 + halvings * progress)
 
 
@@ -196,8 +199,8 @@ class ExtendedSchedule:
 
     Attributes:
         before: schedule up to ``step``.
-        step: environment steps at the extension.
-        after: schedule from there on; its steps count from ``step``.
+        step: environment step at which the run was extended.
+        after: schedule after ``step``; its own steps start at 0 there.
     """
 
     before: LabelSchedule
@@ -205,7 +208,7 @@ class ExtendedSchedule:
     after: LabelSchedule
 
     def due(self, step: int, seconds: float) -> int:
-        """Return how many labels are due, from the schedule that applies at ``step``."""
+        """Return the total number of labels due by the schedule that applies at ``step``."""
         if step <= self.step:
             return self.before.due(step, seconds)
         return self.after.due(step - self.step, seconds)
@@ -217,14 +220,14 @@ def make_schedule(
     ends: Sequence[tuple[int, int | None]],
     extended_at: Sequence[int],
 ) -> LabelSchedule:
-    """Return the schedule of a run: by steps if the number of labels is given, else by time.
+    """Return the label schedule of a run: by steps if the number of labels is given, else by time.
 
     Args:
-        name: of the schedule by steps; exponential by default.
-        pretrain: labels before training.
-        ends: environment steps and labels in total, first of the original run, then of each extension; labels
+        name: name of the schedule by steps; None means ``exponential``.
+        pretrain: number of labels before training.
+        ends: total environment steps and total labels of the original run and of each extension. The labels
             are None if they are scheduled by time.
-        extended_at: environment steps made at each extension.
+        extended_at: environment step at which each extension starts.
     """
     (num_timesteps, total), *later = ends
     if ends[-1][1] is None:

@@ -1,9 +1,10 @@
-"""Query selection: which pairs of segments to label.
+"""Query selection: the choice of segment pairs to label.
 
-Candidates are random pairs. Active selection prefers those on which the predictor's members disagree
-(Christiano et al. 2017, section 2.2.4; the measures are imitation's), and diversity those that are unlike
-earlier queries (k-center, as in Lee et al. 2021, "B-Pref"). No segment is in two pairs of a selection if
-there are enough segments, and no pair is queried twice.
+Candidates are random pairs. Active selection keeps the candidates with the largest disagreement between
+ensemble members (Christiano et al. 2017, section 2.2.4; uncertainty measures as in imitation). Diversity
+selection keeps the candidates that differ most from earlier queries (k-center, as in Lee et al. 2021,
+"B-Pref"). No pair is queried twice, and no segment is in two pairs of a selection if there are enough
+segments.
 """
 
 import math
@@ -18,33 +19,33 @@ from teacher.data.segments import Segment, SegmentPair
 from teacher.settings.options import QueryConfig, Uncertainty
 
 AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
-"""Selects all pairs with equal probability."""
+"""Settings that select all pairs with equal probability."""
 
-_DRAWS = 20  # of random pairs, before missing ones are taken from the list of all new pairs
-_LEAST_WEIGHT = 2.0**-20  # of a segment, relative to the newest, so that small rounds find enough pairs
+_DRAWS = 20  # attempts to draw new pairs at random, before the rest is taken from a list of all new pairs
+_LEAST_WEIGHT = 2.0**-20  # of a segment relative to the newest; keeps old segments available
 _SMALLEST_STD = 1e-6
-_SURE_AMONG = 20  # candidates per clear-cut pair
+_CANDIDATES_PER_CHECK = 20
 
 Array = NDArray[np.float64]
 
 
 class Ensemble(Protocol):
-    """The part of a predictor that active selection uses."""
+    """Protocol of the part of a predictor that active selection uses."""
 
     def member_returns(self, segments: Sequence[Segment]) -> Array:
-        """Return each member's sum of raw rewards of each segment: ``(members, len(segments))``."""
+        """Return each member's predicted return of each segment: ``(members, len(segments))``."""
 
 
 def select_pairs(
     pool: SegmentPool, count: int, config: QueryConfig | None = None, predictor: Ensemble | None = None
 ) -> list[SegmentPair]:
-    """Return up to ``count`` pairs of different segments, and mark them as queried in the pool.
+    """Select pairs of different segments to query, and mark them as queried in the pool.
 
     Args:
-        pool: to select from.
-        count: pairs wanted; fewer are returned if the pool has no more new ones.
-        config: how to select; at random by default.
-        predictor: for active selection; without one, pairs are random.
+        pool: the segments to select from.
+        count: number of pairs; fewer are returned if the pool runs out of new pairs.
+        config: settings of query selection; None selects pairs uniformly at random.
+        predictor: ensemble for active selection; None selects pairs at random.
     """
     config = config or AT_RANDOM
     if count < 1 or len(pool) < 2:
@@ -57,7 +58,7 @@ def select_pairs(
         uncertainty = disagreement(members, pairs, config.uncertainty)
         pairs = [pairs[index] for index in np.argsort(-uncertainty, kind="stable")]
     if config.diversity > 1:
-        pairs = _least_alike(pairs[: config.diversity * count], pool.asked)
+        pairs = _most_diverse_first(pairs[: config.diversity * count], pool.asked)
     fresh, others = _without_reuse(pairs)
     fresh += _of_unused(pool, count - len(fresh), weights, fresh)
     chosen = (fresh + others)[:count]
@@ -68,9 +69,15 @@ def select_pairs(
 def sure_pairs(
     pool: SegmentPool, count: int, value: Callable[[Segment], float], config: QueryConfig
 ) -> list[SegmentPair]:
-    """Return up to ``count`` pairs with the clearest difference in ``value``, and mark them as queried.
+    """Select pairs with large differences in ``value`` for attention checks, and mark them as queried.
 
-    They are drawn like all other pairs, so that labelers can't recognize them.
+    Candidates are drawn like other queries, so that labelers can't recognize the checks.
+
+    Args:
+        pool: the segments to select from.
+        count: number of pairs; fewer are returned if too few new pairs differ in value.
+        value: function that returns a segment's true value.
+        config: settings of query selection.
     """
     if count < 1 or len(pool) < 2:
         return []
@@ -78,7 +85,7 @@ def sure_pairs(
     def difference(pair: SegmentPair) -> float:
         return abs(value(pair[0]) - value(pair[1]))
 
-    candidates = _draw(pool, _SURE_AMONG * count, _weights(pool, count, config))
+    candidates = _draw(pool, _CANDIDATES_PER_CHECK * count, _weights(pool, count, config))
     sure = sorted(filter(difference, candidates), key=difference, reverse=True)
     fresh, others = _without_reuse(sure)
     chosen = (fresh + others)[:count]
@@ -87,10 +94,13 @@ def sure_pairs(
 
 
 def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty: Uncertainty) -> Array:
-    """Return the variance over members of their predictions for each pair: ``(len(pairs),)``.
+    """Return the variance of the ensemble members' predictions for each pair: ``(len(pairs),)``.
 
-    ``uncertainty`` selects the predicted quantity: the probability that the first is preferred, its logit
-    (the difference of raw returns), or the more probable label.
+    Args:
+        predictor: the ensemble.
+        pairs: the pairs to compare.
+        uncertainty: prediction whose variance is taken: the ``probability`` that the first segment is
+            preferred, its ``logit`` (the difference of returns), or the more probable ``label``.
     """
     rows = {segment: row for row, segment in enumerate(dict.fromkeys(s for pair in pairs for s in pair))}
     returns = predictor.member_returns(list(rows))
@@ -113,7 +123,7 @@ def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None
     mix = config.exploration_frac > 0 and explored.any()
     if config.recency == math.inf and config.oversampling is None and not mix:
         return None
-    newer = np.arange(len(pool))[::-1]  # oldest first in the pool
+    newer = np.arange(len(pool))[::-1]  # number of newer segments; the pool is sorted from oldest to newest
     weights = np.maximum(0.5 ** (newer / config.recency), _LEAST_WEIGHT)
     if config.oversampling is not None:
         weights[: -math.ceil(2 * count * config.oversampling)] = 0.0
@@ -124,7 +134,7 @@ def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None
 
 
 def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentPair]:
-    """Return up to ``count`` different pairs that were not queried before."""
+    """Draw up to ``count`` different pairs that were not queried before."""
     if weights is not None and np.count_nonzero(weights) < 2:
         return []
     known = {frozenset(pair) for pair in pool.asked}
@@ -144,7 +154,7 @@ def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentP
 def _of_unused(
     pool: SegmentPool, count: int, weights: Array | None, pairs: Sequence[SegmentPair]
 ) -> list[SegmentPair]:
-    """Return up to ``count`` pairs of segments that occur neither in ``pairs`` nor in each other."""
+    """Draw up to ``count`` new pairs that share no segment with ``pairs`` or with each other."""
     found: list[SegmentPair] = []
     weights = np.ones(len(pool)) if weights is None else weights.copy()
     new: Sequence[SegmentPair] = pairs
@@ -156,12 +166,12 @@ def _of_unused(
     return found
 
 
-def _least_alike(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPair]) -> list[SegmentPair]:
-    """Order all pairs greedily by distance from those before and from earlier queries, farthest first.
+def _most_diverse_first(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPair]) -> list[SegmentPair]:
+    """Order pairs so that each is as far as possible from earlier queries and from the pairs before it.
 
-    The first of ``pairs`` comes first if there are no earlier queries. Distances are between the
-    observations' means and standard deviations over a segment's steps, scaled by their spread over ``pairs``,
-    using the closer of the two orders of a pair's segments.
+    This is greedy k-center selection; without earlier queries, it starts with the first pair. Pairs are
+    compared by the means and standard deviations of their segments' observations, each scaled by its standard
+    deviation over ``pairs``. Of the two orders of a pair's segments, the closer one counts.
     """
     if not pairs:
         return []
@@ -181,22 +191,28 @@ def _least_alike(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPair]) -> 
 
 
 def _summaries(pair: SegmentPair) -> Array:
-    """Return the mean and standard deviation of each segment's observations, ``(2, numbers)``."""
+    """Return the mean and standard deviation of each segment's observations, ``(2, statistics)``."""
     steps = [segment.observations.reshape(len(segment), -1).astype(np.float64) for segment in pair]
     return np.array([np.concatenate([step.mean(axis=0), step.std(axis=0)]) for step in steps])
 
 
 def _squared_distances(points: Array, point: Array) -> Array:
-    """Return squared distances ``(n,)`` from ``points`` ``(n, 2, numbers)`` to ``point`` ``(2, numbers)``."""
-    as_they_are, the_other_way = (
-        np.square(points - place).sum(axis=(1, 2)) for place in (point, point[::-1])
-    )
-    nearest: Array = np.minimum(as_they_are, the_other_way)
+    """Return the squared distance of each of ``points`` to ``point``, for the closer order of segments.
+
+    Args:
+        points: ``(n, 2, statistics)``, one :func:`_summaries` for each pair.
+        point: ``(2, statistics)``, the :func:`_summaries` of one pair.
+
+    Returns:
+        ``(n,)``.
+    """
+    unswapped, swapped = (np.square(points - target).sum(axis=(1, 2)) for target in (point, point[::-1]))
+    nearest: Array = np.minimum(unswapped, swapped)
     return nearest
 
 
 def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
-    """Split pairs, in order, into those that share no segment with an earlier one, and the others."""
+    """Split pairs, in order, into pairs that share no segment with an earlier pair, and the rest."""
     used: set[Segment] = set()
     fresh: list[SegmentPair] = []
     others: list[SegmentPair] = []

@@ -1,4 +1,4 @@
-"""Synthetic teachers: functions of the segments, such as their true return, that label at once."""
+"""Synthetic teachers: collectors that label every comparison immediately, with a judge."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,48 +14,53 @@ from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
 def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
-    """Return a scripted teacher that remembers the pairs decided by earlier processes of the run."""
+    """Return the run's scripted teacher, with pairs labeled by earlier processes if it needs them."""
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
     return ScriptedTeacher(error_model, seed, seen)
 
 
 class InstantTeacher:
-    """Base of collectors that label at once and have nobody to inform."""
+    """Base class of collectors that label immediately and have no labelers to inform."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._answered: list[Preference] = []
 
     def receive(self) -> list[Preference]:
-        """See :meth:`Collector.receive`."""
+        """Return the preferences decided since the last call, without blocking."""
         answered, self._answered = self._answered, []
         return answered
 
     @property
     def status(self) -> CollectorStatus:
-        """See :meth:`Collector.status`."""
+        """Return a status: always running, with advice if the judge is a scripted teacher."""
         return CollectorStatus(
             remedy=self._judge.remedy if isinstance(self._judge, ScriptedTeacher) else None
         )
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """Do nothing: there is nobody to inform."""
+        """Do nothing because there are no labelers to inform."""
 
     def show(self, film: Path, step: int) -> None:
-        """Do nothing: there is nobody to show it to."""
+        """Do nothing because there are no labelers."""
 
     def finish(self) -> None:
-        """Do nothing: there is nobody to inform."""
+        """Do nothing because there are no labelers to inform."""
 
     def close(self) -> None:
-        """See :meth:`Collector.close`."""
+        """Do nothing because there is nothing to close."""
 
 
 class SyntheticTeacher(InstantTeacher):
-    """Labels every comparison at once, by default with the oracle, and records it in a ledger.
+    """Collector that labels every comparison immediately and records it in a ledger.
 
-    UUIDs follow from ``seed`` and the number of earlier comparisons, so that a run repeats exactly.
-    Comparisons that a killed run left open are labeled on construction.
+    The comparisons' UUIDs depend only on ``seed`` and the order of the comparisons, so that runs are
+    reproducible. If a killed run left comparisons open, the constructor labels them.
+
+    Args:
+        ledger: the run's ledger.
+        seed: seed of the UUIDs.
+        judge: function that labels the comparisons.
     """
 
     def __init__(self, ledger: Ledger, seed: int, judge: Judge = oracle) -> None:
@@ -65,7 +70,7 @@ class SyntheticTeacher(InstantTeacher):
         self._answer(ledger.unfinished())
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        """See :meth:`Collector.submit`."""
+        """Record pairs as comparisons in the ledger and label them."""
         count = self._ledger.total()
         comparisons = [
             Comparison(self._uuid(count + index), first, second, phase, step)
@@ -78,7 +83,7 @@ class SyntheticTeacher(InstantTeacher):
         return uuid5(NAMESPACE_URL, f"synthetic/{self._seed}/{index}")
 
     def _answer(self, comparisons: Sequence[Comparison]) -> None:
-        """Label the comparisons; keep the labels made so far if the judge fails."""
+        """Label the comparisons and record the labels, even labels made before the judge failed."""
         decisions: list[FeedItem] = []
         try:
             for seq, comparison in enumerate(comparisons, self._ledger.cursor + 1):
@@ -97,10 +102,13 @@ class SyntheticTeacher(InstantTeacher):
 
 
 class UnrecordedTeacher(InstantTeacher):
-    """Labels every comparison at once and keeps only their number; for a single fit without a run.
+    """Collector that labels every comparison immediately, for a single fit without a run or ledger.
 
-    UUIDs follow from the number of earlier comparisons, so that a member's bootstrap sample is the same in
-    every process. Also implements :class:`Tally`.
+    It counts the comparisons itself and so implements :class:`Tally` too. The comparisons' UUIDs depend only
+    on their order, so that ensemble members get the same bootstrap samples in every process.
+
+    Args:
+        judge: function that labels the comparisons.
     """
 
     def __init__(self, judge: Judge) -> None:
@@ -108,7 +116,7 @@ class UnrecordedTeacher(InstantTeacher):
         self._total = self._usable = 0
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        """See :meth:`Collector.submit`."""
+        """Label pairs; the preferences are returned by :meth:`receive`."""
         for first, second in pairs:
             uuid = uuid5(NAMESPACE_URL, f"offline/{self._total}")
             preference = Preference(uuid, first, second, answer_of(self._judge, first, second))
@@ -117,25 +125,25 @@ class UnrecordedTeacher(InstantTeacher):
             self._answered.append(preference)
 
     def total(self) -> int:
-        """See :meth:`Tally.total`."""
+        """Return the number of comparisons submitted."""
         return self._total
 
     def asked(self, phase: Phase | None = None) -> int:
-        """See :meth:`Tally.asked`."""
+        """Return the number of comparisons with a preference; comparisons are never open."""
         return self._usable
 
     def usable(self, phase: Phase | None = None) -> int:
-        """See :meth:`Tally.usable`."""
+        """Return the number of comparisons decided as first, second or equal."""
         return self._usable
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return 0: no comparison stays open."""
+        """Return 0 because every comparison is labeled immediately."""
         return 0
 
     def cant_tell(self) -> int:
-        """See :meth:`Tally.cant_tell`."""
+        """Return the number of comparisons decided as "can't tell"."""
         return self._total - self._usable
 
     def gold(self) -> int:
-        """Return 0: there are no attention checks."""
+        """Return 0 because there are no attention checks."""
         return 0

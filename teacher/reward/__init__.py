@@ -1,1 +1,1 @@
-"""Reward prediction: networks, losses, ensembles and normalization."""
+"""Reward models: networks, preference loss, ensemble fitting and reward normalization."""

@@ -1,23 +1,25 @@
-"""Data augmentation for preference pairs: temporal crops."""
+"""Data augmentation for preference learning: random temporal crops of segments."""
 
 import torch
 from torch import Tensor
 
 
 def crop(step_weights: Tensor, pairs: tuple[int, int], shortest: float, generator: torch.Generator) -> Tensor:
-    """Return step weights that keep only a random crop of each segment, of equal length within a pair.
+    """Return step weights that crop each segment at random, to equal lengths within a pair.
 
-    Assumes that a label also holds for parts of the compared segments (SURF: Park et al. 2022, section 4.2).
-    A crop starts anywhere; its first step gets the weight of the full segment's first step.
+    This is the temporal cropping of SURF (Park et al. 2022, section 4.2), which assumes that a label also
+    holds for parts of the two segments. Each segment's crop has its own random start. The first
+    step of a crop gets the weight of the segment's first step, so discounting starts again.
 
     Args:
-        step_weights: ``(length,)``, for whole segments.
-        pairs: number of members, and of pairs per member.
-        shortest: shortest crop as a fraction of the segment; all lengths from there up are equally likely.
-        generator: random generator on the CPU.
+        step_weights: ``(length,)``, the weight of each step of an uncropped segment.
+        pairs: ``(members, pairs per member)``.
+        shortest: minimum crop length as a fraction of the segment; all lengths from there up are equally
+            likely.
+        generator: CPU random generator.
 
     Returns:
-        ``(*pairs, 2, length)``.
+        Step weights ``(*pairs, 2, length)``, 0 outside the crops.
     """
     length = len(step_weights)
     least = max(1, round(shortest * length))

@@ -1,4 +1,4 @@
-"""Construction of the reader and the networks that fit an environment's spaces."""
+"""Factories for a predictor's feature reader and reward networks."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from teacher.settings.options import RewardConfig
 def make_reader(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: RewardConfig
 ) -> Images | Features:
-    """Return the reader that turns steps of these spaces into network inputs."""
+    """Return the reader that converts an environment's steps to features: images or flat vectors."""
     if is_image_space(observation_space):
         return Images(observation_space, config.inputs)
     return Features(observation_space, action_space, config.inputs)
@@ -32,7 +32,18 @@ def make_ensemble(
     *,
     full_size: bool = False,
 ) -> RewardNetwork:
-    """Return untrained networks for what ``read`` produces; see :class:`ImageEnsemble` for ``full_size``."""
+    """Return an untrained ensemble of reward networks.
+
+    The architecture is the user's ``network`` if given, else a CNN for images, else an MLP, with
+    potential-based shaping if ``config.shaping`` is set.
+
+    Args:
+        read: the reader that provides the ensemble's features.
+        config: settings of the predictor.
+        generator: source of the initial parameters and dropout masks.
+        network: the user's function that makes one member; None for the built-in architectures.
+        full_size: True to skip the downsampling of large images, as earlier versions did.
+    """
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
         return OwnEnsemble(network, shape, config.members, generator)
@@ -45,16 +56,24 @@ def make_ensemble(
 
 
 def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Convert ``found`` to tensors; raise ValueError unless names, shapes and dtypes match ``expected``."""
+    """Convert a saved network state to tensors after checking that it fits a network.
+
+    Args:
+        expected: the network's current state.
+        found: the saved tensors or arrays, by name.
+
+    Raises:
+        ValueError: a name is missing or unexpected, or a shape or dtype differs.
+    """
     if others := expected.keys() ^ found.keys():
         name = min(others)
-        raise ValueError(f"{name} is {'missing' if name in expected else 'unexpected'}")
+        raise ValueError(f"{'missing' if name in expected else 'unexpected'} network tensor {name}")
     tensors = {name: torch.as_tensor(value) for name, value in found.items()}
     for name, like in expected.items():
         got = tensors[name]
         if (got.shape, got.dtype) != (like.shape, like.dtype):
             raise ValueError(
-                f"expected {name} of {tuple(like.shape)} and {like.dtype}, got {tuple(got.shape)} and "
-                f"{got.dtype}"
+                f"network tensor {name} has shape {tuple(got.shape)} and dtype {got.dtype}, not "
+                f"{tuple(like.shape)} and {like.dtype}"
             )
     return tensors

@@ -1,4 +1,4 @@
-"""Pearson and Spearman correlation; NaN where undefined."""
+"""Pearson's and Spearman's correlation coefficients, NaN where undefined."""
 
 import math
 
@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def correlation(first: ArrayLike, second: ArrayLike) -> float:
-    """Return Pearson's correlation; NaN for a constant input or fewer than three values."""
+    """Return Pearson's correlation coefficient; NaN for a constant input or fewer than three values."""
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan
@@ -20,9 +20,9 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def _ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the rank of each value, from 1; ties share their mean rank.
+    """Return the rank of each value, starting at 1; equal values share their mean rank.
 
-    Replaces ``scipy.stats.rankdata``, which takes half a second to import.
+    Used instead of ``scipy.stats.rankdata``, which takes half a second to import.
     """
     _, places, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
     shared: NDArray[np.float64] = np.cumsum(counts) - (counts - 1) / 2

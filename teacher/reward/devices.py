@@ -1,4 +1,4 @@
-"""Selection of the torch device, and the devices available on this machine."""
+"""Validation and listing of the torch devices that work on this machine."""
 
 import torch
 
@@ -6,28 +6,28 @@ from teacher.errors import ConfigError, one_line
 
 
 def working_device(device: str, name: str = "device") -> torch.device:
-    """Return the torch device of this name after checking that it works.
+    """Return the torch device with this name after creating a tensor on it as a test.
 
     Args:
-        device: such as ``cpu``, ``cuda`` or ``cuda:1``.
-        name: the argument's name, used in error messages.
+        device: device name, such as ``cpu``, ``cuda`` or ``cuda:1``.
+        name: name of the option or argument that the error message mentions.
 
     Raises:
-        ConfigError: torch does not know the device, or this machine does not have it.
+        ConfigError: torch does not know the device, or it does not work on this machine.
     """
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise _refusal(device, name, "torch does not know this device") from error
     try:
-        torch.zeros(1, device=found).item()  # fails for "meta"
-    except Exception as error:  # a driver may raise anything
+        torch.zeros(1, device=found).item()  # the "meta" device fails only here
+    except Exception as error:  # drivers raise many types of errors
         raise _refusal(device, name, one_line(error).partition(". ")[0]) from error
     return found
 
 
 def devices_here() -> list[str]:
-    """Return the names of the devices that work on this machine."""
+    """Return the names of this machine's torch devices, such as ``cpu`` and ``cuda:0``."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     if accelerator is None:
         return ["cpu"]

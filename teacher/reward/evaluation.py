@@ -1,4 +1,4 @@
-"""Evaluation of a reward predictor on held-out labels."""
+"""Evaluation of a reward predictor on labels that it was not fitted to."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,13 +15,20 @@ from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import chance_of_first, is_right
 
-_MARGINS = 4
-_CERTAINTIES = np.linspace(0.5, 1.0, 6)
+_MARGIN_GROUPS = 4
+_CERTAINTY_BOUNDS = np.linspace(0.5, 1.0, 6)
 
 
 @dataclass(frozen=True)
 class MarginGroup:
-    """Pairs whose true returns differ by ``low`` to ``high``, and the predictor's accuracy on them."""
+    """Predictor's accuracy on a group of pairs whose true returns differ by similar amounts.
+
+    Attributes:
+        low: smallest absolute difference of true returns in the group.
+        high: largest absolute difference of true returns in the group.
+        pairs: number of pairs.
+        accuracy: share of these pairs for which the predictor predicts the label.
+    """
 
     low: float
     high: float
@@ -31,11 +38,14 @@ class MarginGroup:
 
 @dataclass(frozen=True)
 class CertaintyGroup:
-    """Pairs whose predicted side has a probability between ``low`` and ``high``.
+    """Calibration on a group of pairs that the predictor is about equally certain of.
 
     Attributes:
-        predicted: mean predicted probability of the predicted side.
-        answered: share of labels for that side; ``equal`` counts one half.
+        low: lower bound of the probability that the predictor gives to the segment it prefers.
+        high: upper bound of that probability.
+        pairs: number of pairs.
+        predicted: mean of that probability.
+        answered: share of labels that prefer the same segment; ``equal`` counts as one half.
     """
 
     low: float
@@ -47,17 +57,19 @@ class CertaintyGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Quality of a predictor on a dataset; NaN where there is nothing to measure.
+    """Metrics of a predictor on a labeled dataset; NaN where undefined.
+
+    The prediction for a pair is the mean of the members' probabilities.
 
     Attributes:
         pairs: number of pairs.
-        loss: of the members' mean probability, in nats per label; a coin flip gives ln 2 = 0.69.
-        accuracy: share of labels that the mean probability predicts (as in :attr:`FitReport.accuracy`).
-        rank_correlation: Spearman's, between predicted and true differences of returns.
-        calibration_error: mean distance between predicted and labeled shares over the groups, weighted by
-            size.
-        certainties: groups by predicted probability; a calibrated predictor is right as often as it predicts.
-        margins: four groups of equal size by the true difference of returns; empty where all are equal.
+        loss: mean cross-entropy in nats; always predicting one half gives ln 2 = 0.69.
+        accuracy: share of labels that the predictions agree with, as defined for :attr:`FitReport.accuracy`.
+        rank_correlation: Spearman's correlation of predicted and true return differences.
+        calibration_error: mean of ``|predicted - answered|`` over ``certainties``, weighted by ``pairs``.
+        certainties: pairs grouped by predicted probability, up to five groups.
+        margins: pairs grouped by the difference of their true returns, smallest first, in up to four groups
+            of equal size; empty if the true returns do not differ.
     """
 
     pairs: int
@@ -69,20 +81,20 @@ class Evaluation:
     margins: Sequence[MarginGroup]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the results as JSON values."""
+        """Return the metrics as a nested dict of JSON values."""
         return dataclasses.asdict(self)
 
 
 def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluation:
-    """Compare the predictor's predictions with a dataset's labels.
+    """Return metrics that compare the predictor's predictions with a dataset's labels.
 
-    Use labels that the predictor was not fitted to, such as those of another run or labeler.
+    Use labels that the predictor was not fitted to, such as the labels of a different run or labeler.
 
     Raises:
-        DataError: the dataset is empty or from another environment.
+        DataError: the dataset is empty, or comes from a different environment than the predictor.
     """
     if len(dataset) == 0:
-        raise DataError("expected labels to evaluate on, got none")
+        raise DataError("can't evaluate the predictor on a dataset without labels; choose one with labels")
     predictor.require_environment(dataset)
     logits = predictor.preference_logits(dataset)
     chances = chance_of_first(torch.from_numpy(logits), predictor.config.label_noise).mean(dim=0)
@@ -91,7 +103,7 @@ def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluati
     right = is_right(chances, values).numpy()
     true_differences = np.asarray(dataset.true_returns[:, 0] - dataset.true_returns[:, 1], np.float64)
     certainties = _by_certainty(np.maximum(chance, 1 - chance), np.where(chance > 0.5, value, 1 - value))
-    # xlogy gives 0 where label and prediction are both certain; 0 * log(0) would be NaN.
+    # If label and prediction are both certain, xlogy returns 0, but 0 * log(0) would be NaN.
     losses = -(torch.xlogy(values, chances) + torch.special.xlog1py(1 - values, -chances))
     return Evaluation(
         pairs=len(dataset),
@@ -106,11 +118,12 @@ def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluati
 
 
 def _by_certainty(predicted: NDArray[np.float64], answered: NDArray[np.float64]) -> Sequence[CertaintyGroup]:
-    groups = np.clip(np.searchsorted(_CERTAINTIES, predicted, side="right"), 1, len(_CERTAINTIES) - 1)
+    above = np.searchsorted(_CERTAINTY_BOUNDS, predicted, side="right")
+    groups = np.clip(above, 1, len(_CERTAINTY_BOUNDS) - 1)
     return [
         CertaintyGroup(
-            float(_CERTAINTIES[group - 1]),
-            float(_CERTAINTIES[group]),
+            float(_CERTAINTY_BOUNDS[group - 1]),
+            float(_CERTAINTY_BOUNDS[group]),
             int((groups == group).sum()),
             float(predicted[groups == group].mean()),
             float(answered[groups == group].mean()),
@@ -120,7 +133,7 @@ def _by_certainty(predicted: NDArray[np.float64], answered: NDArray[np.float64])
 
 
 def _by_margin(margins: NDArray[np.float64], right: NDArray[np.bool_]) -> Sequence[MarginGroup]:
-    """Return groups from the smallest margins to the largest; empty if the true returns are unknown."""
+    """Return groups of pairs, smallest margins first; no groups if all margins are 0."""
     if not margins.any():
         return []
     order = np.argsort(margins, kind="stable")
@@ -128,5 +141,5 @@ def _by_margin(margins: NDArray[np.float64], right: NDArray[np.bool_]) -> Sequen
         MarginGroup(
             float(margins[rows].min()), float(margins[rows].max()), len(rows), float(right[rows].mean())
         )
-        for rows in np.array_split(order, min(_MARGINS, len(margins)))
+        for rows in np.array_split(order, min(_MARGIN_GROUPS, len(margins)))
     ]

@@ -1,4 +1,4 @@
-"""Flat feature vectors that a reward model reads from steps."""
+"""Conversion of steps to the flat feature vectors that reward models take as input."""
 
 import itertools
 import math
@@ -21,65 +21,70 @@ from teacher.settings.options import INPUTS
 Space = spaces.Space[Any]
 
 _SINGLE = np.dtype(np.float32)
-_EXACT_IN_SINGLE = 2  # bytes; integers up to this size are exact in float32
-_BLURRED = 4  # float spacings per standard deviation; below this, hardly anything can be learned
+_EXACT_IN_SINGLE = 2  # bytes; float32 represents integer types up to this size exactly
+_MIN_SPACINGS = 4  # float spacings per standard deviation; with fewer, rounding hides the variation
 
 
 class Reader(Protocol):
-    """Turns steps into what a network's ``standardize`` takes.
+    """Protocol of readers, which convert steps to the features that a network then standardizes.
 
     Attributes:
-        doubt: why a predictor can't tell the steps of the last labels apart; empty if it can.
+        doubt: warning that features can hardly tell the labeled steps apart; empty if they can.
     """
 
     doubt: str
 
     @property
     def inputs(self) -> frozenset[str]:
-        """Return which of ``INPUTS`` are read; the others are never needed."""
+        """Return the names from ``INPUTS`` that the features are made from."""
 
     @property
     def bytes_per_step(self) -> int:
-        """Return how much memory one step's result takes."""
+        """Return the size in bytes of one step's features."""
 
     def __call__(self, steps: Steps) -> Tensor:
-        """Return the inputs ``(*batch, ...)``, on the CPU, in newly allocated memory.
+        """Convert steps to features ``(*batch, ...)``, a new tensor on the CPU.
 
         Raises:
-            DataError: the steps are not from the reader's environment.
+            DataError: the steps do not fit the environment's spaces.
         """
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Prepare to read these preferences.
+        """Update the centers, which are subtracted from raw values, before a fit to ``dataset``.
 
         Returns:
-            ``(size,)``, the change in what is subtracted from each number; None if nothing changes.
+            The change of each feature's center, ``(size,)``; None if no center changed.
         """
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Return the centers that are subtracted; empty if there are none."""
+        """Return the centers that are subtracted from the raw values; empty if there are none."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`. Raise ValueError if it is from another environment."""
+        """Restore the centers returned by :meth:`state_dict`.
+
+        Raises:
+            ValueError: they do not fit the environment's spaces.
+        """
 
 
 class Features:
-    """Turns batches of raw steps into float32 vectors: one or more inputs, in the order of ``INPUTS``.
+    """Converts batches of raw steps to float32 vectors that concatenate the chosen inputs.
 
-    Boxes are flattened, discrete values become (concatenated) one-hot vectors, and ``terminated`` becomes 0
-    or 1. Numbers too far from 0 for float32 are centered before the cast; see :meth:`center_on`.
+    The inputs have the order of ``INPUTS``. Box values are flattened, discrete values are one-hot encoded,
+    and ``terminated`` becomes 0 or 1. Values too far from 0 for the precision of float32 are centered before
+    the conversion; see :meth:`center_on`.
 
     Args:
-        observation_space: of one environment.
-        action_space: of one environment.
-        inputs: which of ``INPUTS`` to read, separated by commas; None: ``state,action``.
+        observation_space: observation space of a single environment.
+        action_space: action space of a single environment.
+        inputs: names from ``INPUTS``, separated by commas; None means ``state,action``.
 
     Attributes:
-        size: length of a vector.
-        columns: the slice of the vector that holds each input.
+        size: length of a feature vector.
+        columns: the slice of the feature vector that each input occupies, by name.
 
     Raises:
-        EnvironmentUnsuitableError: a space is neither Box, Discrete nor MultiDiscrete.
+        EnvironmentUnsuitableError: a space is not Box, Discrete or MultiDiscrete.
     """
 
     def __init__(self, observation_space: Space, action_space: Space, inputs: str | None) -> None:
@@ -102,15 +107,19 @@ class Features:
         self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:
-        """Return the vectors, ``(*batch, size)``."""
+        """Convert steps to feature vectors ``(*batch, size)``."""
         parts = [reader(steps) for reader in self._readers]
-        with np.errstate(over="ignore"):  # the network limits its inputs
+        with np.errstate(over="ignore"):  # networks clip their inputs
             return torch.from_numpy(np.concatenate(parts, axis=-1, dtype=np.float32, casting="same_kind"))
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Center, in double precision, the numbers that float32 could not resolve; see :class:`Reader`.
+        """Update :attr:`doubt` and the centers of values that are too far from 0 for float32.
 
-        A center moves only if the centered values are too far from 0 again, as with a running clock.
+        A center, once set, changes only if the centered values drift too far from 0, as the time on a running
+        clock does.
+
+        Returns:
+            The change of each feature's center, ``(size,)``; None if no center changed.
         """
         before = self._center()
         sources = list({source.what: source for source in self._sources.values()}.values())
@@ -118,7 +127,8 @@ class Features:
         if "terminated" not in self.inputs and not any(source.varies for source in sources):
             doubts.append(
                 f"no predictor input varies by more than {SMALLEST_STD:g} across the labeled segments, "
-                "so the labels can teach it nothing; scale the observations, or choose other inputs (inputs)"
+                "so the predictor can't learn from their labels; scale the observations, or change the "
+                "predictor's inputs setting"
             )
         self.doubt = next(filter(None, doubts), "")
         moved = self._center() - before
@@ -131,46 +141,54 @@ class Features:
         return center
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """See :class:`Reader`."""
+        """Return the centers of observations and actions, by name; empty if nothing is centered."""
         return {source.what: source.center for source in self._sources.values() if source.center.any()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Reader`."""
+        """Restore the centers returned by :meth:`state_dict`; missing centers become 0.
+
+        Raises:
+            ValueError: a center has the wrong size or is not finite.
+        """
         for source in self._sources.values():
             center = np.asarray(state.get(source.what, np.zeros(source.size)), np.float64)
             if center.shape != (source.size,) or not np.isfinite(center).all():
-                raise ValueError(f"expected the center of {source.size} {source.what}, got {center.shape}")
+                raise ValueError(
+                    f"the saved center of the {source.what} has shape {center.shape}, but must have "
+                    f"{source.size} finite numbers"
+                )
             source.center = center
 
 
 def why_not_finite(features: Tensor) -> str:
-    """Return the error message for steps whose predicted rewards are NaN or infinite."""
+    """Return an error message that explains why rewards predicted from ``features`` are not finite."""
     if bool(features.isfinite().all()):
         return (
-            "expected finite rewards, got NaN or infinity from finite inputs: the steps are too far from "
-            "those that the predictor was fitted to, or its parameters are damaged; fit it again"
+            "predicted rewards are NaN or infinite although observations and actions are finite: the steps "
+            "differ too much from those that the predictor was fitted to, or its parameters are damaged; fit "
+            "the predictor again"
         )
     return (
-        "expected finite inputs to predict rewards from, got NaN or infinity among the observations or "
-        "actions; fix the environment, or whatever produces its observations"
+        "can't predict rewards: the observations or actions contain NaN or infinity; fix the environment or "
+        "the wrapper that produces them"
     )
 
 
 class _Vectors:
-    """Vectors from arrays of one space.
+    """Converts arrays of observations, or of actions, to feature vectors.
 
     Attributes:
-        what: name of the arrays, ``observations`` or ``actions``.
-        size: length of a vector.
-        center: ``(size,)``, subtracted in double precision from the numbers of a Box.
-        varies: True if the numbers varied among the last preferences.
+        what: ``observations`` or ``actions``; used in messages and as the key of saved centers.
+        size: length of a feature vector.
+        center: ``(size,)``, subtracted from Box values in double precision.
+        varies: True if any value varied across the latest preferences.
     """
 
     def __init__(self, what: str, space: Space) -> None:
         if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete):
             raise EnvironmentUnsuitableError(
-                "expected a Box, Discrete or MultiDiscrete space for the predictor, got "
-                f"{one_line(space)}; wrap the environment"
+                f"the predictor needs a Box, Discrete or MultiDiscrete space for {what}, not "
+                f"{one_line(space)}; convert the space with an environment wrapper"
             )
         self.what = what
         self._space = space
@@ -195,7 +213,7 @@ class _Vectors:
         return np.concatenate(one_hot, axis=-1)
 
     def center_on(self, column: Column) -> str:
-        """Move the center if needed; return what can't be told apart even then, as a message or ''."""
+        """Update the center from a column of data; return a warning if precision stays too low, else ''."""
         spread = Spread.of(column.all_parts(), self._shape or (1,))
         self.varies = bool(spread.varies.any())
         dtype = column.rows.dtype
@@ -208,7 +226,7 @@ class _Vectors:
         return self._doubt(spread, dtype) if dtype.kind == "f" else ""
 
     def _doubt(self, spread: Spread, dtype: np.dtype[Any]) -> str:
-        blurred = np.flatnonzero(spread.is_coarse(dtype, _BLURRED))
+        blurred = np.flatnonzero(spread.is_coarse(dtype, _MIN_SPACINGS))
         if blurred.size == 0:
             return ""
         first = int(blurred[0])
@@ -217,18 +235,19 @@ class _Vectors:
         remedy = "pass float64, or subtract" if dtype == _SINGLE else "subtract"
         return (
             f"component {first} of the {self.what} is about {mean:.3g} with standard deviation {std:.3g} "
-            f"in the labeled segments, and {dtype} resolves only {spacing:.2g} there, so the predictor can "
-            f"hardly tell steps apart by it{others}; {remedy} what the values have in common"
+            f"in the labeled segments, but {dtype} resolves only {spacing:.2g} there, so the predictor can "
+            f"hardly tell steps apart by this component{others}; {remedy} a constant near the mean"
         )
 
     def _refusal(self, found: str) -> DataError:
         return DataError(
-            f"expected {self.what} of {one_line(self._space)}, got {found}; use data from this environment"
+            f"expected {self.what} of {one_line(self._space)}, got {found}; use data from the predictor's "
+            "environment"
         )
 
 
 def _counts(space: spaces.Box | spaces.Discrete | spaces.MultiDiscrete) -> NDArray[np.int64]:
-    """Return how many features each number of a space becomes, ``(numbers,)``."""
+    """Return the number of features per element: 1 in a Box, the number of categories if discrete."""
     match space:
         case spaces.Discrete():
             return np.array([space.n], np.int64)

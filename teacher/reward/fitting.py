@@ -1,4 +1,4 @@
-"""Fitting the ensemble to preferences: minibatches of whole pairs, all members at once."""
+"""Fitting of a reward ensemble to preferences, all members at once, in minibatches of pairs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,23 +17,22 @@ from teacher.reward.pairs import Pairs
 from teacher.reward.regularization import PENALTIES, Regularizer
 from teacher.settings.options import RewardConfig
 
-_EVALUATION_BATCH = 64
-_CHECK_EVERY = 10  # updates; evaluating held-out pairs after each would cost as much as the updates
-_FEWEST_STEPS = 4  # of a segment in an update; fewer say little about its return
-_LEAST_GAIN = 1e-3  # nats; with smaller gains, a fit to clear-cut labels would never end
-
+_EVALUATION_BATCH = 64  # pairs per forward pass without gradients
+_CHECK_EVERY = 10  # updates between convergence checks, each of which costs about as much as an update
+_FEWEST_STEPS = 4  # steps of a segment used in one update; fewer give a poor estimate of its return
+_LEAST_GAIN = 1e-3  # nats; smaller improvements do not count, or a fit to noise-free labels would never end
 
 Progress = Callable[[int], None]
-"""Called with the number of updates made so far."""
+"""Callback that receives the number of updates made so far in a fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitBudget:
-    """Length of a fit: ``epochs``, or ``updates`` at most until convergence.
+    """Length of a fit: a number of epochs, or until convergence.
 
     Attributes:
-        epochs: passes through all pairs.
-        updates: if given, fit to convergence with at most this many updates.
+        epochs: passes over all pairs; ignored if ``updates`` is given.
+        updates: maximum number of updates of a fit to convergence; None to fit for ``epochs``.
     """
 
     epochs: int = 0
@@ -42,14 +41,14 @@ class FitBudget:
 
 @dataclass(frozen=True, eq=False)
 class PairEvaluation:
-    """Predictions and losses of all members on all pairs.
+    """Predictions and losses of each member on all ``n`` pairs of a dataset.
 
     Attributes:
-        outputs: ``(members, n, 2, length)``, the raw reward of each step.
-        logits: ``(members, n)``.
-        losses: ``(members, n)``.
-        training: ``(members,)``, weighted mean loss of each member's training pairs.
-        validation: ``(members,)``, mean loss of each member's held-out pairs; NaN if there are none.
+        outputs: ``(members, n, 2, length)``, the raw reward of each step, before normalization.
+        logits: ``(members, n)``, the predicted return of the first segment minus the second's.
+        losses: ``(members, n)``, in nats.
+        training: ``(members,)``, mean loss on each member's training pairs, weighted by its bootstrap sample.
+        validation: ``(members,)``, mean loss on each member's held-out pairs; NaN if it has none.
     """
 
     outputs: Tensor
@@ -60,12 +59,12 @@ class PairEvaluation:
 
 
 class Fitter:
-    """Trains a reward network: optimizer, regularization and stopping.
+    """Fits a reward network to preferences, for a number of epochs or until convergence.
 
     Args:
-        network: fitted in place.
-        config: see :class:`RewardConfig`.
-        generator: draws the minibatches.
+        network: the network to fit, in place.
+        config: settings of the predictor.
+        generator: source of random minibatches, crops and step offsets.
     """
 
     def __init__(self, network: RewardNetwork, config: RewardConfig, generator: torch.Generator) -> None:
@@ -87,13 +86,13 @@ class Fitter:
         _keep_freed_memory()
 
     def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> int:
-        """Fit until the budget is used up; return the number of updates made."""
+        """Fit for the budget's epochs or until convergence, and return the number of updates made."""
         if effort.updates is not None:
             return self.converge(pairs, effort.updates, progress)
         return self.epochs(pairs, effort.epochs, progress)
 
     def epochs(self, pairs: Pairs, count: int, progress: Progress | None = None) -> int:
-        """Train each member on its training pairs for ``count`` epochs; return the number of updates made."""
+        """Train each member on its own training pairs for ``count`` epochs; return the number of updates."""
         updates = 0
         for _ in range(count):
             updates = self.epoch(pairs, progress=progress, before=updates)
@@ -106,10 +105,16 @@ class Fitter:
         progress: Progress | None = None,
         before: int = 0,
     ) -> int:
-        """Train each member on its training pairs for one epoch.
+        """Train each member on its own training pairs for one epoch.
+
+        Args:
+            pairs: the dataset.
+            max_updates: stop after this many updates; None for a full epoch.
+            progress: called after each update with the number of updates so far, including ``before``.
+            before: number of updates made earlier in this fit.
 
         Returns:
-            The number of updates made plus ``before``; ``progress`` is called with it after each update.
+            ``before`` plus the number of updates made.
         """
         batches = self._batches(pairs.weights)[:max_updates]
         self._network.train()
@@ -128,10 +133,14 @@ class Fitter:
         return before + len(batches)
 
     def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[PairBatch]:
-        """Return one update's pairs, ``(members, batch)``, split into ``accumulate`` parts.
+        """Return the pairs of one update as ``accumulate`` batches, for gradient accumulation.
 
-        Their losses add up to the sum over members of the weighted mean loss of all of their pairs. A
-        held-out pair has weight 0, so no gradient.
+        The losses of the batches add up to the sum, over members, of the weighted mean loss of each member's
+        pairs. Held-out pairs have weight 0 and add nothing to the gradient.
+
+        Args:
+            pairs: the dataset.
+            rows: ``(members, batch)``, indices of each member's pairs.
         """
         weights = pairs.weights.gather(1, rows)
         weights = weights / weights.sum(dim=1, keepdim=True).clamp(min=1)
@@ -142,7 +151,7 @@ class Fitter:
         def split(of_pairs: Tensor) -> Sequence[Tensor]:
             return of_pairs.tensor_split(parts, dim=1)
 
-        # Each pair has its own crop.
+        # With random crops, every pair has its own step weights, which are split as well.
         of_steps = split(step_weights) if step_weights.ndim > 1 else [step_weights] * parts
         return [
             PairBatch(pairs.inputs(some, steps), *others)
@@ -150,13 +159,13 @@ class Fitter:
         ]
 
     def _draw_steps(self, pairs: Pairs, rows: Tensor) -> tuple[slice, Tensor]:
-        """Return the steps that one update uses and their weights, as in :class:`PairBatch`."""
+        """Choose the steps that one update uses, at random; return their slice and weights."""
         step_weights, steps = self._step_weights(pairs), slice(None)
         if self._config.shortest_crop < 1:
             members, size = rows.shape
             step_weights = crop(step_weights, (members, size), self._config.shortest_crop, self._generator)
         stride = min(self._config.stride, pairs.length // _FEWEST_STEPS)
-        if stride > 1:  # each step is used in one of ``stride`` updates, with ``stride`` times the weight
+        if stride > 1:  # use every ``stride``-th step, with ``stride`` times the weight
             first = int(torch.randint(stride, (), generator=self._generator))
             steps = slice(first, None, stride)
             step_weights = step_weights[..., steps] * stride
@@ -166,35 +175,38 @@ class Fitter:
         return smoothed(pairs.values, self._config.label_smoothing)
 
     def _step_weights(self, pairs: Pairs) -> Tensor:
-        """Return the weight of each step in a segment's return, ``(length,)``."""
+        """Return the discount factor of each step in a segment's return, ``(length,)``."""
         return discounts(pairs.length, self._config.discount).to(pairs.values)
 
     def _batches(self, weights: Tensor) -> Sequence[Tensor]:
-        """Return each member's training pairs in random order, in nearly equal batches ``(members, b)``.
+        """Return an epoch's minibatches: indices ``(members, batch)`` of training pairs in random order.
 
-        Members differ in their number of training pairs; shorter ones are padded with held-out pairs of
-        weight 0.
+        Members with fewer training pairs than others are padded with their held-out pairs, of weight 0.
         """
         order = torch.rand(weights.shape, generator=self._generator).to(weights.device)
-        rows = _taken_first(weights, order)
+        rows = _weighted_rows(weights, order)
         return rows.tensor_split(-(-rows.shape[1] // self._config.batch_size), dim=1) if rows.numel() else ()
 
     def converge(self, pairs: Pairs, max_updates: int, progress: Progress | None = None) -> int:
-        """Fit until no member improves on its held-out pairs; restore each member's best parameters.
+        """Fit until held-out losses stop improving, then restore each member's best parameters.
 
-        A member without held-out pairs is judged by its training loss. Return the number of updates.
+        The fit stops once no member has improved for ``patience`` updates, or after ``max_updates``. For a
+        member without held-out pairs, the training loss counts instead.
+
+        Returns:
+            The number of updates made.
         """
         learned = self._network.learned()
         kept = [tensor.detach().clone() for tensor in learned]
-        judged = _judged(pairs.weights)
-        best = self._mean_losses(pairs, judged)
+        validation_weights = _validation_weights(pairs.weights)
+        best = self._mean_losses(pairs, validation_weights)
         updates = stale = 0
         while stale < self._config.patience and updates < max_updates:
             made = self._some_epochs(pairs, max_updates - updates)
-            if made == 0:  # no member trains on any of these pairs
+            if made == 0:  # every member holds out all pairs
                 break
             updates += made
-            score = self._mean_losses(pairs, judged)
+            score = self._mean_losses(pairs, validation_weights)
             better = score < best - _LEAST_GAIN
             best = torch.where(better, score, best)
             for tensor, keep in zip(learned, kept, strict=True):
@@ -208,7 +220,7 @@ class Fitter:
         return updates
 
     def _some_epochs(self, pairs: Pairs, max_updates: int) -> int:
-        """Train for as many epochs as make a convergence check worth its cost; return the updates made."""
+        """Train for whole epochs until a convergence check is due; return the number of updates made."""
         wanted = min(_CHECK_EVERY, max_updates)
         updates = made = self.epoch(pairs, max_updates)
         while made and updates < wanted:
@@ -218,9 +230,9 @@ class Fitter:
 
     @torch.no_grad()
     def _mean_losses(self, pairs: Pairs, weights: Tensor) -> Tensor:
-        """Return each member's weighted mean loss, ``(members,)``; pairs of weight 0 are skipped."""
+        """Return each member's mean loss over the pairs, weighted by ``weights``: ``(members,)``."""
         losses = []
-        rows = _taken_first(weights, torch.zeros_like(weights))
+        rows = _weighted_rows(weights, torch.zeros_like(weights))
         for chunk in torch.split(rows, _EVALUATION_BATCH, dim=1):
             logits = self._network.logits(pairs.inputs(chunk), self._step_weights(pairs))
             losses.append(preference_loss(logits, self._targets(pairs)[chunk], self._config.label_noise))
@@ -228,10 +240,10 @@ class Fitter:
 
     @torch.no_grad()
     def evaluate(self, pairs: Pairs) -> PairEvaluation:
-        """Evaluate all members on all pairs."""
+        """Return the predictions and losses of each member on all pairs."""
         rows = torch.arange(len(pairs), device=pairs.values.device)
-        # Allocate this before the chunks: small tensors allocated among freed chunks would leave holes too
-        # small for the next chunk, and memory would grow with the number of pairs.
+        # Allocated before the chunks are computed. Otherwise small tensors would end up in the memory of
+        # freed chunks, the next chunk would not fit there, and memory would grow with the number of pairs.
         outputs = pairs.values.new_empty((len(pairs.weights), len(pairs), 2, pairs.length))
         for chunk in torch.split(rows, _EVALUATION_BATCH):
             outputs[:, chunk] = self._network(pairs.inputs(chunk))
@@ -243,44 +255,48 @@ class Fitter:
 
     @property
     def has_begun(self) -> bool:
-        """Return True once an update has been made."""
+        """Return True if at least one update was ever made."""
         return self._optimizer.steps > 0
 
     def is_sound(self) -> bool:
-        """Return True if everything that the next fit starts from is finite."""
+        """Return True if all parameters and the optimizer's moments are finite."""
         return bool(self._parameters.values.isfinite().all()) and self._optimizer.is_sound()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's moments and step counts, one entry per parameter, and adaptive strengths."""
+        """Return the optimizer's state and, with ``adapt``, the regularization strengths."""
         state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}
         if self._config.adapt:
             state["regularizer"] = self._regularizer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state_dict`; accepts arrays in place of tensors."""
+        """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors."""
         self._optimizer.load_state_dict(state["optimizer"])
         if self._config.adapt:
             self._regularizer.load_state_dict(state["regularizer"])
 
 
 def _keep_freed_memory() -> None:
-    """Make the allocator keep freed memory; otherwise page faults take 40 % of a fit on the CPU.
+    """Make glibc's malloc keep freed memory; otherwise page faults take 40 % of a fit on the CPU.
 
-    glibc's malloc decides by the largest block freed so far whether to return memory to the system.
-    This block is just below malloc's upper limit (32 MiB) and is never touched, so it costs nothing.
+    malloc returns a freed block to the system if its size exceeds a threshold, which rises to the size of the
+    largest block freed so far, up to 32 MiB. This function allocates and frees a block just below that limit.
+    The block is never written to, so it takes no physical memory.
     """
     torch.empty(8_000_000, dtype=torch.float32)
 
 
-def _taken_first(weights: Tensor, order: Tensor) -> Tensor:
-    """Return each member's rows with weight in ascending ``order``, padded with others: ``(members, n)``."""
+def _weighted_rows(weights: Tensor, order: Tensor) -> Tensor:
+    """Return the indices of each member's pairs of nonzero weight, sorted by ``order``: ``(members, n)``.
+
+    Members with fewer of them are padded with indices of pairs of weight 0.
+    """
     rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
     return rows[:, : int((weights > 0).sum(dim=1).max())]
 
 
-def _judged(weights: Tensor) -> Tensor:
-    """Return pair weights for judging a fit: held-out pairs, or training pairs if none are held out."""
+def _validation_weights(weights: Tensor) -> Tensor:
+    """Return weights that select each member's held-out pairs, or its training pairs if there are none."""
     held_out = (weights == 0).to(weights)
     return torch.where(held_out.any(dim=1, keepdim=True), held_out, weights)
 

@@ -1,7 +1,7 @@
-"""Gradient of the loss on a minibatch: by torch autograd, or hand-derived for the plain ensemble.
+"""Gradient of the loss on a minibatch, by autograd or by hand-derived formulas.
 
-:func:`add_gradient` is the definition. :func:`add_gradient_by_hand` does the same arithmetic without
-autograd: in a fit's hundreds of small updates, torch spends a third of the time on recording operations.
+:func:`add_gradient` uses autograd and works for every network. :func:`add_gradient_by_hand` computes the same
+gradient for the default MLPs. It is faster for small updates, of which autograd's bookkeeping takes a third.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,19 @@ from torch.nn import functional
 from teacher.reward.loss import preference_loss, preference_slope
 from teacher.reward.network import RewardEnsemble, RewardNetwork, difference_of_sums, signed_weights
 
-_LEAK = 0.01  # torch's default
+_LEAK = 0.01  # torch's default slope of leaky ReLU for negative inputs
 
 
 @dataclass(frozen=True, eq=False)
 class PairBatch:
-    """Training pairs, different for each member.
+    """A minibatch of training pairs, with different pairs for each member.
 
     Attributes:
-        inputs: ``(members, pairs, 2, length, ...)``, as the network reads them.
-        step_weights: as in :meth:`RewardNetwork.logits`.
-        values: ``(members, pairs)``, probability that the first segment is preferred.
-        weights: ``(members, pairs)``, factor of each pair's loss.
+        inputs: ``(members, pairs, 2, length, ...)``, standardized network inputs.
+        step_weights: weight of each step's reward in its segment's return; broadcasts to
+            ``(members, pairs, 2, length)``.
+        values: ``(members, pairs)``, target probability that the first segment is preferred.
+        weights: ``(members, pairs)``, weight of each pair's loss.
     """
 
     inputs: Tensor
@@ -34,19 +35,22 @@ class PairBatch:
 
 
 def batch_loss(network: RewardNetwork, batch: PairBatch, noise: float) -> Tensor:
-    """Return the weighted sum of all members' losses."""
+    """Return the weighted sum of all pairs' losses; ``noise`` is the assumed share of random labels."""
     logits = network.logits(batch.inputs, batch.step_weights)
     return (batch.weights * preference_loss(logits, batch.values, noise)).sum()
 
 
 def add_gradient(network: RewardNetwork, batch: PairBatch, noise: float) -> None:
-    """Add the gradient of :func:`batch_loss` to the gradients of the network's parameters."""
+    """Add the gradient of :func:`batch_loss` to each parameter's ``grad``, using autograd."""
     batch_loss(network, batch, noise).backward()  # type: ignore[no-untyped-call]
 
 
 @torch.no_grad()
 def add_gradient_by_hand(network: RewardEnsemble, batch: PairBatch, noise: float) -> None:
-    """Add the gradient of :func:`batch_loss`, derived by hand for an ensemble without dropout."""
+    """Add the gradient of :func:`batch_loss` to each parameter's ``grad``, without autograd.
+
+    Supports only ensembles without dropout.
+    """
     members, pairs, _, length, size = batch.inputs.shape
     inputs = batch.inputs.view(members, -1, size)
     bias_0, bias_1, _ = network.biases
@@ -59,7 +63,7 @@ def add_gradient_by_hand(network: RewardEnsemble, batch: PairBatch, noise: float
     slopes = (batch.weights * preference_slope(logits, batch.values, noise)).unsqueeze(-1)
 
     _gradient(weight_2).baddbmm_(difference.transpose(1, 2), slopes)
-    # Gradient at the second layer's pre-activations, without the last layer's weights, which all steps share.
+    # Gradient with respect to the second layer's pre-activations, except for the factor ``weight_2``.
     by_second = _leaky_relu_backward_((slopes * signed).view(members, -1, 1), second, into=second)
     shared = weight_2.transpose(1, 2)
     _gradient(weight_1).addcmul_(torch.bmm(first.transpose(1, 2), by_second), shared)
@@ -71,7 +75,7 @@ def add_gradient_by_hand(network: RewardEnsemble, batch: PairBatch, noise: float
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None  # noqa: S101 (FlatParameters gave it one)
+    assert parameter.grad is not None  # noqa: S101 (set by FlatParameters)
     return parameter.grad
 
 

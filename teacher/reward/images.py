@@ -1,6 +1,6 @@
-"""Reward models for image observations: the convolutional network of Christiano et al. (2017), section A.2.
+"""Convolutional reward models for image observations (Christiano et al. 2017, section A.2).
 
-Images stay uint8 until they are in a minibatch.
+Images are kept as uint8 and converted to float only within a minibatch, to save memory.
 """
 
 import math
@@ -20,50 +20,52 @@ from teacher.reward.modules import ROWS_AT_ONCE, ModuleEnsemble
 from teacher.settings.options import RewardConfig
 
 CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
-"""Kernel width and stride of each layer."""
+"""Kernel size and stride of each convolutional layer."""
 FILTERS = 16
 UNITS = 64
 SMALLEST_SIDE = 43
-"""Side in pixels that :data:`CONVOLUTIONS` reduce to one; smaller images are upscaled by an integer."""
+"""Smallest image side in pixels that fits the convolutions; smaller images are upscaled."""
 PAPER_SIDE = 84
-"""Side length in the paper; larger images are downsampled by an integer factor, but not below this."""
+"""Image side in pixels in the paper; images at least twice as large are downsampled."""
 
 
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
-    """Return True if observations are images, to be read by a convolutional network.
+    """Return True if observations are images, which need a convolutional network.
 
-    Images are uint8 in two dimensions (gray), three (with channels) or four (a stack of images with
-    channels).
+    Images are uint8 arrays of two dimensions (grayscale), three (with channels) or four (several images with
+    channels, as frame stacking returns).
     """
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
 class Images:
-    """Reads the images before or after each step, channels first, as :class:`ImageEnsemble` expects them.
+    """Reader that converts steps to channels-first images for :class:`ImageEnsemble`.
 
-    The channel axis is the first if that is shorter than both others, else the last. Channels of the next
-    state follow those of the state.
+    The images' first axis is the channel axis if it is shorter than both others, else the last axis is. If
+    both states are read, the channels of the next state follow the channels of the state.
 
     Args:
-        space: see :func:`is_image_space`.
-        inputs: ``state``, ``next_state`` or both, separated by a comma; default ``state``.
+        space: observation space for which :func:`is_image_space` is True.
+        inputs: ``state``, ``next_state``, or both separated by a comma; None means ``state``.
 
     Attributes:
-        shape: channels (all images of a stack, and both states), height and width.
+        shape: ``(channels, height, width)``; stacked images and both states count as channels.
 
     Raises:
-        ConfigError: ``inputs`` names something else.
-        EnvironmentUnsuitableError: the images have no pixels.
+        ConfigError: ``inputs`` contains a different name.
+        EnvironmentUnsuitableError: a side of the images is 0.
     """
 
     def __init__(self, space: spaces.Box, inputs: str | None = None) -> None:
         self.inputs = frozenset((inputs or "state").split(","))
         if not self.inputs <= {"state", "next_state"}:
             raise ConfigError(
-                f"--reward.inputs: expected state, next_state or both for image observations, got {inputs!r}"
+                f"--reward.inputs must be state, next_state or both for image observations, not {inputs!r}"
             )
         if 0 in space.shape:
-            raise EnvironmentUnsuitableError(f"expected images with pixels, got the shape {space.shape}")
+            raise EnvironmentUnsuitableError(
+                f"image observations of shape {space.shape} have no pixels; fix the observation space"
+            )
         self._space_shape = space.shape
         *_, first, second, third = (0, *space.shape)
         self._channel_axis = -3 if first < min(second, third) else -1
@@ -73,7 +75,7 @@ class Images:
         self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:
-        """Return the images, uint8 ``(*batch, *shape)``."""
+        """Convert steps to images, uint8 ``(*batch, channels, height, width)``."""
         read = []
         if "state" in self.inputs:
             read.append(self._channels(steps.observations))
@@ -82,28 +84,28 @@ class Images:
         return torch.from_numpy(np.concatenate(read, axis=-3))
 
     def center_on(self, dataset: PreferenceDataset) -> None:
-        """Return None: image values need no centering."""
+        """Return None because pixel values are never centered."""
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Return an empty dict: images have no centers."""
+        """Return an empty dict because pixel values are never centered."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Ignore the state: images have no centers."""
+        """Do nothing because pixel values are never centered."""
 
     def _channels(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return images as ``(*batch, channels, height, width)``; raise DataError for others."""
+        """Rearrange images to ``(*batch, channels, height, width)``; raise DataError if they do not fit."""
         images = np.asarray(images)
         dimensions = len(self._space_shape)
         if images.dtype != np.uint8 or images.shape[-dimensions:] != self._space_shape:
             raise DataError(
-                f"expected images of shape {self._space_shape} and uint8, got {images.shape[-dimensions:]} "
-                f"and {images.dtype}; use data from this environment"
+                f"observations must be uint8 images of shape {self._space_shape}, not {images.dtype} arrays "
+                f"of shape {images.shape[-dimensions:]}; use data from the predictor's environment"
             )
         return self._arranged(images)
 
     def _arranged(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Arrange images of the space as ``(*batch, channels, height, width)``."""
+        """Move channels first and merge stacked images: ``(*batch, channels, height, width)``."""
         if len(self._space_shape) == 2:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -114,22 +116,22 @@ class Images:
 
 
 class ImageEnsemble(ModuleEnsemble):
-    """``members`` convolutional networks with stacked parameters.
+    """Ensemble of convolutional reward networks with stacked parameters.
 
-    Members are evaluated one after the other; as one network of grouped convolutions they would take twice as
-    long on a CPU. In training, each normalizes by its own minibatch.
+    Members are evaluated one after another, because a single network of grouped convolutions would take twice
+    as long on a CPU. Batch normalization in training uses each member's own minibatch.
 
     Args:
         shape: ``(channels, height, width)`` of an image.
-        config: members, dropout and batch normalization.
-        generator: draws the initial parameters, differently for each member, and the dropout masks.
-        full_size: do not downsample large images, as in networks of earlier versions.
+        config: settings of the predictor: number of members, dropout and batch normalization.
+        generator: source of the initial parameters, different for each member, and of dropout masks.
+        full_size: True to skip the downsampling of large images, as earlier versions did.
 
     Attributes:
-        averaged: downsampling factor of a side.
+        averaged: factor by which height and width are downsampled; 1 for none.
     """
 
-    LEARNING_RATE: ClassVar[float] = 1e-3  # at three times this, one of three members learned nothing
+    LEARNING_RATE: ClassVar[float] = 1e-3  # with 3e-3, one of three members learned nothing
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class ImageEnsemble(ModuleEnsemble):
         super().__init__(lambda: _network(seen, config), config.members, generator, len(shape))
 
     def standardize(self, features: Tensor) -> Tensor:
-        """Downsample large uint8 images, ``(*batch, channels, height, width)``, by an integer factor."""
+        """Downsample images ``(*batch, channels, height, width)`` by :attr:`averaged`; keep them uint8."""
         if self.averaged == 1:
             return features
         rows = features.reshape(-1, *features.shape[-3:])
@@ -153,23 +155,23 @@ class ImageEnsemble(ModuleEnsemble):
         return averaged.view(*features.shape[:-2], *averaged.shape[-2:])
 
     def _average(self, images: Tensor) -> Tensor:
-        """Average blocks of pixels, including partial blocks at the edges."""
+        """Downsample images by averaging blocks of pixels, including partial blocks at the edges."""
         numbers = images.to(torch.float32)
         means = nn.functional.avg_pool2d(numbers, self.averaged, ceil_mode=True, count_include_pad=False)
         return means.round().to(torch.uint8)
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Do nothing: the values of all images have the same bounds."""
+        """Do nothing because pixel values always range from 0 to 255."""
 
     @torch.no_grad()
     def flatten(self) -> None:
-        """Zero the last layer, so that every image gets reward 0."""
-        for parameter in list(self.weights.values())[-2:]:  # of the last layer
+        """Set the last layer to zero so that every step gets reward 0."""
+        for parameter in list(self.weights.values())[-2:]:  # weight and bias of the last layer
             parameter.zero_()
 
     def numbers(self, inputs: Tensor) -> Tensor:
-        """Scale uint8 images ``(n, channels, height, width)`` to numbers from 0 to 1."""
-        # With channels last in memory, a gradient step takes half the time on a CPU.
+        """Convert uint8 images ``(n, channels, height, width)`` to floats from 0 to 1."""
+        # On a CPU, a gradient step takes half the time with the channels_last memory format.
         return inputs.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 

@@ -1,4 +1,4 @@
-"""Preference likelihood: Bradley-Terry on returns, with a share of random labels."""
+"""Preference loss: the Bradley-Terry model of segment returns, with a share of random labels."""
 
 import math
 
@@ -6,23 +6,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_LEAST_NOISE = 2 * torch.finfo(torch.float32).tiny  # less is 0 in single precision
+_LEAST_NOISE = 2 * torch.finfo(torch.float32).tiny  # half of any smaller value underflows in float32
 
 
 def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
     """Return the negative log-likelihood of each preference (Christiano et al. 2017, section 2.2.3).
 
-    Labelers are assumed to choose at random with probability ``noise`` and by Bradley-Terry otherwise, so
-    the first is chosen with probability ``(1 - noise) * sigmoid(logit) + noise / 2``. Computed in log space
-    without clamping: without noise, a confidently wrong prediction keeps its full gradient of 1.
+    Labelers are assumed to choose at random with probability ``noise``, and by the Bradley-Terry model
+    otherwise. They choose the first segment with probability ``(1 - noise) * sigmoid(logit) + noise / 2``.
+    The loss is computed in log space without clamping, so that a confidently wrong prediction keeps its full
+    gradient of 1 if there is no noise.
 
     Args:
-        logits: predicted return of the first segment minus that of the second.
-        values: probability in [0, 1] that the first is preferred; broadcasts against ``logits``.
-        noise: in [0, 1).
+        logits: predicted return of the first segment minus the second's.
+        values: target probability in [0, 1] that the first is preferred; broadcasts against ``logits``.
+        noise: assumed share of random labels, in [0, 1).
 
     Returns:
-        The loss of each preference, in nats, in the shape of ``logits``.
+        The loss of each preference, in nats, with the shape of ``logits``.
     """
     first = _log_probability(logits, noise)
     second = _log_probability(-logits, noise)
@@ -32,8 +33,8 @@ def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
 def preference_slope(logits: Tensor, values: Tensor, noise: float) -> Tensor:
     """Return the derivative of :func:`preference_loss` with respect to the logits.
 
-    Each label contributes the probability that it was not random, times the probability that Bradley-Terry
-    assigns to the opposite label.
+    For a label of 0 or 1, its magnitude is the probability that the label was not random, times the
+    Bradley-Terry probability of the opposite label.
     """
     first = _slope(logits, noise)
     second = _slope(-logits, noise)
@@ -50,18 +51,17 @@ def _slope(logits: Tensor, noise: float) -> Tensor:
 
 
 def smoothed(values: Tensor, smoothing: float) -> Tensor:
-    """Smooth targets to at most ``1 - smoothing``, so that no pair drives returns apart without limit.
+    """Apply label smoothing: map targets from [0, 1] to [``smoothing``, ``1 - smoothing``].
 
-    With label smoothing (Szegedy et al. 2016, section 7) the optimal difference of returns is finite, as with
-    a squared loss to a margin (Azar et al. 2023); for preferences it is known as conservative (Mitchell
-    2023). It has an effect only above half of the assumed label noise, which already bounds the predicted
-    probability.
+    Smoothing (Szegedy et al. 2016, section 7) keeps the optimal difference of returns finite, like a squared
+    loss to a margin (Azar et al. 2023). Conservative DPO (Mitchell 2023) does the same for preferences. It
+    has an effect only if it exceeds half of the assumed label noise, which already bounds probabilities.
     """
     return values if smoothing == 0 else smoothing + (1 - 2 * smoothing) * values
 
 
 def discounts(length: int, discount: float) -> Tensor:
-    """Return the weight of each of ``length`` steps in a segment's return: 1, ``discount``, ..."""
+    """Return the discount factors of ``length`` steps: 1, ``discount``, ``discount**2`` and so on."""
     return torch.tensor(discount).pow(torch.arange(length))
 
 

@@ -1,4 +1,4 @@
-"""Ensembles of arbitrary torch modules with stacked parameters, including user-defined networks."""
+"""Ensembles of arbitrary torch modules, including user-defined networks, with stacked parameters."""
 
 import contextlib
 from abc import abstractmethod
@@ -14,21 +14,23 @@ from teacher.errors import ConfigError, describe_exception
 from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights
 
 ROWS_AT_ONCE = 256
-"""Maximum rows per forward pass without gradients."""
+"""Maximum number of steps in a forward pass without gradients."""
 
 MakeNetwork = Callable[[tuple[int, ...]], nn.Module]
-"""Makes a module, ``(n, *shape)`` to ``(n,)`` or ``(n, 1)``, for the shape of one step's input."""
+"""Function that takes the shape of one step's input and returns a module that computes rewards.
+
+The module maps ``(n, *shape)`` to ``(n,)`` or ``(n, 1)``.
+"""
 
 
 class ModuleEnsemble(RewardNetwork):
-    """``members`` modules of the same structure, evaluated one after the other.
-
-    In training, each member has its own minibatch.
+    """Ensemble of torch modules with the same architecture, evaluated one after another.
 
     Args:
-        make: makes one module; its random numbers come from ``generator``.
+        make: function that makes one module; torch's global random generator is seeded for the call.
         members: number of modules.
-        generator: draws the initial parameters, differently for each member, and the modules' random numbers.
+        generator: source of the initial parameters, different for each member, and of random numbers in
+            training, such as dropout masks.
         dimensions: number of dimensions of one step's input.
     """
 
@@ -49,14 +51,15 @@ class ModuleEnsemble(RewardNetwork):
         for key, name in self._names.items():
             if numbers[name].requires_grad:
                 self.weights[key] = nn.Parameter(numbers[name])
-            else:  # statistics and frozen parameters
+            else:  # buffers, such as running statistics, and frozen parameters
                 self.register_buffer(key, numbers[name])
-        # One module on the meta device, which takes each member's parameters in turn; not in the state.
+        # A module without data, called with each member's parameters in turn. The tuple keeps it out of the
+        # state.
         self._structure = (networks[0].to("meta"),)
         self.train(mode=False)
 
     def _named(self, names: Iterable[str]) -> dict[str, str]:
-        """Return attribute names for the modules' parameters and buffers, distinct from existing ones."""
+        """Return a dict from new attribute names to the parameters and buffers stored under them."""
         taken = {*dir(self), *dir(nn.ParameterDict), *type(self).__annotations__, "weights"}
         keys = dict[str, str]()
         for name in names:
@@ -69,22 +72,22 @@ class ModuleEnsemble(RewardNetwork):
 
     @abstractmethod
     def numbers(self, inputs: Tensor) -> Tensor:
-        """Return the module's inputs for rows of what :meth:`standardize` returned."""
+        """Convert standardized inputs ``(n, ...)`` to the floats that a module takes."""
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode for modules such as dropout; ``False`` sets evaluation mode."""
+        """Set all members to training mode, or to evaluation mode if ``mode`` is False."""
         self._structure[0].train(mode)
         return super().train(mode)
 
     def learned(self) -> Sequence[Tensor]:
-        """Return the parameters and the buffers that training changes, such as batch-norm statistics."""
+        """Return the members' stacked parameters and buffers, such as batch-norm statistics."""
         return [*self.parameters(), *(self.get_buffer(key) for key in self._names if key not in self.weights)]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the raw reward of each step by each member.
+        """Return the raw reward that each member gives each step.
 
         Args:
-            inputs: ``(*batch, ...)``, shared by all members.
+            inputs: standardized inputs ``(*batch, ...)``, the same for all members.
 
         Returns:
             ``(members, *batch)``.
@@ -97,14 +100,14 @@ class ModuleEnsemble(RewardNetwork):
         return torch.stack(rewards).view(-1, *batch)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """See :meth:`RewardNetwork.logits`."""
+        """Return each member's return of the first segment minus the second's, ``(members, pairs)``."""
         with seeded(self._generator) if self.training else contextlib.nullcontext():
             rewards = [self._rewards(member, own.flatten(0, 2)) for member, own in enumerate(inputs)]
         signed = signed_weights(step_weights, inputs.shape[:4])
         return (torch.stack(rewards).view(inputs.shape[:4]) * signed).sum(dim=(2, 3))
 
     def _rewards(self, member: int, rows: Tensor) -> Tensor:
-        """Return one member's rewards of ``(n, ...)`` inputs, ``(n,)``."""
+        """Return one member's raw rewards ``(n,)`` for standardized inputs ``(n, ...)``."""
         state = {name: self._tensor(key)[member] for key, name in self._names.items()}
         parts = (rows,) if torch.is_grad_enabled() else torch.split(rows, ROWS_AT_ONCE)
         rewards = [functional_call(self._structure[0], state, (self.numbers(part),)) for part in parts]
@@ -115,19 +118,21 @@ class ModuleEnsemble(RewardNetwork):
 
 
 class OwnEnsemble(ModuleEnsemble):
-    """Networks made by a user's function, for images (uint8, scaled to 0 to 1) or vectors.
+    """Ensemble of reward networks made by a user's function.
 
-    Parameters without ``requires_grad`` stay frozen. Vectors are standardized with the statistics of the
-    first preferences only, because no known layer could compensate for a later change.
+    The networks get images scaled to 0 to 1, or standardized feature vectors. The statistics for
+    standardization are computed in the first fit and stay fixed, because a custom network has no known layer
+    that could compensate for a change. Parameters with ``requires_grad=False`` are not trained.
 
     Args:
         make: the user's function.
-        shape: shape of one step's input.
+        shape: shape of one step's input; three dimensions are an image.
         members: number of networks.
-        generator: draws initial parameters and the modules' random numbers.
+        generator: source of the initial parameters and of random numbers in training.
 
     Raises:
-        ConfigError: the function fails, or its module does not return one reward per step.
+        ConfigError: the function fails, or its module has no trainable parameters or does not return one
+            reward per step.
     """
 
     input_mean: Tensor
@@ -157,7 +162,7 @@ class OwnEnsemble(ModuleEnsemble):
             raise _refusal(shape, f"a reward of shape {tuple(rewards.shape[1:])} for two steps")
 
     def numbers(self, inputs: Tensor) -> Tensor:
-        """Scale images to 0 to 1; return vectors unchanged."""
+        """Scale images to the range 0 to 1; return vectors unchanged."""
         return inputs.float().div_(255) if self._reads_images else inputs
 
     def standardize(self, features: Tensor) -> Tensor:
@@ -166,7 +171,7 @@ class OwnEnsemble(ModuleEnsemble):
 
     @torch.no_grad()
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Set the input statistics of vectors, on the first call only."""
+        """Compute the statistics for standardizing vectors; do nothing if this was done before."""
         if self._reads_images or self.adapted:
             return
         mean, std = mean_and_std(features)
@@ -176,29 +181,33 @@ class OwnEnsemble(ModuleEnsemble):
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """See :meth:`RewardNetwork.recenter`; a mean far outside all inputs so far is reset to 0."""
+        """Adjust the input mean to features that are smaller by ``moved`` from now on.
+
+        A mean far from all inputs seen so far is reset to 0.
+        """
         if self.adapted:
             mean = self.input_mean.double() - moved
             is_beyond = (moved != 0) & (mean.abs() > FARTHEST_SHIFT * self.input_std)
             self.input_mean.copy_(torch.where(is_beyond, 0.0, mean))
 
     def flatten(self) -> None:
-        """Raise :class:`ConfigError`: the last layer of a user's network is unknown."""
+        """Raise :class:`ConfigError` because a custom network's last layer is unknown."""
         raise ConfigError(
-            "--reward.flat_start: custom networks do not support it; initialize them flat instead"
+            "--reward.flat_start can't be used with a custom network; set the last layer to zero in your "
+            "function instead"
         )
 
 
 def _refusal(shape: tuple[int, ...], found: str) -> ConfigError:
     return ConfigError(
-        f"custom reward network: expected a function from the shape {shape} to a torch module that returns "
-        f"one number for each of n steps, got {found}"
+        f"custom reward network: expected a function that takes the input shape {shape} and returns a torch "
+        f"module with one output per step, got {found}"
     )
 
 
 @contextlib.contextmanager
 def seeded(generator: torch.Generator) -> Iterator[Any]:
-    """Draw from ``generator`` whatever torch modules draw from the global generator inside the block."""
+    """Seed torch's global generator from ``generator`` within the block, and restore it afterwards."""
     with torch.random.fork_rng():
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         yield

@@ -1,4 +1,7 @@
-"""Ensemble networks: all members as one module whose parameters have a leading member dimension."""
+"""Reward networks: the interface of ensembles, and the default ensemble of MLPs.
+
+An ensemble is a single module whose parameters have the member as their first dimension.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,22 +14,22 @@ from torch.nn import functional
 
 from teacher.data.precision import SMALLEST_STD
 
-_INPUT_LIMIT = 10.0
-FARTHEST_SHIFT = 100.0  # standard deviations that biases absorb; at 10,000 they would drown what varies
-_ROWS_AT_ONCE = 2**15  # keeps hidden activations small
-_EVEN_STRENGTH = 10.0  # three times as many inputs correlate with few labels by chance more often
-_SMALLEST_SQUARE = 1e-2  # of a feature in standard deviations; floor of its logarithm
+_INPUT_LIMIT = 10.0  # standard deviations at which inputs are clipped
+FARTHEST_SHIFT = 100.0  # standard deviations that biases absorb; at 10,000, rounding hides variation
+_ROWS_AT_ONCE = 2**15  # steps in a forward pass, which limits the memory of hidden activations
+_EVEN_STRENGTH = 10.0  # default weight decay; higher because more inputs fit few labels by chance
+_SMALLEST_SQUARE = 1e-2  # added to a squared feature, in squared standard deviations, before its logarithm
 
 
 class RewardNetwork(nn.Module, ABC):
-    """Interface of an ensemble for fitting and prediction; parameters' first dimension is the member.
+    """Interface of an ensemble of reward models, for fitting and prediction.
 
-    Inputs are what :meth:`standardize` returns for features, so that they are standardized once for many
-    uses.
+    The first dimension of every parameter is the member. The ``inputs`` of its methods are features
+    that :meth:`standardize` has converted, which is done only once per fit.
 
     Attributes:
         LEARNING_RATE: default learning rate.
-        strength: default weight decay.
+        strength: default strength of the weight decay.
     """
 
     LEARNING_RATE: ClassVar[float] = 3e-3
@@ -34,33 +37,33 @@ class RewardNetwork(nn.Module, ABC):
 
     @abstractmethod
     def standardize(self, features: Tensor) -> Tensor:
-        """Return features of any batch as network inputs."""
+        """Convert features ``(*batch, ...)`` to standardized network inputs."""
 
     @abstractmethod
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Adapt to features, given in parts, before a fit; the function computed stays the same."""
+        """Update the input statistics from chunks of features; the outputs stay the same."""
 
     def recenter(self, moved: Tensor) -> None:
-        """Keep computing the same function when ``moved`` more is subtracted from features from now on."""
+        """Adjust to features that are smaller by ``moved`` from now on; the outputs stay the same."""
 
     @abstractmethod
     def flatten(self) -> None:
-        """Make all members give every step reward 0."""
+        """Change the parameters so that every member gives every step reward 0."""
 
     def learned(self) -> Sequence[Tensor]:
-        """Return the tensors that fitting changes; the first dimension of each is the member."""
+        """Return the tensors that a fit changes, each with the member as its first dimension."""
         return list(self.parameters())
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return each member's raw rewards of the same steps: ``(*batch, ...)`` to ``(members, *batch)``."""
+        """Return each member's raw rewards ``(members, *batch)`` for inputs ``(*batch, ...)``."""
 
     @abstractmethod
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's difference between the two segments' returns.
+        """Return each member's predicted return of the first segment minus the second's.
 
         Args:
-            inputs: ``(members, pairs, 2, length, ...)``, different pairs for each member.
+            inputs: ``(members, pairs, 2, length, ...)``, with different pairs for each member.
             step_weights: weight of each step's reward in its segment's return; broadcasts to
                 ``(members, pairs, 2, length)``.
 
@@ -70,25 +73,26 @@ class RewardNetwork(nn.Module, ABC):
 
 
 class RewardEnsemble(RewardNetwork):
-    """``members`` MLPs (input -> hidden -> hidden -> 1, leaky ReLU), evaluated together.
+    """Ensemble of MLPs with two hidden layers and leaky ReLU, evaluated together.
 
-    Inputs are standardized with statistics stored in the network, and clipped to ten standard deviations, so
-    that a feature that hardly varied in training cannot dominate. With ``even``, two more inputs per feature
-    are read: the square of the standardized feature, and the logarithm of the square of the raw feature.
-    Distances and control costs are nearly sums of squares, so fewer labels separate them from what correlates
-    with them, and logarithms resolve small distances: the distance cost of Levine et al. (2016, "End-to-End
-    Training of Deep Visuomotor Policies") consists of both.
+    Features are standardized with statistics stored in the network and clipped to ten standard deviations, so
+    that a feature that hardly varied in training cannot dominate.
+
+    With ``even``, each feature adds two inputs: the square of the standardized feature, and the logarithm of
+    the raw feature's square. Many distances and control costs are close to sums of squares, so the network
+    needs fewer labels to learn them. Logarithms resolve small distances. The distance cost of Levine et al.
+    (2016, "End-to-End Training of Deep Visuomotor Policies") combines both.
 
     Args:
         members: number of networks.
-        inputs: features per step.
+        inputs: number of features per step.
         hidden: units per hidden layer.
-        generator: draws the initial parameters, differently for each member, and the dropout masks.
-        dropout: probability of dropping a hidden unit for one step in training.
-        even: also read squares and logarithms.
+        generator: source of the initial parameters, different for each member, and of dropout masks.
+        dropout: probability that a hidden unit is dropped for a step in training.
+        even: True to add squares and logarithms as inputs.
 
     Attributes:
-        size: number of inputs that :meth:`standardize` returns for a step.
+        size: number of network inputs per step.
     """
 
     input_mean: Tensor
@@ -110,7 +114,7 @@ class RewardEnsemble(RewardNetwork):
         self._even = even
         self._generator = generator
         layers = [(self.size, hidden), (hidden, hidden), (hidden, 1)]
-        # nn.Linear's default initialization.
+        # As nn.Linear initializes its parameters by default.
         self.weights = nn.ParameterList(
             _uniform((members, fan_in, fan_out), fan_in, generator) for fan_in, fan_out in layers
         )
@@ -121,7 +125,7 @@ class RewardEnsemble(RewardNetwork):
         self.register_buffer("input_std", torch.ones(inputs))
 
     def standardize(self, features: Tensor) -> Tensor:
-        """Standardize features ``(*batch, inputs)`` to ``(*batch, size)``, clipped to ten."""
+        """Standardize features ``(*batch, inputs)`` to ``(*batch, size)``, clipped to [-10, 10]."""
         standardized = (features - self.input_mean) / self.input_std
         if self._even:
             logarithms = torch.log((features / self.input_std).square() + _SMALLEST_SQUARE)
@@ -129,10 +133,10 @@ class RewardEnsemble(RewardNetwork):
         return standardized.clamp_(-_INPUT_LIMIT, _INPUT_LIMIT)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the raw reward of each step by each member.
+        """Return the raw reward that each member gives each step.
 
         Args:
-            inputs: ``(*batch, size)``, shared by all members.
+            inputs: standardized inputs ``(*batch, size)``, the same for all members.
 
         Returns:
             ``(members, *batch)``.
@@ -143,9 +147,9 @@ class RewardEnsemble(RewardNetwork):
         return rewards.view(len(rewards), *inputs.shape[:-1])
 
     def _outputs(self, rows: Tensor) -> Tensor:
-        """Return rewards without the last bias: ``(n, size)`` to ``(members, n)``."""
-        # All members read the same rows, so their first layers are one product. The others are computed per
-        # member: torch's batched products are slower, and six times slower with single columns.
+        """Return raw rewards ``(members, n)`` without the last layer's bias, for inputs ``(n, size)``."""
+        # All members have the same inputs, so one matrix product computes all first layers. The other layers
+        # are computed member by member: torch's batched product is slower, six times for a single column.
         first = torch.addmm(torch.cat([*self.biases[0]], dim=1), rows, torch.cat([*self.weights[0]], dim=1))
         outputs = []
         for member, hidden in enumerate(self._activated(first).chunk(len(self.weights[0]), dim=1)):
@@ -154,10 +158,11 @@ class RewardEnsemble(RewardNetwork):
         return torch.stack(outputs)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's difference between the two segments' returns.
+        """Return each member's predicted return of the first segment minus the second's.
 
-        The last layer is linear, so it is applied once to the difference of sums instead of to every step.
-        Its bias is left out: it cancels where the weights of both segments have the same sum.
+        The last layer is linear, so it is applied once per pair, to the difference of the segments' summed
+        activations, instead of to every step. Its bias is left out because it cancels if the step weights of
+        both segments have the same sum.
         """
         members, pairs, _, length, size = inputs.shape
         hidden = self._hidden(inputs.reshape(members, -1, size))
@@ -165,46 +170,53 @@ class RewardEnsemble(RewardNetwork):
         return torch.bmm(difference_of_sums(hidden, signed), self.weights[-1]).squeeze(-1)
 
     def _hidden(self, inputs: Tensor) -> Tensor:
-        """Return the last hidden layer's activations: ``(members, n, size)`` to ``(members, n, hidden)``."""
+        """Return the last hidden layer's activations ``(members, n, hidden)``."""
         hidden = inputs
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = self._activated(torch.baddbmm(bias, hidden, weight))
         return hidden
 
     def _activated(self, sums: Tensor) -> Tensor:
-        """Return a hidden layer's activations, ``(*batch, units)``; overwrites ``sums``."""
+        """Apply leaky ReLU and, in training, dropout to pre-activations; overwrites ``sums``."""
         hidden = functional.leaky_relu(sums, inplace=True)
         if self.training and self.dropout > 0:
-            heard = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
-            hidden = hidden * heard.to(hidden) / (1 - self.dropout)
+            kept = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
+            hidden = hidden * kept.to(hidden) / (1 - self.dropout)
         return hidden
 
     @torch.no_grad()
     def flatten(self) -> None:
-        """Zero the last layer, so that every step gets reward 0; hidden layers keep their differences."""
+        """Set the last layer to zero so that every step gets reward 0; hidden layers stay unchanged."""
         self.weights[-1].zero_()
         self.biases[-1].zero_()
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Standardize inputs with the statistics of these features."""
+        """Update the input statistics from chunks of features; the outputs stay the same."""
         mean, std = mean_and_std(features)
         self.restandardize(mean, torch.where(std > SMALLEST_STD, std, 1.0))
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """See :meth:`RewardNetwork.recenter`; an untrained network has no function to keep."""
+        """Adjust the input mean to features that are smaller by ``moved`` from now on.
+
+        Does nothing if the statistics were never set, as in an untrained network.
+        """
         if (self.input_mean == 0).all() and (self.input_std == 1).all():
             return
         self.input_mean.copy_(self.input_mean.double() - moved)
 
     @torch.no_grad()
     def restandardize(self, mean: Tensor, std: Tensor) -> None:
-        """Standardize inputs with new statistics while computing the same function as before.
+        """Replace the input statistics and adjust the first layer so that the outputs stay the same.
 
-        The first layer absorbs the change of coordinates, so a warm start keeps what was learned (up to the
-        clipping of inputs and, for logarithms of features near 0, approximately). Where features are farther
-        away than biases can absorb, far beyond the clipping limit, the input mean is first moved closer to
-        them: the network knows nothing about such features anyway.
+        A warm start therefore keeps what was learned. Outputs change only for clipped inputs, and slightly
+        for logarithms of features near 0. If the new mean is too far away for the biases to absorb, the old
+        mean is first moved closer to it. This changes the outputs, but the network has learned nothing about
+        such distant features anyway.
+
+        Args:
+            mean: new mean of each feature.
+            std: new standard deviation of each feature.
         """
         shift, scale = (mean - self.input_mean) / self.input_std, std / self.input_std
         nearer = mean - shift.sign() * FARTHEST_SHIFT * self.input_std
@@ -224,8 +236,11 @@ class RewardEnsemble(RewardNetwork):
 
 
 def mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return mean and std over all but the last dimension, combined over parts (Chan et al. 1979)."""
-    mean, variance, seen = torch.zeros(()), torch.zeros(()), 0  # double precision from the first part on
+    """Return the mean and standard deviation of each feature over chunks ``(..., features)``.
+
+    Chunks are merged in double precision, as in Chan, Golub, LeVeque (1979).
+    """
+    mean, variance, seen = torch.zeros(()), torch.zeros(()), 0  # become double in the loop
     for part in parts:
         rows = part.flatten(0, -2)
         part_std, part_mean = torch.std_mean(rows, dim=0, correction=0)
@@ -237,17 +252,17 @@ def mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def signed_weights(step_weights: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return step weights with the second segment's negated; ``shape`` is ``(..., 2, length)``."""
+    """Expand step weights to ``shape``, ``(..., 2, length)``; negate the second segments' weights."""
     sign = step_weights.new_tensor([[1.0], [-1.0]])
     return (step_weights * sign).expand(shape).contiguous()
 
 
 def difference_of_sums(hidden: Tensor, signed: Tensor) -> Tensor:
-    """Return weighted sums over each pair's steps.
+    """Return, for each pair, the first segment's weighted sum of activations minus the second's.
 
     Args:
-        hidden: ``(members, pairs * 2 * length, units)``.
-        signed: ``(members, pairs, 2, length)``, weights of the steps.
+        hidden: activations ``(members, pairs * 2 * length, units)``.
+        signed: step weights ``(members, pairs, 2, length)`` from :func:`signed_weights`.
 
     Returns:
         ``(members, pairs, units)``.

@@ -1,4 +1,4 @@
-"""Normalization of the members' outputs to one reward of a known scale."""
+"""Normalization of ensemble outputs to a single reward with a known scale."""
 
 import math
 from typing import Any
@@ -12,14 +12,18 @@ _SMALLEST_STD = 1e-6
 
 
 class RewardNormalizer:
-    """Normalizes and averages the members, then scales the result: preferences leave shift and scale open.
+    """Normalizes the members' raw rewards, averages them, and scales the average.
 
-    With ``preferences`` (Christiano et al. 2017, section 2.2.3), each member has mean 0 and standard
-    deviation 1 over the labeled steps, and the reward has mean 0 and standard deviation ``reward_std``.
-    ``running`` takes the reward's mean and standard deviation from all steps it was used for, as imitation's
-    ``RunningNorm``; ``none`` returns the members' plain average.
+    Preferences determine a reward only up to shift and scale, so both are set by ``config.normalization``:
 
-    The reward is the members' mean, plus ``uncertainty_bonus`` times their standard deviation.
+    - ``preferences``: over the labeled steps, each member's rewards get mean 0 and standard deviation 1, and
+      the final reward gets mean 0 and standard deviation ``reward_std`` (Christiano et al. 2017, section
+      2.2.3).
+    - ``running``: the final reward is normalized over all steps it was used for, like imitation's
+      ``RunningNorm``.
+    - ``none``: raw rewards are averaged.
+
+    ``uncertainty_bonus`` times the members' standard deviation is added to their average.
     """
 
     def __init__(self, config: RewardConfig, device: torch.device) -> None:
@@ -28,10 +32,10 @@ class RewardNormalizer:
         self._std = torch.ones(config.members, device=device)
         self._center = 0.0
         self._scale = 1.0
-        self._steps = 0  # steps counted by ``follow``
+        self._steps = 0  # steps in the running statistics
 
     def fit(self, outputs: Tensor) -> None:
-        """Set the normalization from the labeled steps' raw rewards, ``(members, ...)``."""
+        """Set the normalization from raw rewards of the labeled steps, ``(members, ...)``."""
         if self._config.normalization == "none":
             return
         std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
@@ -40,12 +44,12 @@ class RewardNormalizer:
             self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
 
     def follow(self, outputs: Tensor) -> None:
-        """Update the running statistics with the raw rewards of a rollout, ``(members, ...)``."""
+        """Update the running statistics with raw rewards of a rollout, ``(members, ...)``."""
         if outputs.numel() == 0:
             return
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
         if self._steps > 0:
-            # Chan, Golub, LeVeque (1979): combine the variances of both parts and that of their means.
+            # Chan, Golub, LeVeque (1979): merge the old and new variances and the variance between the means.
             old_std, shift = self._config.reward_std / self._scale, mean - self._center
             share = outputs[0].numel() / (self._steps + outputs[0].numel())
             std = math.sqrt((1 - share) * old_std**2 + share * std**2 + share * (1 - share) * shift**2)
@@ -54,11 +58,11 @@ class RewardNormalizer:
         self._center, self._scale = mean, self._scale_for(std)
 
     def __call__(self, outputs: Tensor) -> Tensor:
-        """Return the reward ``(*batch,)`` for raw rewards ``(members, *batch)``."""
+        """Convert the members' raw rewards ``(members, *batch)`` to the final reward ``(*batch,)``."""
         return (self._combined(outputs) - self._center) * self._scale
 
     def of_members(self, outputs: Tensor) -> Tensor:
-        """Return each member's reward on the final scale, ``(members, *batch)``, without bonus."""
+        """Convert each member's raw rewards to the scale of the final reward, without uncertainty bonus."""
         return (self._normalized(outputs) - self._center) * self._scale
 
     def _combined(self, outputs: Tensor) -> Tensor:
@@ -75,7 +79,7 @@ class RewardNormalizer:
         return self._config.reward_std / max(std, _SMALLEST_STD)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that :meth:`load_state_dict` needs."""
+        """Return the means, standard deviations and scale of the normalization."""
         return {
             "output_mean": self._mean,
             "output_std": self._std,
@@ -85,7 +89,7 @@ class RewardNormalizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state_dict`, including that of versions without ``center`` and ``steps``."""
+        """Restore a state from :meth:`state_dict`; earlier versions lack ``center`` and ``steps``."""
         self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
         self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])

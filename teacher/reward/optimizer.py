@@ -1,4 +1,4 @@
-"""Ensemble parameters as one flat tensor, and torch's Adam on it."""
+"""Adam for ensembles, on all parameters joined into one flat tensor."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ _EPSILON = 1e-8
 
 
 class FlatParameters:
-    """Joins all parameters of a module, and their gradients, into one tensor each.
+    """Joins all parameters of a module into one tensor, and their gradients into another.
 
     Attributes:
-        values: ``(n,)``; the module's parameters become views of it.
-        gradient: ``(n,)``; their gradients become views of it.
+        values: ``(n,)``, all parameters; the module's parameters become views of it.
+        gradient: ``(n,)``, their gradients; each parameter's ``grad`` becomes a view of it.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -31,12 +31,12 @@ class FlatParameters:
             parameter.grad = gradient
 
     def views(self, flat: Tensor) -> Sequence[Tensor]:
-        """Split a tensor like ``values`` into views with the shapes of the parameters."""
+        """Split a flat tensor ``(n,)`` into views with the parameters' shapes."""
         sizes = [shape.numel() for shape in self._shapes]
         return [part.view(shape) for part, shape in zip(torch.split(flat, sizes), self._shapes, strict=True)]
 
     def of_members(self, values: Tensor) -> Tensor:
-        """Expand one value per member, ``(members,)``, to all of its parameters, ``(n,)``."""
+        """Expand one value per member, ``(members,)``, to one value per parameter, ``(n,)``."""
         flat = torch.empty_like(self.values)
         for view in self.views(flat):
             view.view(len(values), -1).copy_(values[:, None])
@@ -44,10 +44,10 @@ class FlatParameters:
 
 
 class FlatOptimizer:
-    """Updates flat parameters with :func:`torch.optim.adam.adam`, in few calls for any number of layers.
+    """Adam on flat parameters, which needs only one call for all layers.
 
-    The function does the arithmetic of :class:`torch.optim.Adam`, whose constructor would import torch's
-    compiler, which takes longer than many fits.
+    Calls :func:`torch.optim.adam.adam`, the function behind :class:`torch.optim.Adam`. The class itself would
+    import torch's compiler, which takes longer than many fits.
     """
 
     def __init__(self, parameters: FlatParameters) -> None:
@@ -58,12 +58,12 @@ class FlatOptimizer:
 
     @property
     def steps(self) -> int:
-        """Return the number of steps taken so far."""
+        """Return the number of updates made so far."""
         return int(self._steps)
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Take one step down the gradient."""
+        """Make one Adam update with the current gradient."""
         adam(
             [self._parameters.values],
             [self._parameters.gradient],
@@ -82,11 +82,11 @@ class FlatOptimizer:
         )
 
     def is_sound(self) -> bool:
-        """Return True if all moments are finite."""
+        """Return True if all moment estimates are finite."""
         return bool(self._mean.isfinite().all()) and bool(self._square.isfinite().all())
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Return moments and step count for each parameter, under torch's names."""
+        """Return the step count and moment estimates of each parameter, under torch's names."""
         means, squares = (self._parameters.views(flat.clone()) for flat in (self._mean, self._square))
         return [
             {"step": self._steps.clone(), "exp_avg": mean, "exp_avg_sq": square}
@@ -94,9 +94,10 @@ class FlatOptimizer:
         ]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
-        """Restore :meth:`state_dict`; accepts arrays in place of tensors.
+        """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.
 
-        Trailing parameters may be missing: older files have no entry for those that never had a gradient.
+        Entries of the last parameters may be missing: earlier versions saved none for parameters that never
+        had a gradient.
         """
         means, squares = (self._parameters.views(flat.zero_()) for flat in (self._mean, self._square))
         for entry, mean, square in zip(state, means, squares, strict=False):

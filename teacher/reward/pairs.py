@@ -1,4 +1,4 @@
-"""Preference dataset as network inputs."""
+"""Preference dataset converted to tensors for fitting and evaluation."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,21 +9,21 @@ from teacher.data.preferences import PreferenceDataset, bootstrap_weights
 from teacher.reward.features import Reader
 
 BYTES_AT_ONCE = 2**28
-"""Limit for network inputs kept in memory; larger datasets are read in parts."""
+"""Maximum size in bytes of network inputs kept in memory; larger datasets are converted in chunks."""
 
-Standardise = Callable[[Tensor], Tensor]
+Standardize = Callable[[Tensor], Tensor]
 
 
 class Pairs:
-    """A preference dataset as tensors: pairs of segments, targets, and each member's weights.
+    """Preference dataset as tensors: network inputs, targets, and bootstrap weights.
 
-    Inputs of a large dataset are not kept in memory, but computed for each minibatch.
+    The network inputs of a large dataset are not kept in memory but computed for each minibatch.
 
     Attributes:
-        length: steps of each segment.
-        values: ``(n,)``.
-        weights: ``(members, n)``.
-        true_returns: ``(n, 2)``, by the environment's reward.
+        length: steps per segment.
+        values: ``(n,)``, target probability that the first segment is preferred.
+        weights: ``(members, n)``, how often a pair is in a member's bootstrap sample; 0 if held out.
+        true_returns: ``(n, 2)``, true returns of both segments.
     """
 
     def __init__(self, dataset: PreferenceDataset, read: Reader, members: int, device: torch.device) -> None:
@@ -36,21 +36,26 @@ class Pairs:
         self.length = dataset.segment_length
         self._chunk = max(1, BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))
         self._kept = read(dataset.steps()).to(device) if len(self) <= self._chunk else None
-        self._standardize: Standardise | None = None
+        self._standardize: Standardize | None = None
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def standardize(self, standardize: Standardise) -> None:
-        """Use ``standardize`` to turn features into network inputs from now on."""
+    def standardize(self, standardize: Standardize) -> None:
+        """Set the function that converts features to network inputs, which :meth:`inputs` then returns."""
         self._standardize = standardize
         if self._kept is not None:  # once for the whole fit
             self._kept = standardize(self._kept)
 
     def inputs(self, rows: Tensor, steps: slice = slice(None)) -> Tensor:
-        """Return network inputs for some steps of the pairs in ``rows``, ``(*rows.shape, 2, steps, ...)``.
+        """Return the network inputs of some pairs; before :meth:`standardize` is called, their features.
 
-        Before :meth:`standardize` is called, these are features.
+        Args:
+            rows: indices of the pairs, of any shape.
+            steps: slice of each segment's steps.
+
+        Returns:
+            ``(*rows.shape, 2, steps, ...)``.
         """
         if self._kept is not None:
             kept = self._kept[:, :, steps]
@@ -60,7 +65,7 @@ class Pairs:
         return features if self._standardize is None else self._standardize(features)
 
     def chunks(self) -> Iterator[Tensor]:
-        """Yield the network inputs of all pairs in parts that fit into memory, ``(rows, 2, length, ...)``."""
+        """Yield the network inputs of all pairs in chunks ``(pairs, 2, length, ...)`` of limited size."""
         if self._kept is not None:
             yield self._kept
             return

@@ -1,4 +1,4 @@
-"""Reward predictor: an ensemble fitted to preferences, with normalized and averaged outputs."""
+"""Reward predictor: an ensemble of reward models fitted to preferences, whose rewards are normalized."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,32 +28,34 @@ from teacher.reward.report import FitReport, report_of
 from teacher.settings.checks import NOT_NEGATIVE, SEED, whole_number
 from teacher.settings.options import NumberFeatures, RewardConfig
 
-_CENTER = "input_center"  # state key; missing in files whose inputs need no centering
-_FULL_SIZE = "full_size"  # state key; files without it do not downsample large images
-_TO_CONVERGENCE = FitBudget(updates=10_000)  # at most
-_CLEAR_GAIN = 0.06  # nats per held-out label; few or noisy labels reach nearly as much by chance
-_TELLING = 40  # labels; with fewer, chance gains are often larger
-_TRIED_ON = 1000  # labels at most; more take longer and change nothing
+_CENTER = "input_center"  # state key; missing if no inputs are centered
+_FULL_SIZE = "full_size"  # state key; missing in files of versions that kept images at full size
+_TO_CONVERGENCE = FitBudget(updates=10_000)
+_CLEAR_GAIN = 0.06  # nats per held-out label; smaller gains can be chance if labels are few or noisy
+_FEWEST_TO_CHOOSE = 40  # labels; with fewer, gains by chance are often larger than _CLEAR_GAIN
+_TRIED_ON = 1000  # maximum number of labels; more take longer and give the same choice
 
 
 class RewardPredictor:
-    """Predicts the reward of each step, learned from preferences between segments.
+    """Ensemble of reward models that learns the reward of each step from preferences between segments.
 
     Args:
-        observation_space: of one environment, Box or Discrete. Three dimensions of uint8 are an image.
-        action_space: of one environment, Box or Discrete.
-        config: see :class:`RewardConfig`.
-        seed: for initial parameters and minibatches.
-        device: torch device.
-        network: makes each member in place of the built-in networks; see
+        observation_space: observation space of a single environment: Box, Discrete or MultiDiscrete. A uint8
+            Box of two to four dimensions is read as images.
+        action_space: action space of a single environment: Box, Discrete or MultiDiscrete.
+        config: settings of the predictor.
+        seed: seed of initial parameters and minibatches.
+        device: name of the torch device, such as ``cuda:0``.
+        network: function that makes each member instead of the built-in networks; see
             :data:`~teacher.reward.modules.MakeNetwork`.
 
     Attributes:
-        inputs: which parts of each step are read.
-        features: how each number is read, ``plain`` or ``even``; ``auto`` before the first fit.
-        env_id: environment of the last fit's preferences; None before the first fit. Set it to None to
-            continue with preferences from another environment with the same spaces.
-        own_network: the function that makes custom members, if any.
+        inputs: parts of each step that rewards are predicted from, such as ``next_state``.
+        features: ``plain``, or ``even`` if squares and logarithms of features are network inputs too;
+            ``auto`` until the first fit decides.
+        env_id: ID of the environment of the preferences; None before the first fit. Set it to None to
+            continue with preferences from a different environment with the same spaces.
+        own_network: the ``network`` argument; None for built-in networks.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class RewardPredictor:
         if isinstance(self._read, Images) or network is not None:
             if config.features == "even":
                 raise ConfigError(
-                    "--reward.features: expected plain or auto for images and custom networks, got even"
+                    "--reward.features must be plain or auto for images and custom networks, not even"
                 )
             self.features = "plain"
         self._full_size = False
@@ -86,7 +88,7 @@ class RewardPredictor:
         self._normalize = RewardNormalizer(config, self._device)
 
     def _begin(self) -> None:
-        """Make an untrained network and its fitter."""
+        """Create an untrained network and its fitter."""
         config = replace(self.config, features=self.features)
         ensemble = make_ensemble(
             self._read, config, self._generator, self.own_network, full_size=self._full_size
@@ -104,27 +106,29 @@ class RewardPredictor:
         max_updates: int | None = None,
         progress: Progress | None = None,
     ) -> FitReport:
-        """Continue fitting from where the last fit ended, for as long as the settings say.
+        """Fit the ensemble to preferences, starting from its current parameters.
+
+        By default, the settings determine the length of the fit. A fit to convergence ends when no member
+        improves on its held-out pairs any more, and restores each member's best parameters.
+
+        With ``features="auto"``, the first fit also chooses the features. If there are 40 or more
+        preferences, it fits both variants to convergence and keeps ``even`` if that predicts held-out labels
+        clearly better. Otherwise it keeps ``plain``. Later fits do not change the choice.
+
+        An empty dataset changes nothing. If the fit diverges, the last good parameters are kept: the best so
+        far in a fit to convergence, else the parameters before the fit.
 
         Args:
-            dataset: the preferences, at most ``max_preferences`` of the settings.
-            max_epochs: fit for this many epochs instead.
-            max_updates: fit to convergence instead, with at most this many updates: until no member improves
-                on its held-out pairs; each member ends with its best parameters.
-            progress: called with the number of updates made: after each, or occasionally in a fit to
-                convergence. The count continues over both fits where two networks are compared.
-
-        With ``features`` set to ``auto``, the first fit decides, however short it is: with 40 preferences or
-        more, both variants are fitted to convergence, and ``even`` is used from then on if it orders the
-        held-out pairs clearly better.
-
-        Without preferences (all may have been undone), nothing changes. If the fit diverges, the last good
-        parameters are kept: the best so far in a fit to convergence, else those before the fit.
+            dataset: the preferences, at most ``config.max_preferences``.
+            max_epochs: fit for this many epochs, regardless of the settings.
+            max_updates: fit to convergence with at most this many updates, regardless of the settings.
+            progress: called with the number of updates made so far: after each update, or less often in a fit
+                to convergence. The count includes the fits that choose the features.
 
         Raises:
-            ConfigError: there are more preferences than ``max_preferences``, a limit is not an integer of 0
-                or more, or both limits are given.
-            DataError: the preferences are from another environment than those before.
+            ConfigError: the dataset exceeds ``max_preferences``, a limit is not an integer of 0 or more, or
+                both limits are given.
+            DataError: the preferences are from a different environment than those of earlier fits.
         """
         effort = self._effort(max_epochs, max_updates)
         if len(dataset) == 0:
@@ -132,17 +136,16 @@ class RewardPredictor:
         self._require_few(dataset)
         self.require_environment(dataset)
         self.env_id = more_specific_id(self.env_id, dataset.env_id)
-        if self.features == "auto" and len(dataset) < _TELLING:
+        if self.features == "auto" and len(dataset) < _FEWEST_TO_CHOOSE:
             self.features = "plain"
-        fit = self._settle if self.features == "auto" else self._fit
+        fit = self._choose_features if self.features == "auto" else self._fit
         return fit(dataset, effort, progress)
 
     def _effort(self, max_epochs: int | None, max_updates: int | None) -> FitBudget:
-        """Return the budget of a fit: the limit that was given, else that of the settings."""
+        """Return the length of a fit: the given limit, else the length in the settings."""
         if max_epochs is not None and max_updates is not None:
             raise ConfigError(
-                f"expected either max_epochs or max_updates, got {max_epochs} and {max_updates}; "
-                "pass one of them"
+                f"max_epochs ({max_epochs}) and max_updates ({max_updates}) can't be combined; pass only one"
             )
         if max_epochs is not None:
             return FitBudget(epochs=whole_number(max_epochs, "max_epochs", NOT_NEGATIVE))
@@ -152,8 +155,10 @@ class RewardPredictor:
             return FitBudget(epochs=self.config.initial_epochs)
         return _TO_CONVERGENCE if self.config.converge else FitBudget(epochs=self.config.epochs)
 
-    def _settle(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:
-        """Choose plain or even features by comparing two fits, then fit as requested; see :meth:`fit`."""
+    def _choose_features(
+        self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None
+    ) -> FitReport:
+        """Choose plain or even features by fitting both, then fit the chosen network as requested."""
         some = dataset.sample(_TRIED_ON)
         plain, even = self._untrained("plain"), self._untrained("even")
         report = plain._fit(some, _TO_CONVERGENCE, progress)
@@ -167,19 +172,19 @@ class RewardPredictor:
         start = chosen if is_asked_for else self._untrained(self.features)
         self._network, self._fitter, self._generator = start._network, start._fitter, start._generator
         self._read = start._read
-        self._normalize = start._normalize  # earlier running statistics are from another network
+        self._normalize = start._normalize  # running statistics of the previous network do not apply
         if not is_asked_for:
             report = self._fit(dataset, effort, _counting_from(made, progress))
         return replace(report, settled=is_even)
 
     def _untrained(self, features: NumberFeatures) -> "RewardPredictor":
-        """Return an untrained predictor with the same seed and these features."""
+        """Return an untrained predictor with the same seed and settings, except for ``features``."""
         settings = replace(self.config, features=features)
-        seed = self._generator.initial_seed() % 2**32  # earlier files may hold any seed
+        seed = self._generator.initial_seed() % 2**32  # earlier versions accepted larger seeds
         return RewardPredictor(self.observation_space, self.action_space, settings, seed, str(self._device))
 
     def _fit(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:
-        """Fit the current network; see :meth:`fit`."""
+        """Fit the current network; if the fit diverges, restore the last good state."""
         before = self._fitted_state()
         pairs = self._pairs(dataset)
         updates = self._fitter.fit(pairs, effort, progress)
@@ -198,29 +203,28 @@ class RewardPredictor:
 
     @property
     def is_centered(self) -> bool:
-        """Return True if inputs are centered, which versions without centers did not do."""
+        """Return True if inputs are centered; earlier versions can't load such a predictor."""
         return bool(self._read.state_dict())
 
     @property
     def averages_images(self) -> bool:
-        """Return True if images are downsampled, which earlier versions did not do."""
+        """Return True if images are downsampled; earlier versions can't load such a predictor."""
         return isinstance(self._network, ImageEnsemble) and self._network.averaged > 1
 
     def _require_few(self, dataset: PreferenceDataset) -> None:
         most = self.config.max_preferences
         if most is not None and len(dataset) > most:
             raise ConfigError(
-                f"--reward.max_preferences: expected {most} preferences or fewer, got {len(dataset)}; set "
-                f"the dataset's max_size to {most}, which keeps the latest"
+                f"the dataset has {len(dataset)} preferences, but --reward.max_preferences is {most}; "
+                f"set the dataset's max_size to {most} to keep only the latest"
             )
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
-        """Raise :class:`DataError` if the preferences are not from the predictor's environment."""
+        """Raise :class:`DataError` if the dataset is from a different environment than the predictor."""
         if not same_environment(self.env_id, dataset.env_id):
             raise DataError(
-                f"expected labels from {self.env_id}, the predictor's environment, got labels from "
-                f"{dataset.env_id}; use a dataset from that environment, or set the predictor's env_id to "
-                "None to switch environments"
+                f"the labels are from {dataset.env_id}, but the predictor was fitted to {self.env_id}; use "
+                f"labels from {self.env_id}, or set the predictor's env_id to None to switch environments"
             )
 
     def rewards(
@@ -230,23 +234,25 @@ class RewardPredictor:
         next_observations: NDArray[Any] | None = None,
         terminated: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float64]:
-        """Return the predicted reward of each step: members normalized, averaged, scaled; in one batch.
+        """Return the predicted reward of each step, normalized and averaged over the ensemble.
+
+        All steps are processed in one batch.
 
         Args:
-            observations: ``(*batch, *observation_shape)``, raw, before the step.
+            observations: ``(*batch, *observation_shape)``, before the steps, not normalized.
             actions: ``(*batch, *action_shape)``, as executed.
-            next_observations: ``(*batch, *observation_shape)``, raw, after the step; needed only if
-                ``next_state`` is among the inputs.
-            terminated: ``(*batch,)``, True where the environment ended the episode; needed only if it is
-                among the inputs.
+            next_observations: ``(*batch, *observation_shape)``, after the steps, not normalized; required
+                only if ``next_state`` is one of the predictor's inputs.
+            terminated: ``(*batch,)``, True where the environment ended the episode; required only if
+                ``terminated`` is one of the predictor's inputs.
 
         Returns:
-            ``(*batch,)``, by default with mean 0 and standard deviation ``reward_std`` over the labeled
-            segments; ``normalization`` and an uncertainty bonus change that.
+            ``(*batch,)``. By default, rewards have mean 0 and standard deviation ``reward_std`` over the
+            labeled segments. The settings ``normalization`` and ``uncertainty_bonus`` change this.
 
         Raises:
-            ConfigError: an input is missing.
-            DataError: the steps are from another environment, or their rewards are NaN or infinite.
+            ConfigError: a required input is missing.
+            DataError: the steps do not fit the predictor's spaces, or rewards are NaN or infinite.
         """
         return self.step_rewards(StepsBatch(observations, actions, next_observations, terminated))
 
@@ -260,12 +266,12 @@ class RewardPredictor:
 
     @property
     def follows(self) -> bool:
-        """Return True if rewards are normalized by the steps they are used for; see :meth:`follow`."""
+        """Return True if :meth:`follow` must be called with each rollout (running normalization)."""
         return self.config.normalization == "running"
 
     @torch.no_grad()
     def follow(self, steps: Steps) -> None:
-        """Count the steps of a rollout in the running normalization, if that is used."""
+        """Update the running normalization, if used, with the steps of a rollout."""
         if self.follows:
             self._normalize.follow(self._outputs(self._read(steps)))
 
@@ -273,10 +279,10 @@ class RewardPredictor:
         """Return the sum of predicted rewards of each segment: ``(len(segments),)``.
 
         Args:
-            segments: all of the same length.
+            segments: segments of equal length.
 
         Raises:
-            DataError: they differ in length, or are from another environment.
+            DataError: the segments differ in length or do not fit the predictor's spaces.
         """
         if not segments:
             return np.empty(0)
@@ -286,18 +292,18 @@ class RewardPredictor:
 
     @torch.no_grad()
     def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """Return each member's return of each segment, discounted and not normalized.
+        """Return each member's predicted return of each segment, discounted but not normalized.
 
-        The difference of a pair's returns is the logit of the member's preference.
+        The difference of two segments' returns is the logit of the member's preference between them.
 
         Args:
-            segments: all of the same length.
+            segments: segments of equal length.
 
         Returns:
             ``(members, len(segments))``.
 
         Raises:
-            DataError: they differ in length, or are from another environment.
+            DataError: the segments differ in length or do not fit the predictor's spaces.
         """
         if not segments:
             return np.empty((self.config.members, 0))
@@ -307,18 +313,21 @@ class RewardPredictor:
 
     @torch.no_grad()
     def member_rewards(self, steps: Steps) -> NDArray[np.float64]:
-        """Return each member's rewards, ``(members, *batch)``, on the scale of :meth:`rewards`."""
+        """Return each member's predicted rewards ``(members, *batch)``, on the scale of :meth:`rewards`."""
         outputs = self._normalize.of_members(self._outputs(self._read(steps)))
         return np.asarray(outputs.cpu().numpy(), np.float64)
 
     @torch.no_grad()
     def preference_logits(self, dataset: PreferenceDataset) -> NDArray[np.float64]:
-        """Return each member's logit for the first segment of each pair: ``(members, len(dataset))``.
+        """Return each member's logit of preferring the first segment of each pair.
 
-        A logit is the difference of the segments' returns, discounted and not normalized.
+        The logit is the first segment's return minus the second's, discounted but not normalized.
+
+        Returns:
+            ``(members, len(dataset))``.
 
         Raises:
-            DataError: the dataset does not have the predictor's spaces.
+            DataError: the dataset does not fit the predictor's spaces.
         """
         pairs = Pairs(dataset, self._read, self.config.members, self._device)
         steps = discounts(pairs.length, self.config.discount).to(self._device)
@@ -327,11 +336,11 @@ class RewardPredictor:
 
     @torch.no_grad()
     def _segment_outputs(self, segments: Sequence[Segment]) -> Tensor:
-        """Return raw rewards, ``(members, len(segments), length)``, computed in parts."""
+        """Return raw rewards ``(members, len(segments), length)``, computed in chunks to limit memory."""
         lengths = sorted(set(map(len, segments)))
         if len(lengths) > 1:
             raise DataError(
-                f"expected segments of one length, got some of {lengths[0]} and some of {lengths[-1]} steps; "
+                f"segments must have equal length, but some have {lengths[0]} steps and some {lengths[-1]}; "
                 "pass segments of each length separately"
             )
         at_once = max(1, BYTES_AT_ONCE // (len(segments[0]) * self._read.bytes_per_step))
@@ -346,12 +355,12 @@ class RewardPredictor:
         return np.asarray(self._normalize(self._outputs(features)).cpu().numpy(), np.float64)
 
     def _outputs(self, features: Tensor) -> Tensor:
-        """Return raw rewards, ``(members, *batch)``."""
+        """Return the members' raw rewards ``(members, *batch)`` for features ``(*batch, ...)``."""
         outputs: Tensor = self._network(self._network.standardize(features.to(self._device)))
         return outputs
 
     def _pairs(self, dataset: PreferenceDataset) -> Pairs:
-        """Return the dataset as tensors, after updating the input statistics with it."""
+        """Convert the dataset to tensors, and update centers and input statistics from it."""
         moved = self._read.center_on(dataset)
         if moved is not None:
             self._network.recenter(moved.to(self._device))
@@ -361,7 +370,7 @@ class RewardPredictor:
         return pairs
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that :meth:`load_state_dict` needs to continue exactly."""
+        """Return the complete state, so that a restored predictor continues exactly like this one."""
         return {
             **self._fitted_state(),
             "features": self.features,
@@ -371,14 +380,14 @@ class RewardPredictor:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state_dict`; accepts arrays in place of tensors.
+        """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.
 
         Raises:
-            DataError: it was saved with other settings.
+            DataError: the state was saved with different settings or spaces.
         """
         before = self.features, self._full_size, self._network, self._fitter
         generator = self._generator.get_state()
-        features = str(state.get("features", self.features))  # earlier files have no features
+        features = str(state.get("features", self.features))  # missing in files of earlier versions
         full_size = bool(state.get(_FULL_SIZE, True))
         try:
             is_settled = features != self.features and self.config.features == "auto"
@@ -397,12 +406,12 @@ class RewardPredictor:
             self.features, self._full_size, self._network, self._fitter = before
             self._generator.set_state(generator)
             raise DataError(
-                "expected the state of a predictor with these --reward settings, got another one "
-                f"({describe_exception(error)}); use the settings it was saved with"
+                "the saved predictor does not fit these --reward settings "
+                f"({describe_exception(error)}); use the settings that it was saved with"
             ) from error
 
     def _fitted_state(self) -> dict[str, Any]:
-        """Return a copy of everything that a fit changes, to restore it if the fit diverges."""
+        """Return a copy of the state that a fit changes, to be restored if the fit diverges."""
         center = self._read.state_dict()
         return {
             **({_CENTER: center} if center else {}),
@@ -412,5 +421,5 @@ class RewardPredictor:
 
 
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
-    """Return ``progress`` with ``made`` updates of earlier fits added to its count."""
+    """Return ``progress`` wrapped to add ``made`` earlier updates to its count; None if it is None."""
     return None if progress is None else lambda updates: progress(made + updates)

@@ -10,26 +10,27 @@ from teacher.reward.optimizer import FlatParameters
 from teacher.settings.options import RewardConfig
 
 PENALTIES: Mapping[str, float] = {"l1": 0.003, "l2": 0.02}
-"""Default strength of each penalty; the default of weight decay is the network's ``strength``."""
+"""Default strength of each loss penalty; weight decay defaults to the network's ``strength``."""
 
-_RATIOS = (1.1, 1.5)  # Christiano et al. 2017, section 2.2.3
-_FACTOR = 1.1
-_FURTHEST = 100.0
-_LABELS = 100  # at which the configured strength applies
-_MOST_DECAY = 0.1  # of a parameter in one update
+_RATIOS = (1.1, 1.5)  # target range of held-out / training loss (Christiano et al. 2017, section 2.2.3)
+_FACTOR = 1.1  # by which adapt() changes a strength
+_FURTHEST = 100.0  # largest factor between an adapted strength and the configured one
+_LABELS = 100  # number of labels for which strengths are specified
+_MOST_DECAY = 0.1  # largest share that weight decay takes off a parameter in one update
 
 
 class Regularizer:
-    """Shrinks parameters before each optimizer step.
+    """Applies weight decay, or an L1 or L2 penalty, before each optimizer step.
 
-    ``weight_decay`` shrinks them by ``learning_rate * strength`` (AdamW: Loshchilov, Hutter 2019); ``l1`` or
-    ``l2`` adds ``strength`` times the sum of their absolute values or squares to each member's loss.
+    ``weight_decay`` multiplies parameters by ``1 - learning_rate * strength`` (AdamW: Loshchilov, Hutter
+    2019). ``l1`` and ``l2`` add ``strength`` times the sum of the parameters' absolute values or squares to
+    each member's loss.
 
-    The given strength applies at 100 labels and scales with 1/sqrt(labels), as the best strengths of whole
-    runs did (docs/fitting.md).
+    A strength is specified for 100 labels and scales with 1/sqrt(labels), as the best strengths of whole runs
+    did (docs/fitting.md).
 
     Attributes:
-        strengths: ``(members,)``, at 100 labels; they change if the configuration says ``adapt``.
+        strengths: ``(members,)``, strength of each member for 100 labels; changes only with ``config.adapt``.
     """
 
     def __init__(self, config: RewardConfig, strength: float, parameters: FlatParameters) -> None:
@@ -39,7 +40,7 @@ class Regularizer:
         self.strengths = torch.full((config.members,), strength, dtype=torch.float64)
 
     def apply(self, learning_rate: float, labels: int) -> None:
-        """Regularize the gradient, or the parameters directly, in a fit to ``labels`` labels."""
+        """Decay the parameters, or add the penalty's gradient, in a fit to ``labels`` labels."""
         values, gradient = self._parameters.values, self._parameters.gradient
         strength = self._of_parameters() * (_LABELS / labels) ** 0.5
         match self._config.regularization:
@@ -57,15 +58,15 @@ class Regularizer:
         return self._strength
 
     def adapt(self, training: Tensor, validation: Tensor) -> None:
-        """Increase the strength of members that overfit, and decrease it for those that underfit.
+        """Increase the strength for members that overfit, and decrease it for members that underfit.
 
-        The paper keeps the validation loss between 1.1 and 1.5 times the training loss, without saying how.
-        Here each member's strength changes by 10 % at a time, to at most 100 times more or less than given.
-        Members without held-out pairs keep theirs.
+        The 2017 paper keeps the held-out loss between 1.1 and 1.5 times the training loss but does not say
+        how. Here, each call changes a strength by at most 10 %, within a factor of 100 of the configured
+        strength. Members without held-out pairs keep their strength.
 
         Args:
-            training: ``(members,)``, mean loss of each member's training pairs.
-            validation: ``(members,)``, mean loss of its held-out pairs; NaN if there are none.
+            training: ``(members,)``, mean loss on each member's training pairs.
+            validation: ``(members,)``, mean loss on each member's held-out pairs; NaN if it has none.
         """
         ratio = (validation / training).cpu()
         self.strengths[ratio > _RATIOS[1]] *= _FACTOR
@@ -73,9 +74,9 @@ class Regularizer:
         self.strengths.clamp_(self._strength / _FURTHEST, self._strength * _FURTHEST)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the strengths."""
+        """Return the current strength of each member."""
         return {"strengths": self.strengths.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state_dict`; accepts arrays in place of tensors."""
+        """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors."""
         self.strengths.copy_(torch.as_tensor(state["strengths"]))

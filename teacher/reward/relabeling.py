@@ -1,4 +1,4 @@
-"""Rewards of earlier steps, such as those in a replay buffer, computed in parts that fit into memory."""
+"""Reward prediction for many stored steps, such as a replay buffer's, in chunks to limit memory."""
 
 from typing import Any
 
@@ -18,20 +18,20 @@ def relabeled(
     next_observations: NDArray[Any] | None = None,
     terminated: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the predictor's current rewards of ``n`` steps, ``(n,)``, for any ``n``.
+    """Return the rewards that the predictor currently gives ``n`` stored steps, ``(n,)``.
 
     Args:
-        predictor: gives the rewards.
-        observations: ``(n, *observation_shape)``, raw, before the steps.
+        predictor: the reward predictor.
+        observations: ``(n, *observation_shape)``, before the steps, not normalized.
         actions: ``(n, *action_shape)``, as executed.
-        next_observations: ``(n, *observation_shape)``, raw, after the steps, with final observations at ends
-            of episodes; may be None if ``next_state`` is not among the predictor's inputs.
-        terminated: ``(n,)``, True where the environment, not a time limit, ended the episode; may be None if
-            it is not among the predictor's inputs.
+        next_observations: ``(n, *observation_shape)``, after the steps, not normalized; at the end of an
+            episode, the final observation. Required only if ``next_state`` is one of the predictor's inputs.
+        terminated: ``(n,)``, True where the environment, not a time limit, ended the episode. Required only
+            if ``terminated`` is one of the predictor's inputs.
 
     Raises:
-        ConfigError: an input is missing.
-        DataError: the steps are from another environment, or their rewards are NaN or infinite.
+        ConfigError: a required input is missing.
+        DataError: the steps do not fit the predictor's spaces, or rewards are NaN or infinite.
     """
     rewards = np.empty(len(observations))
     for start in range(0, len(rewards), STEPS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""Summary of a reward fit."""
+"""Metrics and warnings about one fit of the reward predictor."""
 
 from dataclasses import dataclass
 from math import nan
@@ -10,34 +10,36 @@ from teacher.reward.fitting import PairEvaluation
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
-SETTLED = "The predictor reads squares and logarithms: they order held-out labels clearly better."
-UNDECIDED = (
-    "no label that the predictor is fitted to prefers either segment, so its predictions mean nothing; give "
-    "labels that do"
+SETTLED = (
+    "The predictor now uses squares and logarithms of its inputs too, because they predict held-out labels "
+    "clearly better."
 )
-_SCALES = tuple(0.05 * 1.2**power for power in range(21))  # to 1.9
+UNDECIDED = (
+    "no label used for fitting prefers either segment, so the predicted rewards are meaningless; add labels "
+    "that prefer one segment"
+)
+_SCALES = tuple(0.05 * 1.2**power for power in range(21))  # 0.05 to 1.9
 
 
 @dataclass(frozen=True)
 class FitReport:
-    """Results of a fit; NaN where there was nothing to measure.
+    """Metrics of one fit; NaN where there was nothing to measure.
 
     Attributes:
-        updates: optimizer steps made; 0 if every member holds all pairs out, and nothing was learned.
-        loss: mean over members of the loss on their training pairs.
-        validation_loss: mean over members of the loss on their held-out pairs.
-        accuracy: share of held-out pairs where a member predicts the label. An ``equal`` pair counts as right
-            if the predicted probability is closer to one half than to 0 and 1, any other if the preferred
-            side has more than one half.
-        true_loss: loss of all pairs with the true rewards as predictions, for reference. Wrong labels, and
-            true rewards on another scale than the likelihood's, keep it above 0.
-        order_loss: mean loss of all members' held-out pairs, with the predicted returns multiplied by the
-            factor, between 0.05 and 1.9, that minimizes it: the quality of the order, independent of
-            overconfidence.
-        diverged: the fit reached NaN or infinity, and the previous weights were kept.
-        settled: this fit decided to read squares and logarithms.
-        undecided: no label that a member was fitted to prefers a side, so predictions mean nothing.
-        doubt: why the predictor can't tell the labeled steps apart; empty if it can.
+        updates: optimizer steps made; 0 if every member holds out all pairs, so that nothing was learned.
+        loss: training loss in nats, averaged over the members.
+        validation_loss: loss on held-out pairs in nats, averaged over the members.
+        accuracy: share of held-out pairs for which a member predicts the label. For ``equal``, the predicted
+            probability must be between 0.25 and 0.75; for other labels, the preferred segment's must be above
+            one half.
+        true_loss: loss on all pairs if the true rewards were the predictions, for reference. It exceeds 0 if
+            labels are wrong or true rewards have a different scale than the Bradley-Terry model assumes.
+        order_loss: loss on held-out pairs after predicted returns are multiplied by the best factor from 0.05
+            to 1.9. It measures the order of the returns and ignores overconfidence.
+        diverged: True if the fit produced NaN or infinity and the last good weights were kept.
+        settled: True if this fit chose to use squares and logarithms of features.
+        undecided: True if no label used for fitting prefers a segment, so that predictions are meaningless.
+        doubt: warning that the predictor can hardly tell the labeled steps apart; empty if it can.
     """
 
     updates: int = 0
@@ -53,7 +55,7 @@ class FitReport:
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return the TensorBoard scalars of the fit, by tag."""
+        """Return the fit's TensorBoard scalars, by tag."""
         return {
             "predictor/loss": self.loss,
             "predictor/validation_loss": self.validation_loss,
@@ -62,22 +64,31 @@ class FitReport:
         }
 
     def problems(self, learning_rate: str) -> dict[str, str]:
-        """Return warnings by topic.
+        """Return warnings about the fit, by topic; empty if there are none.
 
         Args:
-            learning_rate: name of the setting to mention, such as ``--reward.learning_rate``.
+            learning_rate: name of the learning rate's setting, such as ``--reward.learning_rate``.
         """
-        diverged = f"reward fit diverged (NaN); kept the previous weights; try a smaller {learning_rate}"
-        told = {
+        diverged = (
+            f"reward fit diverged (NaN), so the previous weights were kept; try a smaller {learning_rate}"
+        )
+        texts = {
             "divergence": diverged if self.diverged else "",
             "undecided": UNDECIDED if self.undecided else "",
             "doubt": self.doubt,
         }
-        return {about: text for about, text in told.items() if text}
+        return {about: text for about, text in texts.items() if text}
 
 
 def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
-    """Return the report of a fit to ``pairs`` that assumed label noise ``noise``."""
+    """Return the metrics of a fit.
+
+    Args:
+        updates: optimizer steps made.
+        evaluation: predictions and losses after the fit.
+        pairs: the dataset.
+        noise: assumed share of random labels.
+    """
     true_returns = pairs.true_returns
     true_logits = true_returns[:, 0] - true_returns[:, 1]
     return FitReport(
@@ -92,12 +103,12 @@ def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: flo
 
 
 def chance_of_first(logits: Tensor, noise: float) -> Tensor:
-    """Return the probability of a label for the first segment when a share ``noise`` of labels is random."""
+    """Return the probability of a label for the first segment; a share ``noise`` of labels is random."""
     return (1 - noise) * torch.sigmoid(logits) + noise / 2
 
 
 def is_right(predicted: Tensor, values: Tensor) -> Tensor:
-    """Return a mask of predicted probabilities that agree with the labels; see :attr:`FitReport.accuracy`."""
+    """Return a mask of the predictions that count as correct in :attr:`FitReport.accuracy`."""
     undecided = (predicted - 0.5).abs() < 0.25
     on_its_side = (predicted > 0.5) == (values > 0.5)
     return torch.where(values == 0.5, undecided, on_its_side)

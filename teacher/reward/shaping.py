@@ -1,4 +1,4 @@
-"""Potential-based shaping (Ng, Harada, Russell 1999), learned along with the reward."""
+"""Reward ensemble with learned potential-based shaping (Ng, Harada, Russell 1999)."""
 
 from collections.abc import Iterable
 
@@ -11,16 +11,19 @@ from teacher.settings.options import RewardConfig
 
 
 class ShapedEnsemble(RewardNetwork):
-    """Members whose reward is r + discount * potential(next state) - potential(state).
+    """Ensemble that predicts reward + discount * potential(next state) - potential(state).
 
-    What labels say about where a segment starts or ends can go into the potential, which does not change the
-    optimal policy. The potential after a terminal step is 0. As imitation's ``BasicShapedRewardNet``.
+    Reward and potential are separate networks, trained together.
+
+    The potential can explain labels that depend on the state in which a segment starts or ends, and it does
+    not change the optimal policy. After a terminal step it counts as 0. The design follows imitation's
+    ``BasicShapedRewardNet``.
 
     Args:
-        features: with ``state``, ``next_state`` and ``terminated``.
-        config: members, hidden units, dropout and feature set.
-        discount: of the potential.
-        generator: draws the initial parameters.
+        features: reader whose inputs include ``state``, ``next_state`` and ``terminated``.
+        config: settings of the predictor: members, hidden units, dropout and features.
+        discount: discount factor of the next state's potential.
+        generator: source of the initial parameters and dropout masks.
     """
 
     def __init__(
@@ -37,10 +40,10 @@ class ShapedEnsemble(RewardNetwork):
         self.strength = self.reward.strength
         self._sizes = [self.reward.size, self.potential.size, self.potential.size, 1]
         with torch.no_grad():
-            self.potential.biases[-1].zero_()  # logits leave it out, so it would never be trained
+            self.potential.biases[-1].zero_()  # logits() ignores it, so it would stay random
 
     def standardize(self, features: Tensor) -> Tensor:
-        """Return inputs of the reward and of the potential before and after the step, and ``terminated``."""
+        """Return the inputs of both networks and ``terminated``, joined in one tensor."""
         return torch.cat(
             [
                 self.reward.standardize(features),
@@ -52,33 +55,36 @@ class ShapedEnsemble(RewardNetwork):
         )
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """See :meth:`RewardNetwork.adapt`; next states are assumed to be distributed like states."""
+        """Update the input statistics from chunks of features; the outputs stay the same.
+
+        The potential uses the statistics of ``state`` for next states too.
+        """
         self.reward.adapt(features)
         self.potential.restandardize(self.reward.input_mean[self._state], self.reward.input_std[self._state])
 
     def recenter(self, moved: Tensor) -> None:
-        """See :meth:`RewardNetwork.recenter`."""
+        """Adjust both networks to features that are smaller by ``moved`` from now on."""
         self.reward.recenter(moved)
         self.potential.recenter(moved[self._state])
 
     def flatten(self) -> None:
-        """See :meth:`RewardNetwork.flatten`."""
+        """Set the last layers of both networks to zero so that every step gets reward 0."""
         self.reward.flatten()
         self.potential.flatten()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """See :meth:`RewardNetwork.forward`."""
+        """Return each member's raw rewards, including shaping: ``(members, *batch)``."""
         steps, before, after, ended = torch.split(inputs, self._sizes, dim=-1)
-        shaping = self._lasting(ended) * self.potential(after) - self.potential(before)
+        shaping = self._next_discount(ended) * self.potential(after) - self.potential(before)
         rewards: Tensor = self.reward(steps) + shaping
         return rewards
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """See :meth:`RewardNetwork.logits`."""
+        """Return each member's return of the first segment minus the second's, including shaping."""
         steps, before, after, ended = torch.split(inputs, self._sizes, dim=-1)
-        gained = self.potential.logits(after, step_weights * self._lasting(ended))
+        gained = self.potential.logits(after, step_weights * self._next_discount(ended))
         return self.reward.logits(steps, step_weights) + gained - self.potential.logits(before, step_weights)
 
-    def _lasting(self, ended: Tensor) -> Tensor:
-        """Return the discount, or 0 where the episode terminated: ``(*batch, 1)`` to ``(*batch,)``."""
+    def _next_discount(self, ended: Tensor) -> Tensor:
+        """Return the next state's discount factor, ``(*batch,)``, which is 0 after a terminal step."""
         return self._discount * (1 - ended.squeeze(-1))

@@ -1,4 +1,4 @@
-"""Predictor settings that have no effect in a given use, refused instead of ignored."""
+"""Rejection of predictor settings that would have no effect."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ def reject_unused_of_network(
     own_network: bool = False,
     prefix: str = "reward.",
 ) -> None:
-    """Raise :class:`ConfigError` for a setting that the kind of network in use does not have.
+    """Raise :class:`ConfigError` if a setting was changed that the predictor's kind of network ignores.
 
     Args:
-        config: the settings.
-        observation_space: of one environment; decides whether networks are convolutional.
-        own_network: the user's own function builds the network.
-        prefix: of the setting's name, in the message.
+        config: settings of the predictor.
+        observation_space: observation space of a single environment; images need convolutional networks.
+        own_network: True if the user's own function builds the networks.
+        prefix: prefix of the setting's name in the error message.
     """
     if own_network:
         mode = "custom network"

@@ -102,7 +102,7 @@ def test_relabeling_names_the_episode(
     save_predictor(tmp_path / "reward.npz", predictor, *SPACES)
     source = broken("observations", 2, np.nan)
     assert main(["relabel", str(tmp_path / "reward.npz"), str(source), str(tmp_path / "copy")]) == 1
-    assert f"episode 1 of {source}: expected finite inputs to predict rewards" in capsys.readouterr().err
+    assert f"episode 1 of {source}: can't predict rewards: the observations" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
 
 

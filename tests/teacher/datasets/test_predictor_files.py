@@ -181,7 +181,7 @@ def test_numbers_of_another_type_are_damage(
     network["weights.1"] = network["weights.1"].astype(dtype)
     save_state(path, state)
     with pytest.raises(
-        DataError, match=r"damaged: .*expected weights\.1 of \(2, 8, 8\) and torch\.float32, got"
+        DataError, match=r"damaged: .*tensor weights\.1 has .*, not \(2, 8, 8\) and torch\.float32"
     ):
         load_predictor(path)
 

@@ -155,17 +155,17 @@ def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("nothing", "expected a finite number from .*:nothing, got None"),
-        ("nan", "expected a finite number from .*:nan, got nan"),
+        ("nothing", ":nothing returned None, but must return a finite number"),
+        ("nan", ":nan returned nan, but must return a finite number"),
         ("broken", "failed: AttributeError: 'Segment' object has no attribute 'height'"),
         ("leaves", "failed: SystemExit: 0"),
-        ("later", "expected a finite number from .*:later, got <coroutine object later at"),
+        ("later", ":later returned <coroutine object later at .*, but must return a finite number"),
     ],
 )
 def test_a_function_that_gives_no_number_is_an_error_of_one_line(
     make_segment: MakeSegment, wishes: str, function: str, says: str
 ) -> None:
-    with pytest.raises(BehaviorError, match=rf"^(?!--).*{says}.*; fix it$"):
+    with pytest.raises(BehaviorError, match=rf"^(?!--).*{says}.*; fix the function$"):
         Behavior(f"{wishes}:{function}")(make_segment(1))
 
 
@@ -193,12 +193,18 @@ class SaysText:
 @pytest.mark.parametrize(
     ("judge", "says"),
     [
-        (raises, "^.*test_judges:raises failed: KeyError: 'height'; fix it$"),
-        (leaves, "^.*test_judges:leaves failed: SystemExit; fix it$"),
-        (answers_later, "or a probability from .*test_judges:answers_later, got <coroutine object"),
-        (says_nan, "or a probability from .*test_judges:says_nan, got nan; fix it$"),
-        (SaysText(), "or a probability from .*test_judges:SaysText, got the left one; fix it$"),
-        (lambda *_: 10**400, "or a probability from .*test_judges:<lambda>, got 1000"),
+        (raises, "^.*test_judges:raises failed: KeyError: 'height'; fix the function$"),
+        (leaves, "^.*test_judges:leaves failed: SystemExit; fix the function$"),
+        (
+            answers_later,
+            "test_judges:answers_later returned <coroutine object .* or a probability; fix the function$",
+        ),
+        (
+            says_nan,
+            "test_judges:says_nan returned nan, but must return .* or a probability; fix the function$",
+        ),
+        (SaysText(), "test_judges:SaysText returned the left one, .* or a probability; fix the function$"),
+        (lambda *_: 10**400, "test_judges:<lambda> returned 1000.* or a probability; fix the function$"),
     ],
 )
 def test_a_judge_that_gives_no_answer_is_named(make_segment: MakeSegment, judge: Judge, says: str) -> None:
@@ -219,6 +225,6 @@ def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment)
     for _ in range(999):
         assert teacher(bad, worse) == "cant_tell"
     with pytest.raises(
-        ConfigError, match=r"skip:0.5 gave none for 1000 pairs in a row; lower the teacher's skip:X, b"
+        ConfigError, match=r"skip:0.5 gave no label for 1000 pairs in a row; lower the teacher's skip:X, b"
     ):
         teacher(bad, worse)

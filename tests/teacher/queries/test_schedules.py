@@ -127,7 +127,7 @@ def test_a_rate_that_says_nothing_is_refused_at_once(rate: Callable[[float], flo
     ("rate", "says"), [(lambda p: 1 / p, "ZeroDivisionError"), (lambda p: None, "TypeError")]
 )
 def test_a_rate_that_fails_is_refused_at_once(rate: Callable[[float], float], says: str) -> None:
-    with pytest.raises(ConfigError, match=f"the label rate failed.*{says}") as refusal:
+    with pytest.raises(ConfigError, match=f"the label rate function failed.*{says}") as refusal:
         RateSchedule(0, 10, 1000, rate)
     assert "\n" not in str(refusal.value)
 

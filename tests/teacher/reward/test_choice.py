@@ -96,7 +96,7 @@ def test_what_was_settled_is_saved_and_is_no_other_choice(ask: Ask, tmp_path: Pa
         np.testing.assert_array_equal(again.rewards(states, actions), model.rewards(states, actions))
         again.fit(answers, max_epochs=2)
         model.fit(answers, max_epochs=2)
-    with pytest.raises(DataError, match="with these --reward settings"):
+    with pytest.raises(DataError, match="does not fit these --reward settings"):
         predictor("plain").load_state_dict(model.state_dict())
 
 
@@ -113,7 +113,7 @@ def test_a_state_brings_along_what_was_settled(ask: Ask) -> None:
 
 @pytest.mark.parametrize("damaged", ["odd", None, np.array([1, 2])])
 def test_a_damaged_choice_is_refused(ask: Ask, damaged: Any) -> None:
-    with pytest.raises(DataError, match="with these --reward settings"):
+    with pytest.raises(DataError, match="does not fit these --reward settings"):
         predictor().load_state_dict(predictor().state_dict() | {"features": damaged})
 
 
@@ -205,4 +205,4 @@ def test_fit_says_what_it_settled_on(
     line = ["fit", str(tmp_path / "labels.npz"), str(tmp_path / "reward.npz"), "--max_updates", str(UPDATES)]
     small = ["--reward.hidden", "16", "--reward.patience", "20"]
     assert main([*line, "--reward.inputs", "state", *small]) == 0
-    assert ("reads squares and logarithms" in capsys.readouterr().out) == expected
+    assert ("uses squares and logarithms" in capsys.readouterr().out) == expected

@@ -88,7 +88,7 @@ def test_steps_of_another_environment_are_refused_in_one_line(
 
 
 def test_another_kind_of_space_is_refused_in_one_line() -> None:
-    with pytest.raises(EnvironmentUnsuitableError, match=r"expected a Box, Discrete or .* MultiBinary"):
+    with pytest.raises(EnvironmentUnsuitableError, match=r"needs a Box, Discrete or .* MultiBinary"):
         Features(GRID, spaces.MultiBinary(3), "state")
 
 

@@ -138,5 +138,5 @@ def test_what_gives_no_reward_is_refused(make: Callable[[tuple[int, ...]], nn.Mo
 
 
 def test_a_flat_start_is_refused() -> None:
-    with pytest.raises(ConfigError, match="flat_start: custom networks do not support it"):
+    with pytest.raises(ConfigError, match="flat_start can't be used with a custom network"):
         RewardPredictor(*SPACES, RewardConfig(flat_start=True), seed=1, network=linear)

@@ -237,7 +237,9 @@ def test_segments_of_several_lengths_are_not_judged_at_once(make_segment: MakeSe
     model = predictor()
     segments = [make_segment(1, length=6), make_segment(2, length=4), make_segment(3, length=6)]
     for returns in (model.segment_returns, model.member_returns):
-        with pytest.raises(DataError, match="segments of one length, got some of 4 and some of 6") as refusal:
+        with pytest.raises(
+            DataError, match="must have equal length, but some have 4 steps and some 6"
+        ) as refusal:
             returns(segments)
         assert "\n" not in str(refusal.value)
 
@@ -287,7 +289,7 @@ def test_a_saved_predictor_goes_on_exactly(make_segment: MakeSegment, tmp_path: 
 
 @pytest.mark.parametrize("settings", [{"members": 4}, {"hidden": 8}, {"inputs": "state"}, {"adapt": True}])
 def test_the_state_of_other_settings_is_refused_in_a_line(settings: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=r"^expected the state of a predictor with these --reward.*$"):
+    with pytest.raises(DataError, match=r"^the saved predictor does not fit these --reward.*$"):
         predictor(**settings).load_state_dict(predictor().state_dict())
 
 
@@ -374,7 +376,7 @@ def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> Non
         ({"max_epochs": -1}, "max_epochs: expected a whole number of 0 or more; got -1"),
         ({"max_epochs": 2.5}, "max_epochs: expected a whole number of 0 or more; got 2.5"),
         ({"max_updates": "7"}, "max_updates: expected a whole number of 0 or more; got '7'"),
-        ({"max_epochs": 1, "max_updates": 20}, "expected either max_epochs or max_updates, got 1 and 20"),
+        ({"max_epochs": 1, "max_updates": 20}, "max_epochs (1) and max_updates (20) can't be combined"),
     ],
 )
 def test_a_limit_of_a_fit_is_one_whole_number(
@@ -401,7 +403,9 @@ def test_the_first_fit_goes_so_often_through_the_answers_as_the_settings_say(
 
 def test_more_answers_than_the_settings_want_are_refused(make_segment: MakeSegment) -> None:
     answers, model = dataset(truthful(make_segment, range(8))), predictor(max_preferences=5)
-    with pytest.raises(ConfigError, match=r"expected 5 preferences or fewer, got 8; set .* max_size to 5"):
+    with pytest.raises(
+        ConfigError, match=r"has 8 preferences, but .*max_preferences is 5; set .* max_size to 5"
+    ):
         model.fit(answers)
     answers.max_size = 5
     assert model.fit(answers).updates > 0
@@ -516,7 +520,7 @@ def test_answers_about_another_environment_are_refused_unless_they_are_meant(
     model.fit(answers, max_epochs=1)
     before = model.segment_returns([make_segment(1)])
     answers.env_id = "Other-v0"
-    with pytest.raises(DataError, match=r"labels from Any-v0, .* got labels from Other-v0; .* to None"):
+    with pytest.raises(DataError, match=r"labels are from Other-v0, .* fitted to Any-v0; .* to None"):
         model.fit(answers, max_epochs=1)
     assert model.env_id == "Any-v0"
     assert model.segment_returns([make_segment(1)]) == before
@@ -533,7 +537,7 @@ def test_no_reward_is_predicted_from_what_is_no_number(make_segment: MakeSegment
     model, segment = predictor(), make_segment(1)
     steps = {"observations": segment.observations.copy(), "actions": segment.actions.copy()}
     steps[name][2, 1] = np.nan
-    with pytest.raises(DataError, match="expected finite inputs to predict rewards from, got NaN"):
+    with pytest.raises(DataError, match="can't predict rewards: the observations or actions contain NaN"):
         model.rewards(**steps)
     steps[name][2, 1] = np.inf  # as far away as anything can count
     assert np.isfinite(model.rewards(**steps)).all()
@@ -544,5 +548,7 @@ def test_rewards_of_damaged_parameters_are_refused(make_segment: MakeSegment) ->
     state = model.state_dict()
     state["network"] = {name: value * np.nan for name, value in state["network"].items()}
     model.load_state_dict(state)
-    with pytest.raises(DataError, match=r"got NaN or infinity from finite inputs: .*; fit it again"):
+    with pytest.raises(
+        DataError, match=r"are NaN or infinite although .* are finite: .*; fit the predictor again"
+    ):
         model.step_rewards(segment)

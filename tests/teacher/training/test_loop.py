@@ -481,7 +481,7 @@ def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: Ma
 @pytest.mark.parametrize(
     ("answers", "says"),
     [
-        (["equal"], "no label that the predictor is fitted to prefers either segment"),
+        (["equal"], "no label used for fitting prefers either segment"),
         (["cant_tell"] * 12, 'all 10 labels so far are "can\'t tell", so nothing is learned'),
     ],
 )

@@ -24,10 +24,16 @@ FUNCTIONS = types.SimpleNamespace(
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("broken", "wrapper_judges:broken failed: ZeroDivisionError: no steps; fix it$"),
-        ("no_number", "expected a finite number from wrapper_judges:no_number, got nan; fix it$"),
-        ("text", "expected a finite number from wrapper_judges:text, got good; fix it$"),
-        ("nothing", "expected a finite number from wrapper_judges:nothing, got None; fix it$"),
+        ("broken", "wrapper_judges:broken failed: ZeroDivisionError: no steps; fix the function$"),
+        (
+            "no_number",
+            "wrapper_judges:no_number returned nan, but must return a finite number; fix the function$",
+        ),
+        ("text", "wrapper_judges:text returned good, but must return a finite number; fix the function$"),
+        (
+            "nothing",
+            "wrapper_judges:nothing returned None, but must return a finite number; fix the function$",
+        ),
     ],
 )
 @pytest.mark.parametrize("background", [False, True])

@@ -307,7 +307,7 @@ def test_answers_that_tell_nothing_are_warned_of_once(
     wrap: Wrap, caplog: pytest.LogCaptureFixture, decision: Decision
 ) -> None:
     play(wrap(judge=lambda *_: decision), 600)
-    assert caplog.text.count("no label that the predictor is fitted to prefers") == (decision == "equal")
+    assert caplog.text.count("no label used for fitting prefers") == (decision == "equal")
     assert caplog.text.count('labels so far are "can\'t tell"') == (decision == "cant_tell")
 
 
@@ -327,7 +327,7 @@ def test_no_reward_comes_of_an_observation_that_is_no_number(wrap: Wrap) -> None
     play(env, 300)
     assert env.using_reward_from_predictor
     line.broken = True
-    with pytest.raises(DataError, match="got NaN or infinity among the observations"):
+    with pytest.raises(DataError, match="observations or actions contain NaN or infinity"):
         env.step(np.zeros(1, np.float32))
 
 
