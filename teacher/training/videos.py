@@ -1,4 +1,4 @@
-"""Videos of whole episodes, rendered in another process during training."""
+"""Videos of whole episodes, rendered in a separate process during training."""
 
 import contextlib
 import time
@@ -14,22 +14,22 @@ from teacher.training.terminal import waiting
 
 CLIPS_PER_RUN = 20
 FILM_SECONDS = 120.0
-"""Maximum time between videos, however few steps were made, so that the latest one shows current behavior."""
+"""Maximum time between videos, so that even in slow training the latest one shows current behavior."""
 
 
 class EpisodeVideos:
-    """Makes videos of the first finished episode, one per 5% of the run or two minutes, and the last.
+    """Makes videos of the first and last episode, and of one episode per 5% of the run or two minutes.
 
-    A separate process renders. If it falls behind, waiting episodes are dropped for newer ones. A video that
-    cannot be made, for instance because no OpenGL library is installed, is reported once; training continues
-    without it.
+    A separate process renders them. If it falls behind, a waiting episode is replaced by a newer one. The
+    first video that cannot be made, for example because no OpenGL library is installed, is reported. Training
+    continues without it.
 
     Args:
-        folder: folder of the videos.
-        num_timesteps: steps of the whole run.
-        fps: frames per second; one frame is one step.
+        folder: folder for the videos.
+        num_timesteps: total steps of the run.
+        fps: frames per second, with one frame per step.
         console: console to print to.
-        show: called from another thread with each finished video and its step.
+        show: function to call with each finished video and its step, from a different thread.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class EpisodeVideos:
         self._console = console
         self._renderer = ClipRenderer(workers=1)
         self._clips: list[Future[Path]] = []
-        self._told: list[Future[None]] = []  # each done once `show` has returned
+        self._told: list[Future[None]] = []  # one per video; done after `show` has returned
         self._next_step = 0
         self._filmed_at = time.monotonic()
         self._newest: tuple[Trajectory, int] | None = None
@@ -54,7 +54,7 @@ class EpisodeVideos:
         self._show = show
 
     def offer(self, episode: Trajectory, step: int) -> None:
-        """Make a video of ``episode``, which ended before ``step``, if one is due."""
+        """Make a video of ``episode``, which has just ended at training step ``step``, if one is due."""
         self._newest = (episode, step)
         if step >= self._next_step or time.monotonic() - self._filmed_at >= FILM_SECONDS:
             self._film()
@@ -68,7 +68,7 @@ class EpisodeVideos:
                 wait(self._told)
 
     def close(self) -> None:
-        """Stop rendering immediately; unfinished videos leave no files and are not reported."""
+        """Stop rendering immediately. Unfinished videos are not reported and leave no files."""
         self._silent = True
         self._renderer.close()
 
@@ -98,7 +98,7 @@ class EpisodeVideos:
             elif error is not None and not self._silent:
                 self._silent = True
                 self._console.print(
-                    f"no videos of whole episodes (-V turns them off): {error}", style="yellow"
+                    f"cannot make videos of episodes (-V turns them off): {error}", style="yellow"
                 )
         finally:
             told.set_result(None)

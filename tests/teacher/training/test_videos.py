@@ -145,5 +145,5 @@ def test_a_video_that_cannot_be_made_is_reported_once(
         videos.offer(episode, step)
         wait(videos._told)
     videos.finish()
-    assert said.getvalue().count("no videos of whole episodes") == 1
+    assert said.getvalue().count("cannot make videos of episodes") == 1
     assert not list(tmp_path.rglob("*.mp4"))
