@@ -29,7 +29,7 @@ State = dict[str, Any]
 
 
 def save_state(path: Path, state: State, *, new: bool = False) -> None:
-    """Write ``state`` to a file atomically: after a crash, the file is either the old or the new one.
+    """Write ``state`` to a file atomically, so that a crash leaves either the old or the new file.
 
     Args:
         path: path of the file.
@@ -57,7 +57,7 @@ def load_state(
 
     Args:
         path: path of the file.
-        kind: name of the kind of file, for error messages.
+        kind: type of the file, such as "predictor", for error messages.
         expected: description of a valid file, for the end of error messages.
         with_arrays: if False, return None for each array, which is fast for any file size.
 
@@ -74,12 +74,12 @@ def load_state(
 
 @contextlib.contextmanager
 def restoring(path: Path) -> Iterator[None]:
-    """Convert errors in the ``with`` block, which loads the content of ``path``, to DataError."""
+    """Convert errors in a ``with`` block that restores objects from ``path`` to :class:`DataError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise DataError(
-            f"{path} is not a checkpoint of this run: {describe_exception(error)}; put back the right file"
+            f"{path} is not a checkpoint of this run: {describe_exception(error)}; restore the original file"
         ) from error
 
 

@@ -31,7 +31,7 @@ class Column:
 
     Attributes:
         MAX_IN_MEMORY: size in bytes above which a column is stored in a file.
-        MAX_AT_WORK: number of bytes to read from or write to a file before releasing their memory.
+        MAX_AT_WORK: number of bytes of the file to read or write before releasing their memory.
     """
 
     MAX_IN_MEMORY: ClassVar[int] = 2**28
@@ -160,7 +160,7 @@ def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
 
 
 def uuids_of(ids: NDArray[np.uint64]) -> list[UUID]:
-    """Join the halves from :func:`ids_of` into UUIDs again."""
+    """Convert the rows of :func:`ids_of` back to UUIDs."""
     return [UUID(int=(high << 64) | low) for high, low in ids.tolist()]
 
 

@@ -9,15 +9,15 @@ Phase = Literal["pretraining", "training"]
 SiteState = Literal["running", "paused", "finished"]
 Decision = Literal["first", "second", "equal", "cant_tell"]
 CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
-"""Probability that the first segment is better, for decisions taken as certain; None for ``cant_tell``."""
+"""Preference for each decision without label noise: the probability that ``first`` is better."""
 
 
 @dataclass(frozen=True)
 class FeedItem:
-    """One item of the feed: a comparison's current decision.
+    """One item of the decision feed: a new or changed decision on a comparison.
 
     Attributes:
-        seq: number of the item in the feed; the highest one has the comparison's latest decision.
+        seq: sequence number of the item in the feed.
         comparison: UUID of the comparison.
         decision: the decision; None if it was withdrawn.
         probability: probability that the first segment is better; None for ``cant_tell`` or no decision.

@@ -34,11 +34,11 @@ class Comparison:
     """A pair of segments to judge.
 
     Attributes:
-        uuid: UUID that the trainer assigns and the site uses, too.
+        uuid: UUID assigned by the trainer and used by the site as well.
         first: first segment.
         second: second segment.
         phase: phase of training that the comparison is for, or ``gold`` for an attention check.
-        step: number of environment steps of training when the comparison was made.
+        step: training step, in environment steps, at which the comparison was made.
     """
 
     uuid: UUID
@@ -130,9 +130,9 @@ class Ledger:
         return self._number("SELECT cursor FROM feed")
 
     def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
-        """Return comparison and decision of the feed items with a ``seq`` above ``after``, by ``seq``.
+        """Return the comparison and decision of each feed item newer than ``after``, keyed by ``seq``.
 
-        Only the newest item of each comparison is included. A withdrawn decision is None.
+        Only the newest item of each comparison is included. The decision is None if it was withdrawn.
         """
         query = "SELECT seq, uuid, decision FROM comparison WHERE seq > ? ORDER BY seq"
         return {seq: (UUID(bytes=uuid), decision) for seq, uuid, decision in self._rows(query, (after,))}
@@ -142,19 +142,23 @@ class Ledger:
         return self._number("SELECT count(*) FROM comparison")
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons that use up the label budget: those open or usable."""
+        """Return the number of comparisons that count toward the label budget: those open or usable.
+
+        Args:
+            phase: count only this phase; None counts all except attention checks.
+        """
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons with the decision ``first``, ``second`` or ``equal``."""
+        """Return the number of comparisons decided as first, second or equal, in ``phase`` or overall."""
         return self._count(_USABLE, phase)
 
     def cant_tell(self) -> int:
-        """Return the number of comparisons with the decision ``cant_tell``."""
+        """Return the number of comparisons decided as ``cant_tell``."""
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons without a decision, not counting failed or cancelled ones."""
+        """Return the number of comparisons that wait for a decision, in ``phase`` or overall."""
         return self._count(_OPEN, phase)
 
     def gold(self) -> int:
@@ -164,15 +168,15 @@ class Ledger:
         )
 
     def on_their_way(self) -> int:
-        """Return the number of undecided comparisons that are not on the site yet."""
+        """Return the number of undecided comparisons that are not registered on the site yet."""
         return self._count("(decision IS NULL AND status = 'written')", None)
 
     def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
-        """Return the current decisions as training targets.
+        """Return preferences, which are training targets, made from the current decisions.
 
         Args:
-            uuids: comparisons to return, in this order; those without a target have the value None. By
-                default, return all :meth:`targets`.
+            uuids: comparisons to return preferences of, in this order; the value is None if there is no
+                target. By default, return all :meth:`targets`.
         """
         if uuids is None:
             return list(self.targets())
@@ -181,7 +185,7 @@ class Ledger:
         return [self._preference(row) for row in rows]
 
     def targets(self) -> Iterator[Preference]:
-        """Yield the target of each usable decision, oldest first, loading a few at a time."""
+        """Yield a preference for each usable decision, oldest first, loading a few at a time."""
         after = -1
         while rows := self._rows(
             f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
@@ -195,7 +199,7 @@ class Ledger:
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """Return the ``count`` newest comparisons with a decision, even ``cant_tell``; oldest first."""
+        """Return the pairs of the ``count`` newest comparisons that have any decision, oldest first."""
         rows = self._rows(
             "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
@@ -209,9 +213,9 @@ class Ledger:
         return len(self._segments(*rows[0])[0]) if rows else None
 
     def unfinished(self, status: Status = "written") -> list[Comparison]:
-        """Return the comparisons that have this status and never got a decision.
+        """Return the comparisons with this delivery status that never had a decision.
 
-        When a run starts, ``written`` ones are left over from a killed run.
+        At the start of a run, those with status ``written`` are left over from a killed run.
         """
         rows = self._rows(
             "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "

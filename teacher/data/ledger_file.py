@@ -1,4 +1,4 @@
-"""Functions that open a ledger's SQLite file, for a run to write to or for others to read."""
+"""Functions that open a ledger's SQLite file for writing or reading."""
 
 import sqlite3
 import time
@@ -89,7 +89,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Convert SQLite errors in the ``with`` block to one-line :class:`DataError` that name the file."""
+    """Convert SQLite errors in the ``with`` block to one-line DataErrors that name the file."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -125,7 +125,7 @@ def _reading(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return True if there are no tables yet. Raise DataError if they are not those of a ledger."""
+    """Return True if the database has no tables yet. Raise DataError if it is not a ledger."""
     application_id, version, tables = (
         connection.execute(query).fetchone()[0]
         for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST_STD = 1e-6
-"""Largest standard deviation of values that are considered constant."""
+"""Values with a standard deviation up to this are considered constant."""
 FINE = 100
-"""Number of distinct floats within one standard deviation that is enough for learning."""
+"""Number of distinct floats per standard deviation that is enough to learn from a value."""
 
 
 class Spread:
@@ -73,9 +73,9 @@ class Spread:
     ) -> NDArray[np.bool_]:
         """Return a mask of the elements that ``dtype`` cannot store precisely enough, ``(*shape,)``.
 
-        After subtracting ``center``, the gap between adjacent numbers of such an element is larger than
-        1/``levels`` of its standard deviation. If the element looks constant, a gap larger than 1 is too
-        coarse, because it may hide variation.
+        ``center`` is subtracted first. The gap between adjacent ``dtype`` numbers must be at most
+        1/``levels`` of the standard deviation. If an element seems constant, the gap must be at most 1,
+        because a larger gap may hide variation.
         """
         spacing = self.spacing(dtype, center)
         coarse: NDArray[np.bool_] = spacing > np.where(self.varies, self.std / levels, 1.0)

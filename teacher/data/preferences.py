@@ -1,4 +1,4 @@
-"""Preferences, which are the training targets of the reward predictor, and datasets of them."""
+"""Preferences, the training targets of the reward predictor, and the dataset that stores them."""
 
 import numbers
 from collections.abc import Iterable, Mapping
@@ -65,10 +65,10 @@ class Preference:
 def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
     """Return each preference's weight in each ensemble member's bootstrap sample.
 
-    Weights have a Poisson(1) distribution. They depend only on the preference's UUID and the member's index,
-    by a hash, so every fit and every process gets the same ones. A preference of weight 0 (probability 1/e)
-    is therefore held out from that member permanently. The hash is the finalizer of SplitMix64 (Steele, Lea,
-    Flood 2014).
+    Weights have a Poisson(1) distribution and are computed from a hash of the preference's UUID and the
+    member's index. Every fit and every process therefore gets the same weights, and a preference of weight 0
+    (probability 1/e) is held out from that member permanently. The hash is the finalizer of SplitMix64
+    (Steele, Lea, Flood 2014).
 
     Args:
         ids: upper and lower 64 bits of the UUIDs, ``(n, 2)``.
@@ -123,7 +123,7 @@ class PreferenceDataset:
 
     @classmethod
     def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
-        """Build a dataset that uses these :attr:`columns`, with rows sorted by decision, without a copy."""
+        """Build a dataset from :attr:`columns` without copying them. Rows must be in order of decision."""
         dataset = cls()
         dataset.env_id = env_id
         dataset._columns = dict(columns)
@@ -196,7 +196,7 @@ class PreferenceDataset:
 
     @property
     def by_decision(self) -> NDArray[np.intp]:
-        """Return the row indices sorted by decision, oldest first, ``(n,)``."""
+        """Return the row indices sorted by time of decision, oldest first, ``(n,)``."""
         return np.fromiter(self._rows.values(), np.intp, len(self))
 
     def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> StepsBatch:
@@ -218,9 +218,9 @@ class PreferenceDataset:
         )
 
     def sample(self, size: int) -> "PreferenceDataset":
-        """Return a dataset of ``size`` preferences, evenly spaced in the order of decisions.
+        """Return a dataset of ``size`` preferences, evenly spaced in the order of their decisions.
 
-        If this dataset has no more than ``size`` preferences, it is returned itself.
+        If this dataset has ``size`` preferences or fewer, return it unchanged.
 
         Raises:
             ConfigError: ``size`` is not an integer of 0 or more.
@@ -237,7 +237,7 @@ class PreferenceDataset:
     def upsert(self, preferences: Iterable[Preference]) -> int:
         """Add new preferences, update changed ones, and drop those whose value is None.
 
-        A changed preference becomes the one with the newest decision.
+        A changed preference counts as the newest one.
 
         Returns:
             Number of preferences added, changed or dropped, not counting those dropped to keep ``max_size``.

@@ -14,7 +14,7 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, pluralize
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 
-_DRAWN_AT_ONCE = 2**14  # pairs per weighted draw; many, since a segment may be drawn twice
+_DRAWN_AT_ONCE = 2**14  # pairs per weighted draw; pairs of a segment with itself are discarded
 _WORTH_DRAWING = 1 / 16  # minimum share of drawn pairs with two different segments
 
 

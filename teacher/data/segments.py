@@ -60,7 +60,7 @@ class Segment:
                 f"rewards of shape {self.true_rewards.shape}; both must have {length} rows"
             )
         if self.frames is not None and len(self.frames) != length:
-            raise ValueError(f"a segment of {length} steps must have as many frames, not {len(self.frames)}")
+            raise ValueError(f"a segment of {length} steps must have {length} frames, not {len(self.frames)}")
         final = self.final_observation
         if final is not None and (final.shape, final.dtype) != (
             self.observations.shape[1:],

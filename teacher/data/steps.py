@@ -39,7 +39,7 @@ class Steps(Protocol):
 
 
 class StepsBatch:
-    """Implements :class:`Steps` with arrays that are passed in.
+    """Implementation of :class:`Steps` that is made from given arrays.
 
     Args:
         observations: observations before each step.
@@ -107,7 +107,7 @@ def readable_part(episode: Trajectory) -> Trajectory:
 
 
 def require_finite(episode: Trajectory) -> None:
-    """Raise :class:`DataError` if a number in the usable steps is NaN, infinite or beyond float32."""
+    """Raise DataError if a number in the episode's usable steps is NaN, infinite or beyond float32."""
     steps = readable_steps(episode)
     parts = {
         "observations": episode.all_observations[: steps + 1],

@@ -15,12 +15,12 @@ from teacher.settings.checks import COUNT, SEED, whole_number
 
 Space = spaces.Space[Any]
 Pairs = tuple[NDArray[Any], NDArray[Any]]
-"""Observations ``(n, *S)`` and actions ``(n, *A)``."""
+"""Pair of observations ``(n, *S)`` and actions ``(n, *A)`` of the same steps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
-    """Whole demonstrated episodes, concatenated to arrays of ``n`` steps.
+    """Whole demonstrated episodes, concatenated into arrays of ``n`` steps.
 
     ``S`` and ``A`` are the shapes of one observation and one action: ``(1,)`` for a Discrete space.
 
@@ -45,7 +45,7 @@ class Demonstrations:
 
     @classmethod
     def of(cls, episodes: Sequence[Trajectory]) -> "Demonstrations":
-        """Make demonstrations from episodes, which must have at least one step each."""
+        """Build demonstrations from episodes of at least one step each."""
         ended = [episode.terminated for episode in episodes]
         starts = np.concatenate([np.arange(len(episode)) == 0 for episode in episodes])
         return cls(
@@ -109,7 +109,7 @@ class Demonstrations:
         """Split the episodes at random into training and validation sets.
 
         Args:
-            train_fraction: share of episodes to train on. It is rounded so that both sets have an episode; 1
+            train_fraction: share of episodes to train on, rounded so that each set gets at least one; 1
                 leaves the validation set empty.
             batch_size: minimum number of steps per minibatch, unless there are fewer in total.
             seed: seed for the split and for shuffling.

@@ -1,4 +1,4 @@
-"""Reading and writing of demonstrations files.
+"""Loading and saving of demonstrations files.
 
 A file is an ``.npz`` archive of plain arrays in the format of Stable Baselines 2 (``generate_expert_traj``),
 whose files can be loaded as well. The arrays in :data:`KEYS` contain whole episodes, concatenated. Images are
@@ -151,12 +151,16 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
     if last is not None:
         shape = (len(returns), *obs.shape[1:])
         if last.shape != shape or last.dtype != obs.dtype:
-            raise DataError(f"{LAST} must be {obs.dtype} {shape}, not {last.dtype} {last.shape}")
+            raise DataError(
+                f"{LAST} must have type {obs.dtype} and shape {shape}, not {last.dtype} and {last.shape}"
+            )
         _require_numbers(LAST, last)
         _require_finite(LAST, last, starts)
     ended = None if arrays.get(ENDED) is None else np.asarray(arrays[ENDED])
     if ended is not None and (ended.shape != returns.shape or ended.dtype != np.bool_):
-        raise DataError(f"{ENDED} must be bool {returns.shape}, not {ended.dtype} {ended.shape}")
+        raise DataError(
+            f"{ENDED} must have type bool and shape {returns.shape}, not {ended.dtype} and {ended.shape}"
+        )
     return Demonstrations(
         obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last, ended
     )

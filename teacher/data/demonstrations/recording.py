@@ -20,14 +20,14 @@ Controller = Callable[[Any], Any]
 
 
 class Actor(Protocol):
-    """Expert that is an agent of this project, such as :class:`agents.PPO`."""
+    """Protocol for experts that are agents of this project, such as :class:`agents.PPO`."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions for a batch of raw observations."""
 
 
 class Model(Protocol):
-    """Expert that is a Stable-Baselines3 model, recurrent or not."""
+    """Protocol for experts that are Stable-Baselines3 models, recurrent or not."""
 
     def predict(
         self, observation: Any, *, state: Any, episode_start: NDArray[np.bool_], deterministic: bool

@@ -301,12 +301,20 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
         (
             "final_obs",
             np.zeros((2, 4), np.float32),
-            r"final_obs must be float32 \(3, 4\), not float32 \(2, 4\)",
+            r"type float32 and shape \(3, 4\), not float32 and \(2, 4\)",
         ),
-        ("final_obs", np.zeros((3, 4)), r"final_obs must be float32 \(3, 4\), not float64 \(3, 4\)"),
+        ("final_obs", np.zeros((3, 4)), r"type float32 and shape \(3, 4\), not float64 and \(3, 4\)"),
         ("final_obs", np.full((3, 4), np.inf, np.float32), "final_obs contains NaN, infinity or"),
-        ("terminated", np.zeros(2, bool), r"terminated must be bool \(3,\), not bool \(2,\)"),
-        ("terminated", np.zeros(3), r"terminated must be bool \(3,\), not float64 \(3,\)"),
+        (
+            "terminated",
+            np.zeros(2, bool),
+            r"terminated must have type bool and shape \(3,\), not bool and \(2,\)",
+        ),
+        (
+            "terminated",
+            np.zeros(3),
+            r"terminated must have type bool and shape \(3,\), not float64 and \(3,\)",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(
