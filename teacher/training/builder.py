@@ -1,4 +1,4 @@
-"""Construction of a run, with all objects it uses, from its settings."""
+"""Construction of a run and all its components from its settings."""
 
 import contextlib
 import dataclasses
@@ -42,12 +42,16 @@ POOL_BYTES = 2**30  # memory limit of segments, which is hardly ever reached wit
 
 @contextlib.contextmanager
 def open_run(source: TeachConfig | str | Path, console: Console | None = None) -> Iterator[Run]:
-    """Open a new run from its settings, or resume one from its directory; at the end, save and close it.
+    """Open a new run or resume a saved one; save and close it when the ``with`` block ends.
 
     ::
 
         with open_run(TeachConfig(env_id="ShortHopper-v1", predictor="synth", name="a", n_labels=300)) as run:
             train(run)
+
+    Args:
+        source: settings of a new run, or the directory of a saved one.
+        console: console to print to; by default, standard output.
 
     Raises:
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: the run cannot start. The one-line
@@ -73,8 +77,8 @@ def prepared_directory(settings: RunSettings) -> Iterator[None]:
     run can be started again under the same name.
 
     Raises:
-        ConfigError: a different process is using the directory, or it cannot be created, or the run should be
-            resumed but the directory does not contain one.
+        ConfigError: another process is using the directory, the directory cannot be created, or a run should
+            be resumed but the directory does not contain one.
     """
     config = settings.config
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
@@ -118,7 +122,7 @@ def _has_begun(config: TeachConfig) -> bool:
 
 
 def build_run(plan: RunPlan, console: Console, followers: Followers | None = None) -> Run:
-    """Build a run; closing the run closes everything opened here.
+    """Build a run with all its components, which are closed when the run is closed.
 
     The run resumes from its checkpoint if there is one. Otherwise it starts from the policy and
     demonstrations in its settings, if any. Without ``followers``, it trains in this process only.
@@ -136,7 +140,7 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
             run = _taught_run(plan, console, parts, followers)
         if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
             console.print(
-                "This policy network trains in PyTorch, which is slower than NumPy with tanh layers."
+                "This policy network trains in PyTorch. Networks of tanh layers train faster, in NumPy."
             )
         if start is not None:
             start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)

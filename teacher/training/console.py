@@ -9,7 +9,7 @@ from teacher.queries.collector import CollectorStatus
 
 
 class RunConsole:
-    """Prints a run's messages, and repeats neither a warning nor an unchanged state.
+    """Prints a run's messages: each warning only once, and each state only when it changes.
 
     Attributes:
         rich: Rich console to print to.
@@ -32,7 +32,7 @@ class RunConsole:
             self.rich.print(warning, style="yellow")
 
     def show_trouble(self, status: CollectorStatus) -> None:
-        """Print when problems with the site or with clips of comparisons start, change or end."""
+        """Print problems with the site or with comparisons' clips when they start, change or end."""
         trouble = f"retrying: {status.away}" if status.away else None
         if status.failed:
             failed = pluralize(status.failed, "comparison")

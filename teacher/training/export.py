@@ -32,8 +32,8 @@ def export_preferences(
         console: console that shows the progress of rendering; None shows nothing.
 
     Raises:
-        ConfigError: ``run_dir`` does not contain a run, the file exists or has a different suffix, or the
-            dataset folder contains something else.
+        ConfigError: ``run_dir`` does not contain a run, the file exists or has an unsupported suffix, or
+            the dataset folder contains something else.
         DataError: the run has no labels, or its labels are damaged.
         EnvironmentUnsuitableError: the run's environment is not registered in this process.
         RenderError, ReplayMismatchError: a segment cannot be rendered.

@@ -12,7 +12,7 @@ from teacher.settings.config import TeachConfig, load_config
 from teacher.settings.options import RunStage
 
 GROWING: Mapping[str, str] = {"num_timesteps": "-t", "n_labels": "-l"}
-"""Names of the settings that may be increased when a run is resumed, with their flags."""
+"""Settings that may be increased when a run is resumed, with their command-line flags."""
 
 
 def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig, uuid.UUID]:

@@ -34,7 +34,7 @@ class Round:
 
 
 def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
-    """Train a run from its current step to its last one.
+    """Train a run from its current step to ``num_timesteps``.
 
     Args:
         run: run to train.
@@ -72,7 +72,7 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
 
     Args:
         run: run to train.
-        correlate: also compute the correlation of predicted returns and goal values of recent episodes.
+        correlate: also compute the correlation between predicted returns and goal values of recent episodes.
     """
     started, teaching, values = time.monotonic(), run.teaching, dict[str, float]()
     rollout = run.collect()

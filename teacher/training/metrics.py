@@ -52,7 +52,9 @@ _ALONE = (_RETURN, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
 
 
 class Metrics:
-    """Writes each iteration's metrics to TensorBoard, and prints a console line every 1,000 steps or more.
+    """Writes each iteration's metrics to TensorBoard and prints some of them to the console.
+
+    Console lines are at least 1,000 steps apart.
 
     Args:
         folder: folder for TensorBoard's event files.
@@ -96,7 +98,7 @@ class Metrics:
 
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:
-    """Return True if a run that logs these values, some of which may be NaN, has a column for ``tag``."""
+    """Return True if the column of ``tag`` is shown in a run that logs these values, even if NaN."""
     if tag == BEHAVIOR_TAG:
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values

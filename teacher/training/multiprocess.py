@@ -43,19 +43,19 @@ class Followers:
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
-        """Make the other ranks take part in the training round that the ``with`` block runs."""
+        """Tell the other ranks to take part in the training round that the ``with`` block runs."""
         self._listening = False
         self._send({})
         yield
         self._listening = True
 
     def share(self, predictor: RewardPredictor, critic_epochs: int) -> None:
-        """Send the other ranks the predictor and the number of epochs to refit the value function for."""
+        """Send the other ranks the predictor and the number of epochs for refitting the value function."""
         if self.ranks.size > 1:
             self._send({"predictor": predictor.state_dict(), "critic_epochs": critic_epochs})
 
     def stop(self, status: int) -> None:
-        """Tell the other ranks to exit with ``status``. Inside a round, they exit on their own."""
+        """Tell the other ranks to exit with ``status``. Ranks inside a round exit on their own."""
         if self._listening:
             with contextlib.suppress(RankLostError):
                 self._send({"status": status})

@@ -1,4 +1,4 @@
-"""Waiting for labels: during training if they are too far behind schedule, and at its end."""
+"""Waiting for labels from people: during training if they fall behind schedule, and after it."""
 
 import math
 import time
@@ -42,9 +42,9 @@ def hold(run: Run, teaching: Teaching) -> bool:
 
 
 def labels_needed(run: Run, teaching: Teaching) -> int:
-    """Return the number of labels that the next rollout has to wait for; 0 or less for none.
+    """Return how many labels must arrive before the next rollout; 0 or less means none.
 
-    If no comparison is open and the pool is empty, as may be after a resume, only a rollout can provide
+    If no comparison is open and the pool is empty, as can happen after a resume, only a rollout can provide
     segments for new comparisons, so training continues.
     """
     if not run.config.holds_for_labels:
@@ -86,7 +86,7 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
 def refill(run: Run, teaching: Teaching) -> None:
     """If the pool is empty after a resume, fill it by playing the current policy.
 
-    After training no rollout will fill it.
+    Used after training, when there is no rollout to fill it.
     """
     missing = teaching.missing(run.step)
     if missing > 0 and len(teaching.pool) < 2:

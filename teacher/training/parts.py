@@ -1,4 +1,4 @@
-"""Functions that make a run's environments, agent and predictor, in every process of the run."""
+"""Functions that create the environments, agent and reward predictor in each process of a run."""
 
 import difflib
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> Episode
 
 
 def make_predictor(plan: RunPlan) -> RewardPredictor:
-    """Make a run's reward predictor, not trained yet.
+    """Make a run's untrained reward predictor.
 
     Raises:
         ConfigError: the function named by ``--network`` cannot be used.
@@ -112,7 +112,7 @@ def steps_of(
 
     Args:
         rollout: the rollout.
-        predictor: decides if next observations are included.
+        predictor: predictor whose inputs determine if next observations are included.
         which: mask of the steps to return, ``(num_steps, num_envs)``; all by default.
     """
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None

@@ -1,4 +1,4 @@
-"""Episodes played by a run's policy, and videos of them with predicted rewards."""
+"""Playing of episodes with a run's policy, and videos of them with predicted rewards."""
 
 from functools import partial
 from itertools import islice
@@ -34,7 +34,7 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
-    """Cut up to ``steps`` steps out of an episode from step ``start``; None cuts to its end.
+    """Cut a segment of up to ``steps`` steps out of an episode, or all steps from ``start`` if None.
 
     Raises:
         DataError: ``start`` is not a step of the episode, or ``steps`` is less than 1.
@@ -46,7 +46,7 @@ def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
 
 
 def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:
-    """Write a segment as a video, with a reward plot if ``rewards`` is True; ``.png`` gives an image.
+    """Write a video of a segment. With ``rewards``, add a reward plot; a ``.png`` path gives an image.
 
     Returns:
         One-line summary of the rewards; empty if ``rewards`` is False.

@@ -1,4 +1,4 @@
-"""Pretraining: labels of the first comparisons, mostly of random behavior, and the first reward fit."""
+"""Pretraining: labels for comparisons of random behavior, and the first fit of the predictor."""
 
 import time
 
@@ -71,10 +71,10 @@ def first_limits(config: TeachConfig) -> dict[str, int]:
 
 
 def spare_pairs(config: TeachConfig) -> int:
-    """Return how many more comparisons to submit than the number of labels that pretraining needs.
+    """Return how many extra comparisons to submit, beyond the number of labels that pretraining needs.
 
-    Thanks to these, pretraining doesn't have to wait for a comparison whose labeler has left. They count
-    toward ``n_labels``. Scripted teachers need none.
+    With them, pretraining doesn't get stuck on a comparison whose labeler has left. They count toward
+    ``n_labels``. Scripted teachers need none.
     """
     if config.predictor != "human":
         return 0
@@ -105,14 +105,14 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
 
 
 def seed_of_new_segments(run: Run) -> int:
-    """Return a seed that changes as comparisons are added, so that replacements are new segments."""
+    """Return a seed that changes with the number of comparisons, so that later segments are new."""
     return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
 
 
 def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
-    """Play the current policy until a pool has ``count`` segments, and return the pool.
+    """Play the current policy until ``count`` segments are collected, and return them as a pool.
 
-    Give up early if several episodes in a row are shorter than a segment.
+    Stop early if several episodes in a row are shorter than a segment.
     """
     pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
     too_short = 0

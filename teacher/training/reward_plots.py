@@ -46,7 +46,7 @@ class RewardTrace:
 
     @classmethod
     def of(cls, predictor: RewardPredictor, steps: Segment | Trajectory, fps: int) -> "RewardTrace":
-        """Predict the rewards of an episode or a segment and return them with the true ones."""
+        """Predict the rewards of an episode or a segment; constant true rewards count as unknown."""
         true = np.asarray(steps.true_rewards, np.float64)
         return cls(
             predictor.step_rewards(steps),
@@ -62,7 +62,7 @@ class RewardTrace:
 
     @property
     def true_to_scale(self) -> NDArray[np.float64] | None:
-        """True rewards, rescaled to the mean and standard deviation of the predicted ones, or None."""
+        """True rewards, rescaled to the mean and standard deviation of predicted ones; None if unknown."""
         if self.true is None:
             return None
         standard = (self.true - self.true.mean()) / self.true.std()
@@ -70,7 +70,7 @@ class RewardTrace:
         return scaled
 
     def summary(self) -> str:
-        """Return one line with the predicted sum, the true return and the rank correlation of the steps."""
+        """Return one line with the predicted sum, the true return and their rank correlation by step."""
         said = f"predicted sum {self.predicted.sum():.2f}"
         if self.true is None:
             return said

@@ -35,19 +35,19 @@ _RESUMED = 2  # seed stream of resumed runs, distinct from those in teacher/envs
 
 
 class Run:
-    """A training run with everything it uses; a context manager that closes all of it.
+    """A training run with all its components; a context manager that closes them.
 
     Args:
         plan: the run's settings and environment.
         console: console to print to.
-        parts: stack on which the run registers everything it opens; see :meth:`own` for how it is closed.
+        parts: exit stack on which the run registers what it opens; the caller closes it or calls :meth:`own`.
         followers: controls the other processes of the run.
         teaching: learns the reward from labels; None if the agent trains on the true reward.
 
     Attributes:
         address: URL where people label; empty if a scripted teacher labels or there are no labels.
         welcome: lines to print at the start, such as how to log in to the admin site.
-        explorer: collects steps that are only for comparisons; None if the agent trains on the true reward.
+        explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
     """
 
     address = ""
@@ -68,7 +68,7 @@ class Run:
         self.segment_length = plan.segment_length
         self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.error_model))
         self.fits_used = 0
-        """Number of reward fits that had been made by the last agent update."""
+        """Number of reward fits made before the last agent update."""
         self._waiting_for: int | None = None
         self._parts = contextlib.ExitStack()
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
@@ -87,7 +87,7 @@ class Run:
                 self.agent.load_state_dict(state["agent"])
                 if teaching is not None:
                     teaching.load_state_dict(state["teaching"])
-        # A new run is saved after its first round, not before.
+        # -inf, so that a new run is saved right after its first round
         self._saved_at = -math.inf if state is None else time.monotonic()
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
         self._progress = ProgressFile(config.run_dir)
@@ -126,7 +126,7 @@ class Run:
         self._parts.close()
 
     def own(self, parts: contextlib.ExitStack) -> None:
-        """Take over ``parts``, and close them when this run is closed."""
+        """Take ownership of ``parts``, so that closing this run closes them."""
         self._parts = parts
 
     @property
@@ -157,7 +157,7 @@ class Run:
         return self.agent.act(observations, deterministic=False)
 
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
-        """Add finished episodes to the statistics, offer the last one for a video, and warn of early ends."""
+        """Add finished episodes to the statistics, offer the last for a video, and warn of early ends."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.statistics.add(finished)
         ends_early = any(trajectory.terminated for trajectory in finished)

@@ -1,4 +1,4 @@
-"""Checks before a run starts. They report all problems at once, with a corrected command."""
+"""Checks before a run starts, which report all problems at once with a corrected command."""
 
 import contextlib
 import dataclasses
@@ -44,7 +44,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
 
     Returns:
         The settings, with a shorter default segment length if random episodes are short, and the
-        environment's properties.
+        environment's properties, as a plan.
 
     Raises:
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: there are problems. The message
@@ -136,7 +136,7 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
 
 
 def _require_bind_address(config: TeachConfig) -> None:
-    """Raise ConfigError if the run needs a site on this machine that can't listen on ``--bind``."""
+    """Raise ConfigError if the run needs its own site and ``--bind`` is not an address of this machine."""
     if config.predictor == "human" and config.site_url is None:
         require_own_address(config.bind)
 
@@ -168,7 +168,7 @@ def _on_cpu(settings: RunSettings) -> RunSettings:
 
 
 def _try_goal(goal: Value, plan: RunPlan) -> None:
-    """Call the user's goal function on an episode and on a segment, as the run will."""
+    """Call the user's goal function on an episode and on a segment, to see if it raises an error."""
     seed = plan.config.seed
     pool = SegmentPool(plan.segment_length, seed=seed)
     for episode in random_trajectories(plan.task, seed, num_envs=1):
@@ -185,7 +185,7 @@ def _wanted(config: TeachConfig, examined: Examined) -> int:
 def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
     """Play random episodes to find out how long they are, unless all have the same known length.
 
-    If their length may vary, play no more than one segment of each.
+    If variable lengths are allowed, each episode is played only up to the length of a segment.
     """
     horizon = examined.horizon
     if examined.never_terminates and horizon is not None:

@@ -68,16 +68,16 @@ class EpisodeStatistics:
         return _mean(self._behaviors)
 
     def segment_correlation(self, predictor: RewardPredictor, segments: Sequence[Segment]) -> float:
-        """Return the rank correlation of predicted returns and goal values of segments.
+        """Return the rank correlation between predicted returns and goal values of segments.
 
-        NaN for fewer than two segments.
+        It is NaN for fewer than two segments.
         """
         if len(segments) < 2:
             return math.nan
         return rank_correlation(predictor.segment_returns(segments), list(map(self.goal, segments)))
 
     def episode_correlation(self, predictor: RewardPredictor) -> float:
-        """Return Pearson's correlation of predicted returns and goal values of the episodes kept."""
+        """Return Pearson's correlation between predicted returns and goal values of the kept episodes."""
         predicted = [predictor.step_rewards(episode).sum() for episode in self.episodes]
         return correlation(predicted, list(map(self.goal, self.episodes)))
 

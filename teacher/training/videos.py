@@ -14,15 +14,15 @@ from teacher.training.terminal import waiting
 
 CLIPS_PER_RUN = 20
 FILM_SECONDS = 120.0
-"""Maximum time between videos, so that even in slow training the latest one shows current behavior."""
+"""Maximum time between videos, so that the latest one is up to date even if training is slow."""
 
 
 class EpisodeVideos:
     """Makes videos of the first and last episode, and of one episode per 5% of the run or two minutes.
 
-    A separate process renders them. If it falls behind, a waiting episode is replaced by a newer one. The
-    first video that cannot be made, for example because no OpenGL library is installed, is reported. Training
-    continues without it.
+    A separate process renders them. If it falls behind, a waiting episode is replaced by a newer one. If a
+    video cannot be made, for example because no OpenGL library is installed, that is reported once and
+    training continues.
 
     Args:
         folder: folder for the videos.
@@ -46,7 +46,7 @@ class EpisodeVideos:
         self._console = console
         self._renderer = ClipRenderer(workers=1)
         self._clips: list[Future[Path]] = []
-        self._told: list[Future[None]] = []  # one per video; done after `show` has returned
+        self._handled: list[Future[None]] = []  # one per video; done after `show` has returned
         self._next_step = 0
         self._filmed_at = time.monotonic()
         self._newest: tuple[Trajectory, int] | None = None
@@ -62,10 +62,10 @@ class EpisodeVideos:
     def finish(self) -> None:
         """Make a video of the last offered episode and wait for it; Ctrl-C skips it."""
         self._film()
-        if wait(self._told, timeout=0).not_done:
+        if wait(self._handled, timeout=0).not_done:
             with waiting(self._console) as tell, contextlib.suppress(KeyboardInterrupt):
                 tell("making the last video (Ctrl-C skips it)")
-                wait(self._told)
+                wait(self._handled)
 
     def close(self) -> None:
         """Stop rendering immediately. Unfinished videos are not reported and leave no files."""
@@ -83,12 +83,12 @@ class EpisodeVideos:
             clip.cancel()  # no effect once rendering has started
         path = self._folder / f"step-{step:09d}.mp4"
         clip = self._renderer.submit(ClipJob(ClipSpec.of_episode(episode), path, self._fps))
-        told: Future[None] = Future()
+        handled: Future[None] = Future()
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
-        self._told = [earlier for earlier in self._told if not earlier.done()] + [told]
-        clip.add_done_callback(lambda clip: self._made(clip, step, told))
+        self._handled = [earlier for earlier in self._handled if not earlier.done()] + [handled]
+        clip.add_done_callback(lambda clip: self._made(clip, step, handled))
 
-    def _made(self, clip: "Future[Path]", step: int, told: "Future[None]") -> None:
+    def _made(self, clip: "Future[Path]", step: int, handled: "Future[None]") -> None:
         try:
             if clip.cancelled():
                 return
@@ -101,4 +101,4 @@ class EpisodeVideos:
                     f"cannot make videos of episodes (-V turns them off): {error}", style="yellow"
                 )
         finally:
-            told.set_result(None)
+            handled.set_result(None)

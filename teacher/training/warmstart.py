@@ -26,7 +26,7 @@ PLOT_NAME = "demonstrations.png"
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The policy and demonstrations to start a run from, of which one may be None.
+    """A policy, demonstrations, or both to start a run from.
 
     Attributes:
         policy_path: path given by ``--policy``, for messages.
