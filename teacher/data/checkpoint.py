@@ -1,8 +1,8 @@
-"""Checkpoints of a whole run: one ``.npz`` file, written atomically, without pickle.
+"""Checkpoint files: a run's whole state in one ``.npz`` file, written atomically, without pickle.
 
-A state is a nested structure of dicts and lists whose leaves are arrays, tensors and JSON scalars. Arrays
-become entries of the archive; everything else goes into one JSON entry, in which ``{"@array": key}`` stands
-for an array.
+A state is a nested structure of dicts and lists whose leaves are arrays, tensors and JSON scalars. Arrays are
+stored as entries of the archive. Everything else is stored in one JSON entry, in which ``{"@array": key}``
+refers to an array.
 """
 
 import contextlib
@@ -29,22 +29,22 @@ State = dict[str, Any]
 
 
 def save_state(path: Path, state: State, *, new: bool = False) -> None:
-    """Write ``state`` to ``path`` so that a crash at any moment leaves either the old file or the new one.
+    """Write ``state`` to a file atomically, so that a crash leaves either the old or the new file.
 
     Args:
-        path: the file.
-        state: its content.
-        new: never replace a file, even one that was just written by another process.
+        path: path of the file.
+        state: state to write.
+        new: raise an error if the file exists, even if another process has just written it.
 
     Raises:
-        ConfigError: with ``new``, the file exists.
+        ConfigError: the file exists and ``new`` is True.
         StorageError: the disk is full or the folder is not writable; the old file is intact.
     """
     try:
         with atomic_write(path, new=new) as file:
             _write(file, state)
     except OSError as error:
-        remedy = "free space" if error.errno in _FULL else "fix that"
+        remedy = "free up space" if error.errno in _FULL else "fix the problem"
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}; {remedy} and try again"
         ) from error
@@ -53,16 +53,16 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
 def load_state(
     path: Path, kind: str = "checkpoint", expected: str = "a checkpoint.npz", *, with_arrays: bool = True
 ) -> State:
-    """Read a file of :func:`save_state`; tensors are returned as arrays.
+    """Read a state from a file written by :func:`save_state`; tensors are returned as arrays.
 
     Args:
-        path: the file.
-        kind: what the file should be, for error messages.
-        expected: description of such a file for the end of error messages.
-        with_arrays: if False, skip all arrays and return None for each: fast for any file size.
+        path: path of the file.
+        kind: type of the file, such as "predictor", for error messages.
+        expected: description of a valid file, for the end of error messages.
+        with_arrays: if False, return None for each array, which is fast for any file size.
 
     Raises:
-        DataError: the file is missing, damaged, of another kind or of another version.
+        DataError: the file is missing or damaged, or has a different format or version.
     """
     try:
         with path.open("rb") as file:
@@ -74,24 +74,24 @@ def load_state(
 
 @contextlib.contextmanager
 def restoring(path: Path) -> Iterator[None]:
-    """Turn errors about the content of ``path`` inside the block into :class:`DataError`."""
+    """Convert errors in a ``with`` block that restores objects from ``path`` to :class:`DataError`."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise DataError(
-            f"{path} is not a checkpoint of this run: {describe_exception(error)}; restore the run's own"
+            f"{path} is not a checkpoint of this run: {describe_exception(error)}; restore the original file"
         ) from error
 
 
 def dump_state(state: State) -> bytes:
-    """Return a state as bytes in the format of :func:`save_state`, for another process of the run."""
+    """Serialize a state to bytes, to send it to another process of the run."""
     buffer = io.BytesIO()
     _write(buffer, state)
     return buffer.getvalue()
 
 
 def parse_state(data: bytes) -> State:
-    """Restore a state from the bytes of :func:`dump_state`."""
+    """Deserialize a state from the bytes of :func:`dump_state`."""
     return _read(io.BytesIO(data), "the state sent by rank 0")
 
 
@@ -111,10 +111,12 @@ def _read(
 ) -> State:
     with opened_archive(file) as archive:
         if _STRUCTURE not in archive:
-            raise DataError(f"{name} is not a {kind} but another .npz file; expected {expected}")
+            raise DataError(f"{name} is an .npz file but not a {kind}; expected {expected}")
         content = json.loads(str(archive[_STRUCTURE]))
         if content["version"] != _VERSION:
-            raise DataError(f"{name} has version {content['version']}; this program reads version {_VERSION}")
+            raise DataError(
+                f"{name} has version {content['version']}, but this program reads only version {_VERSION}"
+            )
         state: State = _unpack(content["state"], archive if with_arrays else None)
         return state
 

@@ -1,7 +1,7 @@
-"""Arrays that grow by rows: in memory while small, and in a memory-mapped file once large.
+"""Growable arrays of rows: in memory while small, and in a memory-mapped file once large.
 
-Of a mapped array, only what is being used takes up memory, and the system can reclaim that at any time. It is
-released regularly anyway, so that the process stays small.
+Only the parts of a mapped file that are in use take up memory, and the system can reclaim that memory at any
+time. It is also released regularly, which keeps the process small.
 """
 
 import mmap
@@ -21,17 +21,17 @@ _FEWEST_ROWS = 64
 
 
 class Column:
-    """Rows of one shape and type, in the order they were appended.
+    """A growable array of rows that all have the same shape and number type.
 
-    A large column is stored in an unnamed file in the folder ``TMPDIR``, or else in ``/var/tmp``.
+    A large column is stored in an unnamed file in the folder ``$TMPDIR``, or in ``/var/tmp`` if it is unset.
 
     Args:
         row_shape: shape of one row.
-        dtype: type of its numbers.
+        dtype: number type of the rows.
 
     Attributes:
         MAX_IN_MEMORY: size in bytes above which a column is stored in a file.
-        MAX_AT_WORK: bytes of a file that are read or written before their memory is released.
+        MAX_AT_WORK: number of bytes of the file to read or write before releasing their memory.
     """
 
     MAX_IN_MEMORY: ClassVar[int] = 2**28
@@ -40,13 +40,13 @@ class Column:
     def __init__(self, row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._length = 0
         self._room: NDArray[Any] = np.empty((0, *row_shape), dtype)
-        self._file: IO[bytes] | None = None  # opened by this column
+        self._file: IO[bytes] | None = None  # stores the rows once they are large
         self._mapping: mmap.mmap | None = None
         self._at_work = 0
 
     @classmethod
     def of_file(cls, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Column":
-        """Map the array that starts at ``offset`` of a file; changes go to a copy, never into the file."""
+        """Memory-map an array at byte ``offset`` of a file; the first change copies it into a new array."""
         column = cls(shape[1:], dtype)
         column._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         column._room = np.ndarray(shape, dtype, column._mapping, offset)
@@ -68,26 +68,26 @@ class Column:
 
     @property
     def rows_at_once(self) -> int:
-        """Return how many rows to hold in memory at once."""
+        """Return the number of rows to process at a time to limit memory use."""
         return max(1, self.MAX_AT_WORK // max(1, self.row_bytes))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
-        """Return copies of these rows, ``(*rows.shape, *row_shape)``."""
+        """Return copies of the rows with these indices, ``(*rows.shape, *row_shape)``."""
         taken: NDArray[Any] = self.rows[rows]
         self._worked_on(taken.nbytes)
         return taken
 
     def parts(self, rows: NDArray[np.integer[Any]]) -> Iterator[NDArray[Any]]:
-        """Yield copies of these rows in order, in parts that fit into memory."""
+        """Yield copies of the rows with these indices, in chunks that fit into memory."""
         for start in range(0, len(rows), self.rows_at_once):
             yield self.take(rows[start : start + self.rows_at_once])
 
     def all_parts(self) -> Iterator[NDArray[Any]]:
-        """Yield copies of all rows in order, in parts that fit into memory."""
+        """Yield copies of all rows in order, in chunks that fit into memory."""
         return self.parts(np.arange(len(self)))
 
     def as_type(self, dtype: np.dtype[Any]) -> "Column":
-        """Return a column with the same rows in another number type."""
+        """Return a copy of the column with a different number type."""
         column = Column(self.rows.shape[1:], dtype)
         for part in self.all_parts():
             column.extend(part)
@@ -102,7 +102,7 @@ class Column:
         self._worked_on(rows.nbytes)
 
     def replace(self, row: int, value: Any) -> None:
-        """Change one row; raise StorageError if the disk is full."""
+        """Overwrite one row; raise StorageError if the disk is full."""
         self.reserve(self._length)
         self._room[row] = value
 
@@ -111,14 +111,14 @@ class Column:
         self._length -= 1
 
     def reserve(self, length: int) -> None:
-        """Make room for ``length`` rows, so that appending up to that many can't fail.
+        """Allocate space for ``length`` rows, so that appending up to that many can't fail.
 
         Raises:
             StorageError: the disk is full.
         """
         if length <= len(self._room) and self._room.flags.writeable:
             return
-        if self._file is not None:  # a file grows without a copy, so little at a time is enough
+        if self._file is not None:  # a file grows without copying, so a small increment is enough
             self._map(self._file, length + length // 4)
             return
         before, length = self.rows, max(_FEWEST_ROWS, 2 * length)
@@ -137,17 +137,17 @@ class Column:
     def _map(self, file: IO[bytes], length: int) -> None:
         size = length * self.row_bytes
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # otherwise the write to memory would fail later
+            os.posix_fallocate(file.fileno(), 0, size)  # or else a later write to memory could crash
         except OSError as error:
             raise StorageError(
-                f"cannot keep {size / 1e9:.1f} GB of labeled segments on the disk: {error.strerror}; free "
-                "space, or set TMPDIR to a folder that has it"
+                f"cannot store {size / 1e9:.1f} GB of labeled segments on disk: {error.strerror}; free up "
+                "space, or set TMPDIR to a folder with enough space"
             ) from error
         self._mapping = mmap.mmap(file.fileno(), size)
         self._room = np.ndarray((length, *self._room.shape[1:]), self._room.dtype, self._mapping)
 
     def _worked_on(self, size: int) -> None:
-        # Release early: the system maps several times as much around the pages that were requested.
+        # Release early: the kernel also maps many pages around the requested ones.
         self._at_work += size
         if self._mapping is not None and self._at_work > self.MAX_AT_WORK:
             self._mapping.madvise(mmap.MADV_DONTNEED)  # writes stay in the file
@@ -155,16 +155,16 @@ class Column:
 
 
 def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
-    """Return UUIDs as rows of their upper and lower halves, ``(n, 2)``."""
+    """Split UUIDs into their upper and lower 64 bits, ``(n, 2)``."""
     return np.array([(uuid.int >> 64, uuid.int & (2**64 - 1)) for uuid in uuids], np.uint64)
 
 
 def uuids_of(ids: NDArray[np.uint64]) -> list[UUID]:
-    """Return the UUIDs for rows of :func:`ids_of`."""
+    """Convert the rows of :func:`ids_of` back to UUIDs."""
     return [UUID(int=(high << 64) | low) for high, low in ids.tolist()]
 
 
 def require_numbers(name: str, array: NDArray[Any]) -> None:
-    """Raise :class:`DataError` if the array holds NaN or infinity."""
+    """Raise :class:`DataError` if the array contains NaN or infinity."""
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise DataError(f"{name} holds NaN or infinity")
+        raise DataError(f"{name} contains NaN or infinity")

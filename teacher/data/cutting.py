@@ -1,21 +1,21 @@
-"""Cutting of episodes into segments."""
+"""Cutting of growing episodes into fixed-length segments."""
 
 import numpy as np
 
 
 class SegmentCutter:
-    """Cuts one episode into segments while it grows.
+    """Cuts a growing episode into consecutive segments that never overlap.
 
-    Segments are consecutive from a random offset, so that they never overlap and no phase of the episode
-    always starts a segment. The offset is uniform below ``length``, as far as it leaves room for a segment.
+    The first segment starts at a random offset below ``length``, so that segments don't always start at the
+    same phase of an episode. In a short episode, the offset is limited so that at least one segment fits.
 
     Args:
         length: steps per segment.
-        random: draws the offset, once the episode is long enough.
-        first: index of the first step that may be in a segment.
+        random: random generator for the offset.
+        first: index of the first step that a segment may contain.
 
     Attributes:
-        next_start: index of the first step that may be in a later segment.
+        next_start: index of the first step that the next segment may contain.
     """
 
     def __init__(self, length: int, random: np.random.Generator, first: int = 0) -> None:
@@ -25,11 +25,11 @@ class SegmentCutter:
         self._began = False
 
     def cut(self, steps: int, *, finished: bool) -> list[slice]:
-        """Return the steps of each segment completed since the last call.
+        """Return a slice of the episode for each segment completed since the last call.
 
         Args:
             steps: number of steps in the episode so far.
-            finished: the episode has ended.
+            finished: True if the episode has ended.
         """
         length, left = self._length, steps - self.next_start
         if not self._began:

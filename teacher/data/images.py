@@ -1,8 +1,9 @@
-"""Image observations as lossless files: one PNG per image, in a folder next to the file that lists them.
+"""Lossless storage of image observations as one PNG file per image.
 
-Gray, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, are stored as they look; any other shape, such
-as a stack of frames ``(frames, H, W)``, is laid out as one gray image. The shape is stored as a text chunk of
-the file. A file without it, from Stable Baselines 2 or a camera, is read as ``(H, W, channels)``.
+Gray, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, are stored unchanged. An image of any other
+shape, such as a frame stack ``(frames, H, W)``, is reshaped to one gray image. The original shape is stored
+in a text chunk of the PNG file. Files without that chunk, such as those of Stable Baselines 2, are read as
+``(H, W, channels)``.
 """
 
 import json
@@ -21,22 +22,24 @@ from teacher.files import atomic_folder, require_new
 
 _SHAPE_KEY = "shape"
 _CHANNELS = (1, 3, 4)
-_DIMENSIONS = (2, 4)  # minimum and maximum; a stack of color images has four
+_DIMENSIONS = (2, 4)  # minimum and maximum number; a stack of color images has 4
 _MODES = ("L", "RGB", "RGBA")
 
 
 def are_images(observations: NDArray[Any]) -> bool:
-    """Return True if observations ``(n, *shape)`` can be written by :func:`write_images`."""
+    """Return True if :func:`write_images` can store these observations ``(n, *shape)``."""
     low, high = _DIMENSIONS
     return observations.dtype == np.uint8 and low < observations.ndim <= high + 1
 
 
 def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
-    """Write images ``(n, *shape)`` into a new folder, all or none, and return their file names.
+    """Write images ``(n, *shape)`` into a new folder and return their file names.
+
+    If an error occurs, no folder is left behind.
 
     Raises:
-        ConfigError: the folder exists.
-        StorageError: it cannot be written.
+        ConfigError: the folder already exists.
+        StorageError: the folder cannot be written.
     """
     require_new(folder)
     digits = len(str(len(images)))
@@ -48,15 +51,15 @@ def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
             for name, image in zip(names, images, strict=True):
                 Image.fromarray(_plane(image)).save(part / name, pnginfo=about)
     except OSError as error:
-        raise StorageError(f"cannot write images into {folder}: {error.strerror or error}") from error
+        raise StorageError(f"cannot write images to {folder}: {error.strerror or error}") from error
     return names
 
 
 def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
-    """Read images ``(n, *shape)`` by their paths relative to ``folder``; paths must stay inside it.
+    """Read images from paths relative to ``folder`` and return them as one array ``(n, *shape)``.
 
     Raises:
-        DataError: a path leads out of the folder, a file is missing or damaged, or the shapes differ.
+        DataError: a path leads outside the folder, a file is missing or damaged, or the shapes differ.
     """
     root = folder.resolve()
     images: NDArray[np.uint8] | None = None
@@ -66,16 +69,17 @@ def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
             images = np.empty((len(names), *image.shape), np.uint8)
         if image.shape != images.shape[1:]:
             raise DataError(
-                f"expected images of one shape, got {images.shape[1:]} and {image.shape} in {name!r}"
+                f"all images must have the same shape, but {name!r} has {image.shape} instead of "
+                f"{images.shape[1:]}"
             )
         images[index] = image
     if images is None:
-        raise DataError("expected at least one image")
+        raise DataError("there are no images; expected at least one")
     return images
 
 
 def _plane(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the image in a shape that PNG supports."""
+    """Return the image reshaped to ``(H, W)``, RGB or RGBA, which PNG supports."""
     if image.ndim == 3 and image.shape[-1] in _CHANNELS:
         return image[..., 0] if image.shape[-1] == 1 else image
     return np.ascontiguousarray(image.reshape(-1, image.shape[-1]))
@@ -85,7 +89,7 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
     try:
         path = (root / name).resolve()
         if Path(name).is_absolute() or not path.is_relative_to(root):
-            raise DataError(f"expected image paths inside {root}, got {name!r}, which leads out of it")
+            raise DataError(f"the image path {name!r} leads outside {root}; use a relative path inside it")
         with Image.open(path, formats=("PNG", "JPEG")) as file:
             shape = file.info.get(_SHAPE_KEY)
             image = np.asarray(file if file.mode in _MODES else file.convert("RGB"))
@@ -95,19 +99,19 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
     except FileNotFoundError as error:
         raise DataError(f"the image {name!r} is missing") from error
     except UnidentifiedImageError as error:
-        raise DataError(f"the image {name!r} is damaged, or neither PNG nor JPEG") from error
-    # Damaged images make Pillow raise these; a path with a NUL or an invalid shape raises ValueError.
+        raise DataError(f"the image {name!r} is damaged or not a PNG or JPEG file") from error
+    # Pillow raises these for damaged images. A path with a NUL or an invalid shape raises ValueError.
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise DataError(f"the image {name!r} cannot be read: {one_line(error)}") from error
 
 
 def _parsed(text: Any, size: int) -> tuple[int, ...]:
-    """Return the shape stored in a file. Raise ValueError if it does not fit the image's size."""
+    """Parse the stored shape of an image. Raise ValueError if it doesn't match the image's size."""
     shape = json.loads(str(text))
     low, high = _DIMENSIONS
     fits = (
         isinstance(shape, list) and low <= len(shape) <= high and all(type(n) is int and n > 0 for n in shape)
     )
     if not fits or math.prod(shape) != size:
-        raise ValueError(f"its stored shape {str(text)[:40]} does not fit its size")
+        raise ValueError(f"the stored shape {str(text)[:40]} does not match the {size} values in the image")
     return tuple(shape)

@@ -1,4 +1,4 @@
-"""Durable record of a run's comparisons, with their segments and decisions."""
+"""SQLite database of a run's comparisons, with their segments and decisions."""
 
 import sqlite3
 import threading
@@ -17,10 +17,10 @@ from teacher.errors import DataError
 
 Status = Literal["written", "registered", "failed", "cancelled"]
 Role = Phase | Literal["gold"]
-"""Phase of a comparison, or ``gold`` for an attention check, which counts as neither query nor label."""
+"""Phase of a comparison, or ``gold`` for an attention check, which doesn't use up the label budget."""
 
 LEDGER_NAME = "ledger.sqlite3"
-"""File name in the folder of a run."""
+"""File name of the ledger in a run's folder."""
 _USABLE = "(decision IN ('first', 'second', 'equal'))"
 _TARGETS = (
     "SELECT uuid, decision, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
@@ -31,14 +31,14 @@ _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A pair of segments to judge, identified everywhere by its UUID.
+    """A pair of segments to judge.
 
     Attributes:
-        uuid: chosen once, by the trainer.
-        first: one segment.
-        second: the other.
-        phase: asked before or during training, or ``gold`` for an attention check.
-        step: environment steps of training when it was asked.
+        uuid: UUID assigned by the trainer and used by the site as well.
+        first: first segment.
+        second: second segment.
+        phase: phase of training that the comparison is for, or ``gold`` for an attention check.
+        step: training step, in environment steps, at which the comparison was made.
     """
 
     uuid: UUID
@@ -49,19 +49,20 @@ class Comparison:
 
 
 class Ledger:
-    """Comparisons and decisions of one run in one SQLite file; everything written survives a crash.
+    """Stores one run's comparisons and decisions in an SQLite file; every write survives a crash.
 
-    Only one process may write. Its threads may share a ledger: each method is one transaction under one lock.
+    Only one process may write. Its threads may share a ledger, because each method takes a lock and runs in
+    one transaction.
 
     Args:
-        path: the file; created if it does not exist.
-        hard_labels: return decisions as certain targets, 1, 0.5 or 0, regardless of their probability; the
-            stored data is the same.
-        read_only: read an existing ledger, even while a run writes it, and change nothing.
+        path: path of the file, which is created if it does not exist.
+        hard_labels: return preferences of exactly 1, 0.5 or 0 instead of the decisions' probabilities. This
+            doesn't change the stored data.
+        read_only: open an existing ledger without changing it, even while a run writes to it.
 
     Raises:
         DataError: from every method, if the file is damaged, not a ledger, or not writable, or if a method
-            writes to a read-only ledger.
+            would write to a read-only ledger.
     """
 
     def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
@@ -72,13 +73,13 @@ class Ledger:
         self._connection = open_to_read(path) if read_only else open_to_write(path)
 
     def close(self) -> None:
-        """Close the file; the ledger cannot be used any more."""
+        """Close the file. The ledger can't be used afterward."""
         with self._lock:
             self._connection.close()
 
     def write(self, comparisons: Sequence[Comparison]) -> None:
-        """Store new comparisons with their segments; leave those already stored unchanged."""
-        # Compress outside of the lock: it takes longer than writing.
+        """Store new comparisons with their segments. Those already stored remain unchanged."""
+        # Compress before taking the lock, because that takes longer than writing.
         rows = [(item, item.first.to_bytes(), item.second.to_bytes()) for item in comparisons]
         with self._transaction() as connection:
             for item, first, second in rows:
@@ -91,21 +92,20 @@ class Ledger:
                     connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (inserted[0], first, second))
 
     def set_status(self, uuids: Iterable[UUID], status: Status) -> None:
-        """Record the delivery status of comparisons."""
+        """Set the delivery status of these comparisons."""
         with self._transaction() as connection:
             connection.executemany(
                 "UPDATE comparison SET status = ? WHERE uuid = ?", [(status, uuid.bytes) for uuid in uuids]
             )
 
     def record(self, decisions: Sequence[FeedItem], cursor: int) -> None:
-        """Store decisions together with the cursor of the feed they came from.
+        """Store decisions from the feed, together with the new cursor, in one transaction.
 
-        Decisions may arrive repeatedly and in any order: an older one never replaces a newer one, and the
-        cursor never moves back.
+        Decisions may arrive repeatedly and in any order. An older decision never replaces a newer one, and
+        the cursor never moves back.
 
         Raises:
-            DataError: a decision is about an unknown comparison, or its probability is invalid. Nothing is
-                stored then.
+            DataError: a comparison is unknown, or a probability is invalid. Nothing is stored in that case.
         """
         with self._transaction() as connection:
             for item in decisions:
@@ -114,8 +114,8 @@ class Ledger:
                 ).fetchone()
                 if known is None:
                     raise DataError(
-                        f"{self.path} has no comparison {item.comparison} to record a decision for; "
-                        "expected only decisions of this run"
+                        f"received a decision for comparison {item.comparison}, which is not in "
+                        f"{self.path}; only comparisons of this run can have decisions"
                     )
                 connection.execute(
                     "UPDATE comparison SET decision = ?, probability = ?, seq = ? "
@@ -126,50 +126,57 @@ class Ledger:
 
     @property
     def cursor(self) -> int:
-        """Return ``seq`` of the last feed item read; 0 before the first."""
+        """Return the ``seq`` of the last feed item that was read; 0 before the first."""
         return self._number("SELECT cursor FROM feed")
 
     def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
-        """Return comparison and decision of each feed item after ``after`` that is still the newest."""
+        """Return the comparison and decision of each feed item newer than ``after``, keyed by ``seq``.
+
+        Only the newest item of each comparison is included. The decision is None if it was withdrawn.
+        """
         query = "SELECT seq, uuid, decision FROM comparison WHERE seq > ? ORDER BY seq"
         return {seq: (UUID(bytes=uuid), decision) for seq, uuid, decision in self._rows(query, (after,))}
 
     def total(self) -> int:
-        """Return how many comparisons were ever written, in any state."""
+        """Return the number of comparisons ever written, in any state, including attention checks."""
         return self._number("SELECT count(*) FROM comparison")
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return how many use up the budget: open or usable; not failed, cancelled or cant_tell."""
+        """Return the number of comparisons that count toward the label budget: those open or usable.
+
+        Args:
+            phase: count only this phase; None counts all except attention checks.
+        """
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return how many comparisons were decided as first, second or equal."""
+        """Return the number of comparisons decided as first, second or equal, in ``phase`` or overall."""
         return self._count(_USABLE, phase)
 
     def cant_tell(self) -> int:
-        """Return how many comparisons were decided as cant_tell."""
+        """Return the number of comparisons decided as ``cant_tell``."""
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return how many comparisons have no decision yet."""
+        """Return the number of comparisons that wait for a decision, in ``phase`` or overall."""
         return self._count(_OPEN, phase)
 
     def gold(self) -> int:
-        """Return how many attention checks are registered or on their way to labelers."""
+        """Return the number of attention checks that were not cancelled and did not fail."""
         return self._number(
             "SELECT count(*) FROM comparison WHERE phase = 'gold' AND status IN ('written', 'registered')"
         )
 
     def on_their_way(self) -> int:
-        """Return how many comparisons are not visible to labelers yet."""
+        """Return the number of undecided comparisons that are not registered on the site yet."""
         return self._count("(decision IS NULL AND status = 'written')", None)
 
     def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
-        """Return the current decisions as training targets.
+        """Return preferences, which are training targets, made from the current decisions.
 
         Args:
-            uuids: only these comparisons, in this order, including those without a target (value None); by
-                default all of :meth:`targets`.
+            uuids: comparisons to return preferences of, in this order; the value is None if there is no
+                target. By default, return all :meth:`targets`.
         """
         if uuids is None:
             return list(self.targets())
@@ -178,7 +185,7 @@ class Ledger:
         return [self._preference(row) for row in rows]
 
     def targets(self) -> Iterator[Preference]:
-        """Yield all decisions that give a target, in the order they were made, a few at a time in memory."""
+        """Yield a preference for each usable decision, oldest first, loading a few at a time."""
         after = -1
         while rows := self._rows(
             f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
@@ -192,7 +199,7 @@ class Ledger:
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """Return the last ``count`` pairs that were decided, including cant_tell; oldest first."""
+        """Return the pairs of the ``count`` newest comparisons that have any decision, oldest first."""
         rows = self._rows(
             "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
@@ -201,12 +208,15 @@ class Ledger:
         return [self._segments(first, second) for first, second in reversed(rows)]
 
     def segment_length(self) -> int | None:
-        """Return the steps per segment, also of undecided pairs; None if there are no pairs."""
+        """Return the number of steps per segment; None if the ledger is empty."""
         rows = self._rows("SELECT first, second FROM comparison JOIN pair ON pair.comparison = id LIMIT 1")
         return len(self._segments(*rows[0])[0]) if rows else None
 
     def unfinished(self, status: Status = "written") -> list[Comparison]:
-        """Return the undecided comparisons with a status; ``written`` ones were left by a killed run."""
+        """Return the comparisons with this delivery status that never had a decision.
+
+        At the start of a run, those with status ``written`` are left over from a killed run.
+        """
         rows = self._rows(
             "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE status = ? AND decision IS NULL AND seq IS NULL ORDER BY id",
@@ -239,7 +249,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run the block as one transaction, on disk when it ends."""
+        """Run the ``with`` block as one transaction, which is on disk when the block ends."""
         if self._read_only:
             raise DataError(f"{self.path} was opened read-only and cannot be written")
         with self._lock, explained(self.path):
@@ -249,11 +259,11 @@ class Ledger:
 
 
 def _probability(item: FeedItem) -> float | None:
-    """Return the training target of a decision; None if it gives none."""
+    """Return a decision's training target, None if it gives none; raise DataError if it is invalid."""
     has_target = item.decision in ("first", "second", "equal")
     if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
         raise DataError(
-            f"comparison {item.comparison} was decided {item.decision} with probability {item.probability}; "
-            "expected one in [0, 1] for first, second and equal, and none otherwise"
+            f"comparison {item.comparison} has decision {item.decision} and probability {item.probability}; "
+            "first, second and equal need a probability in [0, 1], and other decisions must have none"
         )
     return item.probability

@@ -1,4 +1,4 @@
-"""SQLite file of a ledger: created or opened by a run, or opened read-only by others."""
+"""Functions that open a ledger's SQLite file for writing or reading."""
 
 import sqlite3
 import time
@@ -9,7 +9,7 @@ from pathlib import Path
 from teacher.errors import DataError
 
 PATIENCE_SECONDS = 60.0
-"""Time to wait for other processes that create the same file, or read it while it is created."""
+"""Timeout for locks of other processes that create or read the same file."""
 
 _RETRY_SECONDS = 0.005
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -26,7 +26,7 @@ _SCHEMA = (
         probability REAL,
         seq INTEGER
     ) STRICT""",
-    # Separate from comparison, so that a status change does not rewrite segments.
+    # A separate table, so that a status change does not rewrite segments.
     """CREATE TABLE pair (
         comparison INTEGER PRIMARY KEY REFERENCES comparison (id),
         first BLOB NOT NULL,
@@ -40,7 +40,9 @@ _SCHEMA = (
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open a ledger, creating it if the file is missing or empty; refuse any other file, unchanged.
+    """Open a ledger for writing; create it if the file is missing or empty.
+
+    A file that is not a ledger is never changed.
 
     Raises:
         DataError: the file is damaged, not a ledger of this version, or not writable.
@@ -51,7 +53,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
             for setting in ("synchronous = FULL", "foreign_keys = ON"):
                 connection.execute(f"PRAGMA {setting}")
             connection.execute("BEGIN IMMEDIATE")
-            with connection:  # from here on, no other process can create it
+            with connection:  # the write lock keeps other processes from creating it
                 if _is_empty(connection, path):
                     _make_tables(connection)
             _log_ahead(connection)
@@ -62,16 +64,18 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a ledger without changing it, even while a run writes it; a file without tables is read as empty.
+    """Open a ledger for reading, even while a run writes to it.
+
+    A file without tables is read as an empty ledger.
 
     Raises:
         DataError: the file is missing, damaged, not a ledger of this version, or not readable.
     """
     if not path.exists():
-        raise DataError(f"{path} does not exist; expected the ledger of a run")
+        raise DataError(f"{path} does not exist; expected the ledger file of a run")
     with explained(path):
-        # What a run has written is in the -wal file. If there is none, SQLite creates an empty one to read,
-        # which only a connection with write access removes again.
+        # A run's latest writes are in the -wal file. If there is none, SQLite creates an empty one for
+        # reading, which only a connection with write access removes again.
         if _size(path, "-wal"):
             return _reading(path, "mode=ro")
         try:
@@ -80,17 +84,17 @@ def open_to_read(path: Path) -> sqlite3.Connection:
             is_whole = not _size(path, "-wal") and not _size(path, "-journal")
             if not is_whole or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
                 raise
-        return _reading(path, "mode=ro&immutable=1")  # if no file can be created, nobody writes either
+        return _reading(path, "mode=ro&immutable=1")  # no file can be created here, so no run is writing
 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors to one-line :class:`DataError` messages that name the file."""
+    """Convert SQLite errors in the ``with`` block to one-line DataErrors that name the file."""
     try:
         yield
     except sqlite3.OperationalError as error:
         raise DataError(
-            f"{path} cannot be used: {error}; free space or fix its folder, then resume"
+            f"{path} cannot be used: {error}; check its folder and free disk space, then resume"
         ) from error
     except sqlite3.DatabaseError as error:
         raise DataError(f"{path} is damaged or not a ledger: {error}") from error
@@ -103,12 +107,12 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _reading(path: Path, mode: str) -> sqlite3.Connection:
-    """Connect without changing anything; to an empty in-memory ledger if there are no tables yet."""
+    """Connect read-only; if the file has no tables yet, connect to an empty ledger in memory."""
     connection = _connect(f"{path.absolute().as_uri()}?{mode}")
     try:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
-        with connection:  # one snapshot: a run may be creating the tables
+        with connection:  # a single snapshot, because a run may be creating the tables
             is_empty = _is_empty(connection, path)
     except BaseException:
         connection.close()
@@ -121,7 +125,7 @@ def _reading(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return True if there are no tables yet. Raise :class:`DataError` for another file or version."""
+    """Return True if the database has no tables yet. Raise DataError if it is not a ledger."""
     application_id, version, tables = (
         connection.execute(query).fetchone()[0]
         for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
@@ -129,9 +133,9 @@ def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
     if application_id == 0 and tables == 0:
         return True
     if application_id != _APPLICATION_ID:
-        raise DataError(f"{path} is not a ledger of this program; expected one made by a run")
+        raise DataError(f"{path} is not a ledger; expected the ledger file of a run")
     if version != _VERSION:
-        raise DataError(f"{path} has version {version}; this program reads version {_VERSION}")
+        raise DataError(f"{path} has version {version}, but this program reads only version {_VERSION}")
     return False
 
 
@@ -141,9 +145,9 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log, so that readers and the run do not wait for each other.
+    """Switch to write-ahead logging, so that readers and the run don't wait for each other.
 
-    SQLite fails instead of waiting if another connection does the same at this moment.
+    Retry, because SQLite fails at once if another connection is switching at the same time.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -158,7 +162,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _size(path: Path, ending: str) -> int:
-    """Return the size of a file that SQLite keeps next to the ledger; 0 if there is none."""
+    """Return the size of an SQLite file next to the ledger, such as ``-wal``; 0 if it doesn't exist."""
     try:
         return path.with_name(path.name + ending).stat().st_size
     except FileNotFoundError:

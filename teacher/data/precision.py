@@ -1,7 +1,7 @@
-"""Detection of numbers too far from 0 to be resolved by the float type they are stored in.
+"""Detection of values that float32 cannot store precisely enough because they are far from 0.
 
-Around 1e9, single precision has a spacing of 64, so smaller variations are lost. Double-precision numbers are
-therefore centered before they are cast.
+Near 1e9, adjacent float32 numbers are 64 apart, so smaller variations are lost. Double-precision values are
+therefore centered before they are cast to float32.
 """
 
 from collections.abc import Iterable
@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST_STD = 1e-6
-"""Standard deviation below which a number counts as constant."""
+"""Values with a standard deviation up to this are considered constant."""
 FINE = 100
-"""Float spacings per standard deviation that are enough for learning."""
+"""Number of distinct floats per standard deviation that is enough to learn from a value."""
 
 
 class Spread:
-    """Mean and standard deviation of each number over the rows seen so far, in double precision.
+    """Running mean and standard deviation of each element over all rows, in double precision.
 
-    Batches are merged as in Chan, Golub, LeVeque (1979).
+    Batches are merged by the method of Chan, Golub and LeVeque (1979).
 
     Args:
-        shape: of one row.
+        shape: shape of one row.
 
     Attributes:
-        mean: ``(*shape,)``; 0 before the first row.
+        mean: mean of each element, ``(*shape,)``; 0 before the first row.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -36,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, parts: Iterable[NDArray[Any]], shape: tuple[int, ...]) -> Self:
-        """Return the spread of all rows in some arrays ``(..., *shape)``."""
+        """Return the statistics of all rows in these arrays ``(..., *shape)``."""
         spread = cls(shape)
         for part in parts:
             spread.add(part)
@@ -44,12 +44,12 @@ class Spread:
 
     @property
     def std(self) -> NDArray[np.float64]:
-        """Return the standard deviations, ``(*shape,)``; 0 before the first row."""
+        """Return the standard deviation of each element, ``(*shape,)``; 0 before the first row."""
         return np.sqrt(self._variance)
 
     @property
     def varies(self) -> NDArray[np.bool_]:
-        """Return a mask of the numbers that are not constant, ``(*shape,)``."""
+        """Return a mask of the elements that are not constant, ``(*shape,)``."""
         return self.std > SMALLEST_STD
 
     def add(self, rows: NDArray[Any]) -> None:
@@ -64,17 +64,18 @@ class Spread:
         self.mean = self.mean + share * shift
 
     def spacing(self, dtype: np.dtype[Any], center: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
-        """Return the spacing of a float type around the mean minus ``center``, ``(*shape,)``."""
+        """Return the gap between adjacent ``dtype`` numbers at ``mean - center``, ``(*shape,)``."""
         spacing: NDArray[np.float64] = np.abs(self.mean - center) * float(np.finfo(dtype).eps)
         return spacing
 
     def is_coarse(
         self, dtype: np.dtype[Any], levels: float = FINE, center: NDArray[np.float64] | float = 0.0
     ) -> NDArray[np.bool_]:
-        """Return a mask of the numbers, minus ``center``, that a type can hardly resolve, ``(*shape,)``.
+        """Return a mask of the elements that ``dtype`` cannot store precisely enough, ``(*shape,)``.
 
-        These have fewer than ``levels`` float spacings per standard deviation, or seem constant while the
-        spacing is more than 1, so that variation can't be seen.
+        ``center`` is subtracted first. The gap between adjacent ``dtype`` numbers must be at most
+        1/``levels`` of the standard deviation. If an element seems constant, the gap must be at most 1,
+        because a larger gap may hide variation.
         """
         spacing = self.spacing(dtype, center)
         coarse: NDArray[np.bool_] = spacing > np.where(self.varies, self.std / levels, 1.0)

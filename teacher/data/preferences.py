@@ -1,4 +1,4 @@
-"""Preferences, the training targets of the reward predictor, and the growing dataset of them."""
+"""Preferences, the training targets of the reward predictor, and the dataset that stores them."""
 
 import numbers
 from collections.abc import Iterable, Mapping
@@ -29,14 +29,14 @@ _MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
 
 @dataclass(frozen=True, eq=False)
 class Preference:
-    """Training target from a comparison's decision.
+    """Training target made from the decision of a comparison.
 
     Attributes:
-        uuid: of the comparison.
-        first: one segment.
-        second: the other.
-        value: probability that ``first`` is better: 1.0, 0.0, or 0.5 for equal; None without a target
-            (undone, or "can't tell"), which removes the comparison from the dataset.
+        uuid: UUID of the comparison.
+        first: first segment of the comparison.
+        second: second segment of the comparison.
+        value: probability that ``first`` is better, 0.5 for equal; None if the decision was withdrawn or is
+            ``cant_tell``, which removes the comparison from a dataset.
 
     Raises:
         DataError: an attribute has the wrong type.
@@ -50,31 +50,32 @@ class Preference:
     def __post_init__(self) -> None:
         if not isinstance(self.uuid, UUID):
             raise DataError(
-                f"expected a UUID as a comparison's uuid, such as uuid.uuid4(), got {_shown(self.uuid)}"
+                f"uuid of a preference must be a UUID, such as uuid.uuid4(), not {_short_repr(self.uuid)}"
             )
         for name in ("first", "second"):
             if not isinstance(found := getattr(self, name), Segment):
                 raise DataError(
-                    f"comparison {self.uuid}: expected a Segment as its {name}, got {type(found).__name__}; "
-                    "cut episodes into segments with a SegmentPool"
+                    f"comparison {self.uuid}: {name} must be a Segment, not {type(found).__name__}; "
+                    "use a SegmentPool to cut episodes into segments"
                 )
         if self.value is not None and not isinstance(self.value, numbers.Real | np.bool_):
             raise _no_probability(self)
 
 
 def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
-    """Return each preference's weight in a member's bootstrap sample: Poisson(1), determined by its UUID.
+    """Return each preference's weight in each ensemble member's bootstrap sample.
 
-    A weight of 0 (probability 1/e) holds the preference out of that member permanently: since only the UUID
-    and the member's index matter, no later fit or other process turns it into a training preference. The hash
-    is the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+    Weights have a Poisson(1) distribution and are computed from a hash of the preference's UUID and the
+    member's index. Every fit and every process therefore gets the same weights, and a preference of weight 0
+    (probability 1/e) is held out from that member permanently. The hash is the finalizer of SplitMix64
+    (Steele, Lea, Flood 2014).
 
     Args:
-        ids: ``(n, 2)``, the upper and lower halves of the UUIDs.
+        ids: upper and lower 64 bits of the UUIDs, ``(n, 2)``.
         members: number of ensemble members.
 
     Returns:
-        ``(members, n)`` whole numbers.
+        Weights ``(members, n)``, which are whole numbers.
 
     Raises:
         ConfigError: ``members`` is not an integer of 1 or more.
@@ -95,17 +96,18 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class PreferenceDataset:
-    """All current preferences as arrays that grow in place; one row per comparison.
+    """Stores all current preferences in growable arrays, one row per comparison.
 
-    Segments are copied, so the dataset keeps no episode alive; a large one is stored on disk (see
-    :class:`Column`). Floating-point observations and actions are stored as float32, or as float64 while some
-    of them are too far from 0 for float32; other types are stored unchanged.
+    Segments are copied, so the dataset doesn't keep whole episodes in memory. A large dataset is stored on
+    disk (see :class:`Column`). Floating-point observations and actions are stored as float32, or as float64
+    while some of them are too far from 0 for the precision of float32. Other types are stored unchanged.
 
     Args:
-        max_size: maximum number of preferences; those decided earliest are dropped first.
+        max_size: maximum number of preferences; those with the oldest decisions are dropped first. None means
+            no limit.
 
     Attributes:
-        env_id: environment of all segments; None while empty or if unknown.
+        env_id: environment ID of all segments; None if unknown or if the dataset is empty.
 
     Raises:
         ConfigError: ``max_size`` is not an integer of 1 or more.
@@ -113,15 +115,15 @@ class PreferenceDataset:
 
     def __init__(self, max_size: int | None = None) -> None:
         self.env_id: str | None = None
-        self._rows: dict[UUID, int] = {}  # in order of decision
+        self._rows: dict[UUID, int] = {}  # row of each comparison, oldest decision first
         self._uuids: list[UUID] = []
         self._columns: dict[str, Column] = {}
-        self._spreads: dict[str, Spread] = {}  # of columns that arrived in double precision
+        self._spreads: dict[str, Spread] = {}  # statistics of columns that arrived as float64
         self.max_size = max_size
 
     @classmethod
     def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
-        """Make a dataset from :attr:`columns`, in order of decision, without copying them."""
+        """Build a dataset from :attr:`columns` without copying them. Rows must be in order of decision."""
         dataset = cls()
         dataset.env_id = env_id
         dataset._columns = dict(columns)
@@ -131,7 +133,7 @@ class PreferenceDataset:
 
     @property
     def max_size(self) -> int | None:
-        """Maximum number of preferences; None: no limit. Setting it drops any excess at once."""
+        """Maximum number of preferences; None means no limit. Setting it drops any excess at once."""
         return self._max_size
 
     @max_size.setter
@@ -149,13 +151,14 @@ class PreferenceDataset:
     def columns(self) -> Mapping[str, Column]:
         """Return the stored columns by name.
 
-        ``observations``, ``(n, 2, length + 1, *observation_shape)``, before each step and after the last;
-        ``actions``, ``(n, 2, length, *action_shape)``; ``terminated``, ``(n, 2)``, True if the environment
-        ended the episode with the last step; ``complete``, ``(n,)``, True if that and the final observations
-        are known; ``values``, ``true_returns``, ``ids``.
+        - ``observations``: before each step and after the last, ``(n, 2, length + 1, *observation_shape)``
+        - ``actions``: executed actions, ``(n, 2, length, *action_shape)``
+        - ``terminated``: True if the environment terminated the episode at the last step, ``(n, 2)``
+        - ``complete``: True if ``terminated`` and the final observations were recorded, ``(n,)``
+        - ``values``, ``true_returns``, ``ids``: same as the properties of these names
 
         Raises:
-            DataError: there is no preference yet.
+            DataError: the dataset is empty.
         """
         if not self._columns:
             raise DataError("the dataset is still empty; wait for the first label")
@@ -163,27 +166,27 @@ class PreferenceDataset:
 
     @property
     def observations(self) -> NDArray[Any]:
-        """Return the observations ``(n, 2, length, *observation_shape)``, first segment before second."""
+        """Return both segments' observations before each step, ``(n, 2, length, *observation_shape)``."""
         return self.steps().observations
 
     @property
     def actions(self) -> NDArray[Any]:
-        """Return the actions ``(n, 2, length, *action_shape)``."""
+        """Return both segments' actions, ``(n, 2, length, *action_shape)``."""
         return self.columns["actions"].rows
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """Return the probabilities that the first is preferred, ``(n,)``."""
+        """Return the probabilities that the first segment is better, ``(n,)``."""
         return self.columns["values"].rows
 
     @property
     def true_returns(self) -> NDArray[np.float32]:
-        """Return both segments' returns by the environment's reward, ``(n, 2)``."""
+        """Return both segments' true returns, ``(n, 2)``."""
         return self.columns["true_returns"].rows
 
     @property
     def ids(self) -> NDArray[np.uint64]:
-        """Return the halves of each UUID, ``(n, 2)``."""
+        """Return each comparison's UUID as its upper and lower 64 bits, ``(n, 2)``."""
         return self.columns["ids"].rows
 
     @property
@@ -193,13 +196,14 @@ class PreferenceDataset:
 
     @property
     def by_decision(self) -> NDArray[np.intp]:
-        """Return the row indices from the earliest decision to the latest, ``(n,)``."""
+        """Return the row indices sorted by time of decision, oldest first, ``(n,)``."""
         return np.fromiter(self._rows.values(), np.intp, len(self))
 
     def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> StepsBatch:
-        """Return copies of these rows' steps, ``(*rows.shape, 2, length, ...)``; by default views of all.
+        """Return the steps of both segments in these rows, ``(*rows.shape, 2, length, ...)``.
 
-        If a segment was recorded without its final observation, reading that raises :class:`DataError`.
+        If ``rows`` is None, return views of all rows instead of copies. If a segment was recorded without its
+        final observation, reading next observations or terminations raises :class:`DataError`.
         """
         observations, actions, terminated, complete = (
             self.columns[name].rows if rows is None else self.columns[name].take(rows)
@@ -214,7 +218,9 @@ class PreferenceDataset:
         )
 
     def sample(self, size: int) -> "PreferenceDataset":
-        """Return ``size`` preferences, evenly spaced by age of decision, or the dataset itself.
+        """Return a dataset of ``size`` preferences, evenly spaced in the order of their decisions.
+
+        If this dataset has ``size`` preferences or fewer, return it unchanged.
 
         Raises:
             ConfigError: ``size`` is not an integer of 0 or more.
@@ -229,15 +235,15 @@ class PreferenceDataset:
         return PreferenceDataset.of_columns(self.env_id, columns)
 
     def upsert(self, preferences: Iterable[Preference]) -> int:
-        """Add new preferences, update revised ones, drop those whose value is None.
+        """Add new preferences, update changed ones, and drop those whose value is None.
 
-        A revised preference counts as decided now.
+        A changed preference counts as the newest one.
 
         Returns:
-            How many preferences were added, changed or dropped, not counting those that exceed ``max_size``.
+            Number of preferences added, changed or dropped, not counting those dropped to keep ``max_size``.
 
         Raises:
-            DataError: a segment's shape or environment differs from those in the dataset, or a value is not a
+            DataError: a segment has a different shape or environment than the dataset, or a value is not a
                 probability.
             StorageError: the disk is full.
         """
@@ -288,22 +294,22 @@ class PreferenceDataset:
             found, wanted = (entry.shape, _compact(entry.dtype)), (kept.shape[1:], _compact(kept.dtype))
             if not is_same or found != wanted:
                 raise DataError(
-                    f"comparison {preference.uuid} has {name} of shape {found[0]} and {found[1]} from "
-                    f"{env_id}, the others have {wanted[0]} and {wanted[1]} from {expected}; all "
-                    "segments of a run must have the same length and environment"
+                    f"comparison {preference.uuid} has {name} of shape {found[0]} and type {found[1]} from "
+                    f"{env_id}, but the others have shape {wanted[0]} and type {wanted[1]} from {expected}; "
+                    "all segments of a run must have the same length and environment"
                 )
         self.env_id, self._columns = expected, columns
         for name in _MEASURED:
-            self._suit(name, entries[name])
+            self._adapt_type(name, entries[name])
         for column in self._columns.values():
-            column.reserve(len(self) + 1)  # all of them before any is changed
+            column.reserve(len(self) + 1)  # reserve in all columns before changing any
         for name, entry in entries.items():
             self._columns[name].extend(entry[None])
         self._rows[preference.uuid] = len(self)
         self._uuids.append(preference.uuid)
 
-    def _suit(self, name: str, entry: NDArray[Any]) -> None:
-        """Store a column in double precision while single precision can't resolve its numbers."""
+    def _adapt_type(self, name: str, entry: NDArray[Any]) -> None:
+        """Convert a column to float64 if float32 is too coarse for its values, and back if it is not."""
         if entry.dtype.kind != "f" or entry.dtype.itemsize <= _SINGLE.itemsize:
             return
         column = self._columns[name]
@@ -318,7 +324,7 @@ class PreferenceDataset:
             self._columns[name] = column.as_type(wanted)
 
     def _drop(self, row: int) -> None:
-        """Remove a row by moving the last one into its place."""
+        """Delete a row and move the last row to its index."""
         last = len(self) - 1
         for column in self._columns.values():
             if row != last:
@@ -332,14 +338,14 @@ class PreferenceDataset:
 
 
 def _no_probability(preference: Preference) -> DataError:
-    """Return the error for a preference with an invalid value."""
+    """Return the error for a preference whose value is not a probability."""
     return DataError(
-        f"comparison {preference.uuid}: expected a value from 0 to 1, the probability that its first segment "
-        f"is better, or None, got {_shown(preference.value)}"
+        f"comparison {preference.uuid}: value must be the probability that the first segment is better, "
+        f"from 0 to 1, or None, not {_short_repr(preference.value)}"
     )
 
 
-def _shown(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     return one_line(repr(value))
 
 
@@ -347,14 +353,14 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
     places = [(one.observations.shape, one.actions.shape, one.recipe.env_id) for one in (first, second)]
     if places[0] != places[1]:
         raise DataError(
-            f"a comparison's segments differ: observations, actions and environment are {places[0]} and "
-            f"{places[1]}; both must have the same environment and length"
+            "the segments of a comparison differ in observation shape, action shape or environment: "
+            f"{places[0]} and {places[1]}; both must have the same length and environment"
         )
     return first, second
 
 
 def _states(segment: Segment) -> NDArray[Any]:
-    """Return all observations of a segment; repeat the last one if the final observation is unknown."""
+    """Return a segment's observations including the final one; if unknown, the last one is repeated."""
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
 

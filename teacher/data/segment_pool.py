@@ -1,4 +1,4 @@
-"""Pool of segments from which queries are drawn."""
+"""Pool of recent segments from which pairs for comparisons are drawn."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,28 +14,28 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, pluralize
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, SEED, whole_number
 
-_DRAWN_AT_ONCE = 2**14  # pairs by weight; if one segment dominates, most pair it with itself
-_WORTH_DRAWING = 1 / 16  # if a smaller share has two segments, the second is drawn from the others
+_DRAWN_AT_ONCE = 2**14  # pairs per weighted draw; pairs of a segment with itself are discarded
+_WORTH_DRAWING = 1 / 16  # minimum share of drawn pairs with two different segments
 
 
 class _Entry(NamedTuple):
-    """A segment in the pool; ``explored`` marks exploratory actions."""
+    """A segment in the pool; ``explored`` is True if its steps were made only for queries."""
 
     segment: Segment
     explored: bool
 
 
 class SegmentPool:
-    """The most recent segments, each of ``length`` steps, cut from trajectories as they grow.
+    """Stores the most recent segments, which it cuts from trajectories as they grow.
 
-    A segment owns a copy of its observations and rewards. Its recipe shares only the actions of its episode,
-    so that the pool's memory is bounded by ``capacity`` segments and their episodes' actions.
+    Each segment has its own copy of observations and rewards, and shares only the actions with its episode.
+    The pool's memory is therefore limited to ``capacity`` segments and the actions of their episodes.
 
     Args:
         length: steps per segment.
         capacity: maximum number of segments; the oldest are dropped first.
-        seed: for the offset of an episode's first segment, and for pairs.
-        max_bytes: memory limit of the segments, though two are always kept; None: no limit.
+        seed: random seed for the offset of an episode's first segment, and for drawing pairs.
+        max_bytes: memory limit for the segments in bytes, but at least two are kept; None means no limit.
 
     Raises:
         ConfigError: a size is not an integer of 1 or more, or the seed is invalid.
@@ -57,7 +57,7 @@ class SegmentPool:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """Return the segments, oldest first."""
+        """Return all segments, oldest first."""
         return [entry.segment for entry in self._entries]
 
     def newest(self, count: int) -> Sequence[Segment]:
@@ -66,54 +66,56 @@ class SegmentPool:
 
     @property
     def explored(self) -> NDArray[np.bool_]:
-        """Return a mask of the segments from steps made only for queries, ``(len(self),)``."""
+        """Return a mask of the segments whose steps were made only for queries, ``(len(self),)``."""
         return np.array([entry.explored for entry in self._entries], np.bool_)
 
     @property
     def asked(self) -> Sequence[SegmentPair]:
-        """Return the pairs queried so far whose segments are both still in the pool."""
+        """Return the pairs that were queried and whose segments are both still in the pool."""
         return self._asked
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
-        """Cut the new parts of these trajectories into segments, and return how many.
+        """Cut segments from the new steps of trajectories and return the number of segments.
 
-        A trajectory may be passed again after it has grown. An episode shorter than a segment gives none; see
-        :class:`SegmentCutter` for where segments start and :func:`readable_steps` for the last step.
+        A trajectory may be passed again after it has grown. An episode shorter than a segment gives none.
+        :class:`SegmentCutter` decides where segments start, :func:`readable_steps` which steps are usable.
 
         Args:
-            trajectories: new, or grown since the last call.
-            explored: the steps were made only for queries.
+            trajectories: new trajectories, or ones that have grown since the last call.
+            explored: True if the steps were made only for queries.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
         self.add(cut, explored=explored)
         return len(cut)
 
     def add(self, segments: Iterable[Segment], *, explored: bool = False) -> None:
-        """Add segments of length :attr:`length`; raise :class:`DataError` for others."""
+        """Add segments; raise :class:`DataError` if one doesn't have :attr:`length` steps."""
         segments = list(segments)
         if others := {len(segment) for segment in segments} - {self.length}:
             raise DataError(
-                f"expected segments, all cut to {pluralize(self.length, 'step')}, got one of {min(others)}"
+                f"segments in this pool must have {pluralize(self.length, 'step')}, but one has {min(others)}"
             )
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:
-        """Add the segments of another pool, and its capacity."""
+        """Add all segments of another pool, and increase the capacity by that of the other pool."""
         self.capacity += other.capacity
         self._keep([*self._entries, *other._entries])
 
     def remember(self, pairs: Iterable[SegmentPair]) -> None:
-        """Record that these pairs were queried."""
+        """Record that these pairs have been queried."""
         self._asked += pairs
 
     def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
-        """Return ``n`` pairs of two different segments, drawn uniformly.
+        """Return ``n`` random pairs of two different segments.
 
-        No segment is in two pairs unless the pool is too small; then all are used about equally often.
+        Without weights, each segment is used at most once if the pool is large enough, and otherwise all are
+        used about equally often.
 
         Args:
             n: number of pairs.
-            weights: ``(len(self),)``; if given, draw each pair's segments in proportion to these.
+            weights: weight of each segment, ``(len(self),)``: segments are drawn in proportion to it. None
+                draws uniformly.
 
         Raises:
             ConfigError: ``n`` is not an integer of 0 or more.
@@ -122,7 +124,9 @@ class SegmentPool:
         n = whole_number(n, "n", NOT_NEGATIVE)
         drawable = len(self) if weights is None else np.count_nonzero(weights)
         if n > 0 and drawable < 2:
-            raise ValueError(f"expected a pool of 2 or more segments to pair, got {drawable}")
+            raise ValueError(
+                f"pairs need at least 2 segments with a nonzero weight, but the pool has {drawable}"
+            )
         segments = self.segments
         pairs: list[SegmentPair] = []
         while len(pairs) < n:
@@ -138,7 +142,7 @@ class SegmentPool:
         return pairs[:n]
 
     def _different(self, n: int, weights: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
-        """Draw rows ``(n, 2)`` in proportion to weights, conditional on the two being different."""
+        """Draw pairs of different indices ``(n, 2)`` in proportion to the weights."""
         shares = weights / weights.sum()
         first_shares = shares * (1 - shares)
         first = self._random.choice(len(self), n, p=first_shares / first_shares.sum())
@@ -152,15 +156,15 @@ class SegmentPool:
     def sample_unknown(
         self, n: int, known: Iterable[SegmentPair], weights: NDArray[np.floating[Any]] | None = None
     ) -> list[SegmentPair]:
-        """Return up to ``n`` distinct pairs of two different segments that are not in ``known``.
+        """Return up to ``n`` random pairs, all distinct, that are not in ``known``.
 
-        Returns fewer if there are no more. It lists all pairs, so use it only where random draws find few new
-        ones.
+        The result is shorter if there are fewer such pairs. This enumerates all pairs of the pool, so use it
+        only if :meth:`sample_pairs` finds few new ones.
 
         Args:
-            n: number of pairs.
-            known: pairs of segments in this pool.
-            weights: as in :meth:`sample_pairs`.
+            n: maximum number of pairs.
+            known: pairs of segments in this pool to exclude, in either order.
+            weights: weight of each segment, as in :meth:`sample_pairs`.
         """
         segments = self.segments
         weights = np.ones(len(self)) if weights is None else weights
@@ -176,26 +180,26 @@ class SegmentPool:
         shares = chances.flat[there]
         chosen = self._random.choice(there, n, replace=False, p=shares / shares.sum())
         found = np.stack(np.divmod(chosen, len(self)), axis=1)
-        found = self._random.permuted(found, axis=1)  # each is first equally often
+        found = self._random.permuted(found, axis=1)  # in random order within each pair
         return [(segments[first], segments[second]) for first, second in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the random state; segments are not saved, because a resumed run soon has newer ones."""
+        """Return the random state. Segments are not saved, because a resumed run soon has new ones."""
         return {"random": self._random.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the random state from :meth:`state_dict`."""
         self._random.bit_generator.state = state["random"]
 
     def _keep(self, entries: list[_Entry]) -> None:
-        """Keep the last of these entries, and forget queried pairs of dropped segments."""
+        """Keep as many of the newest entries as allowed, and forget queried pairs of dropped segments."""
         self._entries = entries[-min(self.capacity, self._fitting(entries)) :]
         if len(entries) > len(self._entries):
             here = set(self.segments)
             self._asked = [pair for pair in self._asked if here.issuperset(pair)]
 
     def _fitting(self, entries: Sequence[_Entry]) -> int:
-        """Return how many of the last entries fit into the memory limit."""
+        """Return how many of the newest entries fit into the memory limit, at least 2."""
         if self._max_bytes is None:
             return len(entries)
         sizes = np.cumsum([entry.segment.nbytes for entry in reversed(entries)])

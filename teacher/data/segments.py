@@ -13,28 +13,29 @@ from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.trajectory import Trajectory, terminations
 from teacher.errors import DataError
 
-_LEVEL = 1  # compression level; the default, 6, takes four times as long to save a few percent
+_LEVEL = 1  # compression level; the default of 6 takes four times as long and saves only a few percent
 _FINAL = "last_observation"
 _FRAMES, _FRAME_SIZES = "frames", "frame_sizes"
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A slice of one episode.
+    """Consecutive steps of one episode, with the recipe to replay them.
 
     Attributes:
-        recipe: replays the episode to the end of this segment; ``len(recipe.actions) == start + len(self)``.
+        recipe: recipe that replays the episode up to the end of this segment, which means that
+            ``len(recipe.actions) == start + len(self)``.
         start: index of the segment's first step in its episode.
-        observations: ``(length, *observation_shape)``, raw, before each step.
-        actions: ``(length, *action_shape)``, as executed.
-        true_rewards: ``(length,)``, the environment's rewards.
-        final_observation: ``(*observation_shape)``, raw, after the last step; None if not recorded.
-        terminated: the environment ended the episode with the last step; False if not recorded.
-        frames: JPEG images, one after each step, shown in place of a replay; None if not captured.
+        observations: raw observations before each step, ``(length, *observation_shape)``.
+        actions: executed actions, ``(length, *action_shape)``.
+        true_rewards: the environment's rewards, ``(length,)``.
+        final_observation: raw observation after the last step, ``observation_shape``; None if not recorded.
+        terminated: True if the environment terminated the episode at the last step; False if not recorded.
+        frames: JPEG images, one after each step, shown instead of a replay; None if not captured.
 
     Raises:
-        ValueError: the parts do not fit each other.
-        DataError: a number is NaN, infinite, or too large for single precision, in which rewards are learned.
+        ValueError: the attributes don't match each other in length, shape or type.
+        DataError: a number is NaN, infinite, or too large for float32, the number type of all networks.
     """
 
     recipe: EpisodeRecipe
@@ -50,24 +51,24 @@ class Segment:
         length = len(self.actions)
         if length == 0 or self.start < 0 or len(self.recipe.actions) != self.start + length:
             raise ValueError(
-                f"expected a segment of 1 or more steps that ends where its recipe does, got {length} steps "
-                f"from {self.start} and a recipe of {len(self.recipe.actions)}"
+                f"a segment must have at least 1 step and end where its recipe ends, but has {length} steps "
+                f"from step {self.start} on and a recipe of {len(self.recipe.actions)} steps"
             )
         if len(self.observations) != length or self.true_rewards.shape != (length,):
             raise ValueError(
-                f"expected observations and true rewards of {length} steps, got {self.observations.shape} "
-                f"and {self.true_rewards.shape}"
+                f"a segment of {length} steps has observations of shape {self.observations.shape} and true "
+                f"rewards of shape {self.true_rewards.shape}; both must have {length} rows"
             )
         if self.frames is not None and len(self.frames) != length:
-            raise ValueError(f"expected one frame for each of {length} steps, got {len(self.frames)}")
+            raise ValueError(f"a segment of {length} steps must have {length} frames, not {len(self.frames)}")
         final = self.final_observation
         if final is not None and (final.shape, final.dtype) != (
             self.observations.shape[1:],
             self.observations.dtype,
         ):
             raise ValueError(
-                f"expected a final observation like the others, {self.observations.shape[1:]} and "
-                f"{self.observations.dtype}, got {final.shape} and {final.dtype}"
+                f"the final observation has shape {final.shape} and type {final.dtype}, but the others have "
+                f"shape {self.observations.shape[1:]} and type {self.observations.dtype}"
             )
         for name in ("observations", "actions", "true_rewards", "final_observation"):
             self._require_finite(name)
@@ -79,8 +80,8 @@ class Segment:
         fits = fits_float32(values)
         if not fits.all():
             raise DataError(
-                f"expected finite {name} of at most {LARGEST:.1e}, got {values[~fits][0]} in an episode of "
-                f"{self.recipe.env_id} with seed {self.recipe.seed}; fix the environment"
+                f"found {values[~fits][0]} in {name} of an episode of {self.recipe.env_id} with seed "
+                f"{self.recipe.seed} (numbers must be finite and at most {LARGEST:.1e}); fix the environment"
             )
 
     def __len__(self) -> int:
@@ -88,7 +89,7 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Return its size in memory, without the actions, which it shares with its episode."""
+        """Return the size in bytes, without the actions, which the segment shares with its episode."""
         return self.observations.nbytes + sum(map(len, self.frames or ()))
 
     @property
@@ -101,7 +102,7 @@ class Segment:
         """Return the raw observations after each step, ``(length, *observation_shape)``.
 
         Raises:
-            DataError: there is no final observation.
+            DataError: the final observation was not recorded.
         """
         if self.final_observation is None:
             raise DataError(NOTHING_AFTER)
@@ -109,17 +110,19 @@ class Segment:
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """Return a mask of the step with which the environment ended the episode, ``(length,)``.
+        """Return a mask of the steps at which the environment terminated the episode, ``(length,)``.
+
+        Only the last step can be True.
 
         Raises:
-            DataError: there is no final observation, so this is unknown, too.
+            DataError: neither the final observation nor the termination was recorded.
         """
         if self.final_observation is None:
             raise DataError(NOTHING_AFTER)
         return terminations((len(self),), self.terminated)
 
     def to_bytes(self) -> bytes:
-        """Return the segment as an ``.npz`` archive without pickled objects."""
+        """Serialize the segment to the bytes of an ``.npz`` archive without pickled objects."""
         arrays: dict[str, Any] = {
             "recipe": self.recipe.to_json(),
             "start": self.start,
@@ -141,7 +144,7 @@ class Segment:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Segment":
-        """Read the bytes of :meth:`to_bytes`, including those of versions without a final observation.
+        """Deserialize a segment from the bytes of :meth:`to_bytes`, also of earlier versions.
 
         Raises:
             DataError: the archive is damaged.
@@ -151,7 +154,7 @@ class Segment:
                 recipe = EpisodeRecipe.from_json(str(archive["recipe"]))
                 start, observations = int(archive["start"]), archive["observations"]
                 if observations.dtype.kind not in "iufb":
-                    raise ValueError(f"observations of dtype {observations.dtype}")
+                    raise ValueError(f"observations have type {observations.dtype}, which is not numeric")
                 true_rewards = archive["true_rewards"].astype(np.float64)
                 return cls(
                     recipe,
@@ -163,7 +166,7 @@ class Segment:
                     terminated=_FINAL in archive and bool(archive["terminated"]),
                     frames=_split(archive[_FRAMES], archive[_FRAME_SIZES]) if _FRAMES in archive else None,
                 )
-        except Exception as error:  # numpy, zipfile and zlib document no list of errors for damaged archives
+        except Exception as error:  # numpy, zipfile and zlib don't document their errors for damaged archives
             raise DataError(f"a stored segment cannot be read: {error}") from error
 
 
@@ -171,7 +174,10 @@ SegmentPair = tuple[Segment, Segment]
 
 
 def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
-    """Return the steps from ``start`` up to ``stop`` (exclusive), copying observations and rewards."""
+    """Cut steps ``start`` to ``stop`` (exclusive) out of a trajectory as a segment.
+
+    Observations and rewards are copied. Actions are shared with the trajectory.
+    """
     recipe = trajectory.recipe(stop)
     return Segment(
         recipe,
@@ -186,7 +192,7 @@ def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
 
 
 def _split(joined: NDArray[np.uint8], sizes: NDArray[np.int64]) -> tuple[bytes, ...]:
-    """Split frames joined by :meth:`Segment.to_bytes`. Raise ValueError if the sizes do not add up."""
+    """Split concatenated frames by their sizes. Raise ValueError if the sizes don't add up."""
     if sizes.sum() != len(joined) or (sizes < 0).any():
-        raise ValueError(f"{len(joined)} bytes of frames, expected {sizes.sum()}")
+        raise ValueError(f"the frames have {len(joined)} bytes, but their sizes add up to {sizes.sum()}")
     return tuple(part.tobytes() for part in np.split(joined, np.cumsum(sizes)[:-1]))

@@ -1,4 +1,4 @@
-"""Environment steps as learners read them, in any storage."""
+"""Common interface for batches of environment steps, and checks for NaN and infinity."""
 
 from typing import Any, Protocol
 
@@ -9,14 +9,17 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError
 
 NOTHING_AFTER = (
-    "segments lack their final observations: pass --reward.inputs state,action "
-    "(RewardConfig(inputs=...) in Python), or start a new run"
+    "segments were recorded without the final observations that the reward predictor needs; pass "
+    "--reward.inputs state,action (in Python: RewardConfig(inputs=...)), or start a new run"
 )
-LARGEST = np.finfo(np.float32).max  # a numpy scalar, so that comparing half precision does not overflow
+LARGEST = np.finfo(np.float32).max  # a NumPy scalar; a Python float overflows in comparisons with float16
 
 
 class Steps(Protocol):
-    """Arrays of steps with the same leading dimensions ``*batch``: a segment, an episode, dataset rows."""
+    """Interface of objects that contain environment steps: segments, episodes and dataset rows.
+
+    All arrays have the same leading dimensions ``*batch``.
+    """
 
     @property
     def observations(self) -> NDArray[Any]:
@@ -24,7 +27,7 @@ class Steps(Protocol):
 
     @property
     def actions(self) -> NDArray[Any]:
-        """Return the actions as executed, ``(*batch, *action_shape)``."""
+        """Return the executed actions, ``(*batch, *action_shape)``."""
 
     @property
     def next_observations(self) -> NDArray[Any]:
@@ -32,22 +35,23 @@ class Steps(Protocol):
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """Return a mask of the steps with which the environment ended an episode, ``(*batch,)``."""
+        """Return a mask of the steps at which the environment terminated an episode, ``(*batch,)``."""
 
 
 class StepsBatch:
-    """Steps from given arrays with the same leading dimensions; see :class:`Steps`.
+    """Implementation of :class:`Steps` that is made from given arrays.
 
     Args:
-        observations: before each step.
-        actions: as executed.
-        next_observations: after each step; None if not needed.
-        terminations: True where the environment ended the episode; None if not needed.
-        why_missing: error message if one of the last two was not recorded, rather than not passed.
+        observations: observations before each step.
+        actions: executed actions.
+        next_observations: observations after each step; None if not needed.
+        terminations: True where the environment terminated an episode; None if not needed.
+        why_missing: error message for reading the two arrays above if they are None because they were never
+            recorded; empty if the caller just didn't pass them.
 
     Raises:
-        ConfigError: on reading a property that was not passed.
-        DataError: on reading a property that was not recorded.
+        ConfigError: if a property is read that was not passed.
+        DataError: if a property is read that was never recorded.
     """
 
     def __init__(
@@ -67,33 +71,33 @@ class StepsBatch:
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """Return the observations after each step."""
+        """Return the raw observations after each step, ``(*batch, *observation_shape)``."""
         return self._given("next_state", "next observations", self._next_observations)
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """Return a mask of the steps with which the environment ended an episode."""
-        return self._given("terminated", "the ends of episodes", self._terminations)
+        """Return a mask of the steps at which the environment terminated an episode, ``(*batch,)``."""
+        return self._given("terminated", "terminations", self._terminations)
 
     def _given(self, name: str, what: str, array: NDArray[Any] | None) -> NDArray[Any]:
         if array is not None:
             return array
         if self._why_missing:
             raise DataError(self._why_missing)
-        raise ConfigError(f"expected {what}, which a predictor with {name} among its inputs reads; pass them")
+        raise ConfigError(f"a reward predictor with input {name} needs {what}; pass them, too")
 
 
 def readable_steps(episode: Trajectory) -> int:
-    """Return how many steps can be learned from: all but a final one that led to NaN or infinity.
+    """Return the number of usable steps, which excludes a final step that led to NaN or infinity.
 
-    Environments may end an episode because their state became NaN or infinite.
+    Some environments end an episode because their state became NaN or infinite.
     """
     led_to_numbers = fits_float32(episode.next_observations[-1:]).all()
     return len(episode) - int(episode.finished and not led_to_numbers)
 
 
 def readable_part(episode: Trajectory) -> Trajectory:
-    """Return the episode without a final step that can't be learned from; see :func:`readable_steps`."""
+    """Return the episode, without its final step if that led to NaN or infinity."""
     steps = readable_steps(episode)
     if steps == len(episode):
         return episode
@@ -103,7 +107,7 @@ def readable_part(episode: Trajectory) -> Trajectory:
 
 
 def require_finite(episode: Trajectory) -> None:
-    """Raise :class:`DataError` that names the step unless all :func:`readable_steps` are finite."""
+    """Raise DataError if a number in the episode's usable steps is NaN, infinite or beyond float32."""
     steps = readable_steps(episode)
     parts = {
         "observations": episode.all_observations[: steps + 1],
@@ -115,11 +119,13 @@ def require_finite(episode: Trajectory) -> None:
         if bad.size:
             step, found = int(bad[0, 0]), part[tuple(bad[0])]
             place = "after the last step" if step == len(episode) else f"at step {step}"
-            raise DataError(f"expected finite {name} of at most {LARGEST:.1e}, got {found} {place}")
+            raise DataError(
+                f"{name} contain {found} {place} (numbers must be finite and at most {LARGEST:.1e})"
+            )
 
 
 def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the numbers that are finite in float32, in which rewards and policies are computed."""
+    """Return a mask of the numbers that are finite in float32, the number type of all networks."""
     if array.dtype.kind != "f":
         return np.ones(array.shape, bool)
     fits: NDArray[np.bool_] = np.abs(array) <= LARGEST  # False for NaN

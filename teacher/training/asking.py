@@ -1,4 +1,4 @@
-"""Submitting comparisons during training, and fitting the predictor to the labels."""
+"""Submission of comparisons during training, and fits of the reward predictor to the labels."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ EXPLORATIONS = 10  # attempts before episodes are considered too short for segme
 
 
 def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
-    """Submit the comparisons that are due, up to the limit of open ones, and return their pairs."""
+    """Submit the comparisons that are due, up to the limit on open ones, and return their pairs."""
     missing = teaching.missing(run.step)
     if run.config.predictor == "human":
         missing = min(missing, teaching.open_limit - teaching.ledger.open("training"))
@@ -24,13 +24,13 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
     if submitted:
         teaching.submit_checks(teaching.pool, run.config.gold, value_of(run.config.error_model), run.step)
     if submitted.repeats_segments:
-        remedy = "shorter ones (--segment_steps) help, or labels later in training (--schedule)"
+        remedy = "use shorter ones (--segment_steps), or ask later in training (--schedule)"
         run.console.warn_once(few_segments(submitted, remedy), about="few segments")
     return submitted.pairs
 
 
 def explore(run: Run, teaching: Teaching, count: int) -> None:
-    """Collect exploration steps to mix into ``count`` comparisons; the agent never trains on them."""
+    """Explore to add segments for ``count`` comparisons to the pool; the agent never trains on them."""
     queries, pool = run.config.queries, teaching.pool
     missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):
@@ -41,7 +41,7 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
-    """Fit the predictor to the labels so far, warn about problems, and return its TensorBoard scalars."""
+    """Fit the predictor to all labels so far, print warnings, and return metrics by TensorBoard tag."""
     report = teaching.fit(**limits)
     for about, problem in report.problems("--reward.learning_rate").items():
         run.console.warn_once(problem, about)

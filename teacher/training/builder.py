@@ -1,4 +1,4 @@
-"""Building a run from its settings: the only place that decides which parts a run has."""
+"""Construction of a run and all its components from its settings."""
 
 import contextlib
 import dataclasses
@@ -38,21 +38,25 @@ from teacher.training.run import Run, Teaching
 from teacher.training.start import check, warm_start_of
 from teacher.training.warmstart import PLOT_NAME
 
-POOL_BYTES = 2**30  # reached by image observations, hardly ever by vectors
+POOL_BYTES = 2**30  # memory limit of segments, which is hardly ever reached without images
 
 
 @contextlib.contextmanager
 def open_run(source: TeachConfig | str | Path, console: Console | None = None) -> Iterator[Run]:
-    """Open a new run from its settings, or an earlier one from its directory; save and close it at the end.
+    """Open a new run or resume a saved one; save and close it when the ``with`` block ends.
 
     ::
 
         with open_run(TeachConfig(env_id="ShortHopper-v1", predictor="synth", name="a", n_labels=300)) as run:
             train(run)
 
+    Args:
+        source: settings of a new run, or the directory of a saved one.
+        console: console to print to; by default, standard output.
+
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: the run cannot start; the message
-            says in one line what to change.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: the run cannot start. The one-line
+            message says what to change.
     """
     console = console or Console(soft_wrap=True)
     if isinstance(source, TeachConfig):
@@ -70,12 +74,12 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
 def prepared_directory(settings: RunSettings) -> Iterator[None]:
     """Create the run directory with its configuration, and lock it against other processes.
 
-    If a new run fails before it has asked or learned anything, its directory is removed again, so that the
-    same command can be repeated with the setting fixed.
+    If a new run fails before its first comparison or checkpoint, its directory is removed again, so that the
+    run can be started again under the same name.
 
     Raises:
-        ConfigError: another process uses the directory, it cannot be created, or it is to be resumed but
-            does not hold a run.
+        ConfigError: another process is using the directory, the directory cannot be created, or a run should
+            be resumed but the directory does not contain one.
     """
     config = settings.config
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
@@ -83,28 +87,32 @@ def prepared_directory(settings: RunSettings) -> Iterator[None]:
         try:
             held.enter_context(locked_folder(config.run_dir))
         except BlockingIOError as error:
-            raise ConfigError(f"{config.run_dir} is in use by another teach; stop that one first") from error
+            raise ConfigError(
+                f"{config.run_dir} is in use by another teach process; stop that one first"
+            ) from error
         except OSError as error:
-            raise ConfigError(f"cannot make the run directory {config.run_dir}: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot create the run directory {config.run_dir}: {error.strerror}"
+            ) from error
         if not settings.resumed:
-            refuse_existing(config)  # checked again under the lock
+            refuse_existing(config)  # check again now that the directory is locked
             save_config(config, settings.run_id)
         try:
-            # Read again under the lock: a run that failed may have removed its directory meanwhile.
+            # Read again now that the directory is locked: a failed run may have removed it meanwhile.
             if settings.resumed and load_config(config.run_dir)[0] != config:  # the run is extended
                 save_config(config, settings.run_id)
             yield
         except BaseException:
             if config.run_dir in missing and not _has_begun(config):
                 remove_held(config.run_dir)
-                with contextlib.suppress(OSError):  # another run may use one of them
+                with contextlib.suppress(OSError):  # a folder is not empty if another run uses it
                     for folder in missing[1:]:
                         folder.rmdir()
             raise
 
 
 def _has_begun(config: TeachConfig) -> bool:
-    """Return whether the run has saved a checkpoint or asked for a label."""
+    """Return True if the run has saved a checkpoint or made a comparison."""
     if (config.run_dir / CHECKPOINT_NAME).exists():
         return True
     path = config.run_dir / LEDGER_NAME
@@ -115,10 +123,10 @@ def _has_begun(config: TeachConfig) -> bool:
 
 
 def build_run(plan: RunPlan, console: Console, followers: Followers | None = None) -> Run:
-    """Build a run; closing the run closes everything opened here.
+    """Build a run with all its components, which are closed when the run is closed.
 
-    It resumes from its checkpoint if there is one, otherwise it starts from the policy and demonstrations of
-    its settings. Without ``followers`` it trains in this process alone.
+    The run resumes from its checkpoint if there is one. Otherwise it starts from the policy and
+    demonstrations in its settings, if any. Without ``followers``, it trains in this process only.
     """
     followers = followers or Followers()
     torch.set_num_threads(1)  # more threads only slow down networks this small
@@ -132,10 +140,12 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
         else:
             run = _taught_run(plan, console, parts, followers)
         if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
-            console.print("This policy network trains in PyTorch, slower than tanh layers do in NumPy.")
+            console.print(
+                "This policy network trains in PyTorch. Networks of tanh layers train faster, in NumPy."
+            )
         if start is not None:
             start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
-            run.save()  # so that a resumed run does not repeat it
+            run.save()  # so that a resumed run does not repeat the warm start
         followers.begin(config, run.env_seed, run.agent)
         run.own(parts.pop_all())
     return run
@@ -181,7 +191,7 @@ def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
 def _people(
     plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
 ) -> tuple[Collector, tuple[str, list[str]]]:
-    """Open the labeling site; return the collector, the labeling address and the lines to print."""
+    """Open the labeling site; return the collector, the labeling URL and the lines to print."""
     config, settings = plan.config, plan.settings
     site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, plan.task.fps)
@@ -199,7 +209,7 @@ def _people(
 
 
 def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:
-    """Make the explorer, seeded so that a resumed run explores other episodes than before."""
+    """Make the explorer, seeded so that a resumed run explores different episodes than before."""
     queries = plan.config.queries
     return Explorer(plan.task, (plan.config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
 
@@ -231,5 +241,5 @@ def _experiment(config: TeachConfig, run_id: uuid.UUID, fps: int) -> ExperimentS
 
 
 def _about_prompt(shown: str, configured: str) -> list[str]:
-    """Return a note with the prompt that labelers see, if it was changed on the site."""
-    return [] if shown == configured else [f"The prompt was changed on the site; keeping that one: {shown}"]
+    """Return a line to print with the prompt that labelers see, if it was changed on the site."""
+    return [] if shown == configured else [f"The prompt was changed on the site. Labelers see: {shown}"]

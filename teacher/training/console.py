@@ -1,4 +1,4 @@
-"""Console messages of a run."""
+"""Messages that a run prints to the console."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from teacher.queries.collector import CollectorStatus
 
 
 class RunConsole:
-    """Prints a run's messages; each warning and each change of state only once.
+    """Prints a run's messages: each warning only once, and each state only when it changes.
 
     Attributes:
-        rich: the console to print to.
+        rich: Rich console to print to.
     """
 
     def __init__(self, rich: Console) -> None:
@@ -22,27 +22,27 @@ class RunConsole:
         self._paused = False
 
     def print(self, *texts: Any, **style: Any) -> None:
-        """Print by :meth:`rich.console.Console.print`."""
+        """Print to the Rich console, with the arguments of :meth:`rich.console.Console.print`."""
         self.rich.print(*texts, **style)
 
     def warn_once(self, warning: str, about: str) -> None:
-        """Print a warning unless one about the same topic was printed already."""
+        """Print a warning, unless one with the same topic ``about`` has already been printed."""
         if about not in self._warned:
             self._warned.add(about)
             self.rich.print(warning, style="yellow")
 
     def show_trouble(self, status: CollectorStatus) -> None:
-        """Print a problem in reaching the site or showing comparisons when it starts and when it ends."""
+        """Print problems with the site or with comparisons' clips when they start, change or end."""
         trouble = f"retrying: {status.away}" if status.away else None
         if status.failed:
             failed = pluralize(status.failed, "comparison")
-            trouble = f"{trouble or 'continuing'}; {failed} could not be shown, others are asked instead"
+            trouble = f"{trouble or 'continuing'}; {failed} could not be shown and will be replaced"
         if trouble != self._trouble:
             self.rich.print(trouble or "the site is reachable again", style="yellow")
         self._trouble = trouble
 
     def show_pause(self, status: CollectorStatus) -> bool:
-        """Print when the site pauses or resumes the run; return whether it is paused."""
+        """Print when the run is paused or resumed on the site; return True if it is paused."""
         paused = status.state == "paused"
         if paused and not self._paused:
             self.rich.print(

@@ -1,4 +1,4 @@
-"""Exporting the preferences of a run to a file for other programs."""
+"""Export of a run's preferences to a file or dataset for other programs."""
 
 import contextlib
 import tempfile
@@ -22,20 +22,20 @@ _CLIP_SIZE = 200  # pixels; dataset viewers show clips small
 def export_preferences(
     run_dir: str | Path, path: str | Path, *, clips: bool = False, console: Console | None = None
 ) -> int:
-    """Write all preferences of a run by :func:`save_preferences` and return their number.
+    """Write all preferences of a run to a file or folder, and return their number.
 
     Args:
         run_dir: the run's folder.
-        path: a new ``.npz`` or ``.parquet`` file, or the folder of a Hugging Face dataset, which is new or
-            holds an earlier export to overwrite.
+        path: a new ``.npz`` or ``.parquet`` file, or a folder for a Hugging Face dataset. The folder may be
+            new or contain an earlier export, which is overwritten.
         clips: render a clip of every segment and include it.
-        console: shows the progress of rendering.
+        console: console that shows the progress of rendering; None shows nothing.
 
     Raises:
-        ConfigError: ``run_dir`` does not hold a run, the file exists or has another suffix, or the dataset's
-            folder holds something else.
-        DataError: the run has no labels, or they are damaged.
-        EnvironmentUnsuitableError: its environment is not registered here.
+        ConfigError: ``run_dir`` does not contain a run, the file exists or has an unsupported suffix, or
+            the dataset folder contains something else.
+        DataError: the run has no labels, or its labels are damaged.
+        EnvironmentUnsuitableError: the run's environment is not registered in this process.
         RenderError, ReplayMismatchError: a segment cannot be rendered.
         StorageError: the file cannot be written.
     """
@@ -49,7 +49,7 @@ def export_preferences(
         require_folder(path)
         require_new(path)
     file = path / FILE_NAME if is_folder else path
-    if clips:  # before rendering them
+    if clips:  # check before spending time on rendering
         require_room_for_clips(file)
     spaces = run.task.observation_space, run.task.action_space
     with contextlib.ExitStack() as parts:
@@ -68,7 +68,7 @@ def _question(run: SavedRun) -> str:
 
 @contextlib.contextmanager
 def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
-    """Render the clips of both segments of each preference into a temporary folder."""
+    """Render the clips of all preferences; yield a function that returns both clips of a preference."""
     with (
         tempfile.TemporaryDirectory(prefix="rl-teacher-export-") as folder,
         contextlib.closing(run.open_ledger()) as ledger,

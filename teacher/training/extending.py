@@ -1,4 +1,4 @@
-"""Extending a run by more steps or labels: ``teach --resume RUN -t 2e6 -l 600``."""
+"""Extension of a saved run by more steps or labels, as in ``teach --resume RUN -t 2e6 -l 600``."""
 
 import dataclasses
 import uuid
@@ -13,21 +13,22 @@ from teacher.settings.options import RunStage
 from teacher.settings.saved_config import load_config
 
 GROWING: Mapping[str, str] = {"num_timesteps": "-t", "n_labels": "-l"}
-"""Flags of the settings that may be increased when a run is resumed, by name."""
+"""Settings that may be increased when a run is resumed, with their command-line flags."""
 
 
 def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig, uuid.UUID]:
-    """Return the settings of a run, with more steps or labels than before, and its id.
+    """Return a saved run's settings, with more steps or labels if wanted, and its ID.
 
-    The label schedule up to the current step stays as it was; the added labels are spread over the remaining
-    steps by the same schedule. Nothing is written.
+    The label schedule up to the current step doesn't change. The added labels are spread over the remaining
+    steps by the same kind of schedule. Nothing is written to disk.
 
     Args:
         run_dir: the run's folder.
-        wanted: new values of ``num_timesteps``, ``n_labels``, both or neither; current values change nothing.
+        wanted: new values of ``num_timesteps``, ``n_labels``, both or neither. The current value of a setting
+            is allowed and changes nothing.
 
     Raises:
-        ConfigError: a value is lower than before, or cannot be set for this run.
+        ConfigError: a value is lower than before or cannot be changed, or the run has no steps left.
     """
     config, run_id = load_config(run_dir)
     for name, value in wanted.items():
@@ -38,9 +39,9 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
     step = steps_made(config)
     end = wanted.get("num_timesteps", config.num_timesteps)
     if step >= end:
-        said = "-t: expected more" if "num_timesteps" in wanted else "-l: labels are collected in training"
+        flag = "-t is too low" if "num_timesteps" in wanted else "-l: more labels need more training steps"
         raise ConfigError(
-            f"{said}; {config.run_dir} is at step {step:,} already; give it more steps, such as -t {2 * step}"
+            f"{flag}: {config.run_dir} is already at step {step:,}; pass a higher -t, such as -t {2 * step}"
         )
     stage = RunStage(num_timesteps=config.num_timesteps, n_labels=config.n_labels, step=step)
     grown = dataclasses.replace(
@@ -53,23 +54,23 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
 
 
 def _refuse_to_shrink(config: TeachConfig, name: str, value: Any) -> None:
-    """Raise :class:`ConfigError` if the setting cannot have this value or it is lower than before."""
+    """Raise ConfigError if the run can't have this setting or the value is lower than before."""
     flag, present = GROWING[name], getattr(config, name)
     if name == "n_labels" and config.predictor == "rl":
-        raise ConfigError(f"{flag}: {config.run_dir} learns from the true reward and asks for no labels")
+        raise ConfigError(f"{flag}: {config.run_dir} learns from the true reward and uses no labels")
     if present is None:
         raise ConfigError(
-            f"{flag}: {config.run_dir} has no label limit, it asks by time; give it more steps with -t"
+            f"{flag}: {config.run_dir} has no label limit; to get more labels, add steps with -t"
         )
     if value < present:
         raise ConfigError(
-            f"{flag}: expected at least {present:,}, the value of {config.run_dir}, got {value:,}; "
-            "a run can be extended but not shortened; stop it early with Ctrl-C"
+            f"{flag}: {value:,} is less than {present:,}, the value of {config.run_dir}; a run can be "
+            "extended but not shortened; press Ctrl-C to stop it early"
         )
 
 
 def steps_made(config: TeachConfig) -> int:
-    """Return the environment steps in a run's checkpoint, 0 without one."""
+    """Return the number of environment steps in a run's checkpoint; 0 if there is no checkpoint."""
     checkpoint = config.run_dir / CHECKPOINT_NAME
     if not checkpoint.exists():
         return 0

@@ -23,9 +23,9 @@ class Round:
     """One finished iteration of training.
 
     Attributes:
-        step: environment steps of training so far.
+        step: number of environment steps of training so far.
         values: the iteration's metrics by TensorBoard tag; NaN if unknown.
-        run: the run.
+        run: the run being trained.
     """
 
     step: int
@@ -34,14 +34,14 @@ class Round:
 
 
 def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
-    """Train a run to its last timestep.
+    """Train a run from its current step to ``num_timesteps``.
 
     Args:
-        run: continues from its current step.
-        on_round: called after each iteration.
+        run: run to train.
+        on_round: function to call after each iteration.
 
     Returns:
-        False if the experiment was finished on the site before.
+        True when training is complete; False if the experiment was finished on the site first.
     """
     run.warn_of_losses()
     teaching = run.teaching
@@ -71,8 +71,8 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     """Run one training iteration and return its metrics by TensorBoard tag.
 
     Args:
-        run: the run.
-        correlate: also compute the correlation of true and predicted returns of the last episodes.
+        run: run to train.
+        correlate: also compute the correlation between predicted returns and goal values of recent episodes.
     """
     started, teaching, values = time.monotonic(), run.teaching, dict[str, float]()
     rollout = run.collect()
@@ -98,7 +98,11 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
 
 
 def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Add the new segments to the pool, submit the comparisons that are due, and fit to new labels."""
+    """Add new segments to the pool, submit the comparisons that are due, and fit to new labels.
+
+    Returns:
+        Metrics by TensorBoard tag.
+    """
     added = teaching.pool.extend(trajectories)
     newest = teaching.pool.newest(added)  # not in any comparison yet
     correlation = run.statistics.segment_correlation(teaching.predictor, newest)

@@ -1,4 +1,4 @@
-"""Metrics of each iteration: TensorBoard events and console lines."""
+"""Output of each iteration's metrics to TensorBoard and the console."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from rich.console import Console
 from torch.utils.tensorboard import SummaryWriter
 
 _HEADER_EVERY = 25
-_STEPS_A_LINE = 1000  # at least; most rollouts are longer
+_STEPS_A_LINE = 1000  # minimum; most rollouts are longer
 BEHAVIOR_TAG = "agent/behaviour_per_episode"
 TRUE_RETURN_TAG = "agent/true_reward_per_episode"
 
@@ -45,20 +45,23 @@ _TIMES = (
     _Column("left", 9, "time/seconds_left", _duration),
 )
 _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
-# Labelers need not want what the environment rewards, so with them its return is last and named for it.
+# People may want something else than the environment rewards, so with them its return comes last.
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
 _WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
 _ALONE = (_RETURN, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
 
 
 class Metrics:
-    """Writes the metrics of each iteration to TensorBoard, and prints a console line now and then.
+    """Writes each iteration's metrics to TensorBoard and prints some of them to the console.
+
+    Console lines are at least 1,000 steps apart.
 
     Args:
-        folder: folder of the event files.
-        num_timesteps: steps of the whole run; the last step always gets a line.
-        start_step: current step; events of a killed run beyond it are hidden.
-        people: labelers are people, not a scripted teacher.
+        folder: folder for TensorBoard's event files.
+        num_timesteps: total steps of the run; a line is always printed at the last one.
+        start_step: current step; TensorBoard hides later events, which a killed run may have left behind.
+        console: console to print to.
+        people: True if people label, False for a scripted teacher or no labels.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class Metrics:
         self._next_line_at = 0
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Write ``values``, by TensorBoard tag, at ``step``; NaN values are omitted."""
+        """Log ``values``, whose keys are TensorBoard tags, at ``step``. NaN values are omitted."""
         known = {tag: value for tag, value in values.items() if not np.isnan(value)}
         for tag, value in known.items():
             self._writer.add_scalar(tag, value, step)
@@ -90,12 +93,12 @@ class Metrics:
         self.console.print(f"{step:>11,}{cells}", highlight=False)
 
     def close(self) -> None:
-        """Flush the event files."""
+        """Flush and close the event files."""
         self._writer.close()
 
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:
-    """Return whether a run with these values, some perhaps still NaN, has the column of ``tag``."""
+    """Return True if the column of ``tag`` is shown in a run that logs these values, even if NaN."""
     if tag == BEHAVIOR_TAG:
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values

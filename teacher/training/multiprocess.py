@@ -1,6 +1,6 @@
 """Multi-process training: rank 0 leads, the other ranks follow.
 
-Rank 0 handles labels, reward fits, checkpoints, console, and site. Every rank steps its share of the
+Rank 0 handles labels, reward fits, checkpoints, the console and the site. Every rank steps its share of the
 environments and takes part in each update of the agent.
 """
 
@@ -25,9 +25,12 @@ from teacher.training.plan import RunPlan, task_of
 
 
 class Followers:
-    """Rank 0's control of the other ranks; does nothing in a run of one process.
+    """Controls the other ranks from rank 0; does nothing if the run has only one process.
 
-    Every method raises :class:`RankLostError` if a rank is lost.
+    All methods except :meth:`stop` raise :class:`RankLostError` if a rank is lost.
+
+    Args:
+        ranks: this process's rank and its connection to the others.
     """
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
@@ -35,24 +38,24 @@ class Followers:
         self._listening = True
 
     def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: Agent) -> None:
-        """Have the other ranks make their environments and a copy of rank 0's agent."""
+        """Tell the other ranks to make their environments and a copy of rank 0's agent."""
         self._send({"config": dataclasses.asdict(config), "env_seed": env_seed, "agent": agent.state_dict()})
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
-        """Have the other ranks take part in one round of training."""
+        """Tell the other ranks to take part in the training round that the ``with`` block runs."""
         self._listening = False
         self._send({})
         yield
         self._listening = True
 
     def share(self, predictor: RewardPredictor, critic_epochs: int) -> None:
-        """Send the other ranks this round's predictor and the epochs of the value-function refit."""
+        """Send the other ranks the predictor and the number of epochs for refitting the value function."""
         if self.ranks.size > 1:
             self._send({"predictor": predictor.state_dict(), "critic_epochs": critic_epochs})
 
     def stop(self, status: int) -> None:
-        """Stop the other ranks with this exit status; ranks within a round stop by themselves."""
+        """Tell the other ranks to exit with ``status``. Ranks inside a round exit on their own."""
         if self._listening:
             with contextlib.suppress(RankLostError):
                 self._send({"status": status})
@@ -63,11 +66,11 @@ class Followers:
 
 
 def follow(ranks: Ranks) -> int:
-    """Take part in the run that rank 0 leads until it stops or is lost, and return the exit status."""
-    # Ctrl-C reaches all processes of a terminal: rank 0 saves and stops the others.
+    """Follow rank 0 until it ends the run or is lost, and return this process's exit status."""
+    # Ctrl-C reaches all processes of a terminal. Only rank 0 acts on it: it saves and stops the others.
     interrupts: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Python's own handlers wait for collectives to end
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a Python handler would wait for collectives to end
     try:
         message = _receive(ranks)
         return int(message["status"]) if "status" in message else _take_part(ranks, message)
@@ -78,7 +81,7 @@ def follow(ranks: Ranks) -> int:
 
 
 def _receive(ranks: Ranks) -> State:
-    """Wait without a timeout for the next message of rank 0."""
+    """Wait for rank 0's next message, without a timeout."""
     return parse_state(ranks.broadcast())
 
 

@@ -1,4 +1,4 @@
-"""Waiting for labelers: training holds while labels are too far behind, and at the end for the last ones."""
+"""Waiting for labels from people: during training if they fall behind schedule, and after it."""
 
 import math
 import time
@@ -15,7 +15,11 @@ LAST_CLIPS_SECONDS = 120.0  # replaces LAST_LABELS_SECONDS while clips are still
 
 
 def hold(run: Run, teaching: Teaching) -> bool:
-    """Wait while the run is paused or labels are too far behind; return False if the site finished it."""
+    """Wait while the run is paused or labels are too far behind.
+
+    Returns:
+        True if training may continue; False if the run was finished on the site.
+    """
     with waiting(run.console.rich) as show, run.timer.waiting():
         while True:
             interrupts.check()
@@ -38,10 +42,10 @@ def hold(run: Run, teaching: Teaching) -> bool:
 
 
 def labels_needed(run: Run, teaching: Teaching) -> int:
-    """Return the number of labels that the next rollout waits for; 0 or less if training may continue.
+    """Return how many labels must arrive before the next rollout; 0 or less means none.
 
-    If no comparison is open and the pool is empty, as after a resume, only a rollout can bring new
-    comparisons, so training continues.
+    If no comparison is open and the pool is empty, as can happen after a resume, only a rollout can provide
+    segments for new comparisons, so training continues.
     """
     if not run.config.holds_for_labels:
         return 0
@@ -51,7 +55,7 @@ def labels_needed(run: Run, teaching: Teaching) -> int:
 
 
 def take_last_labels(run: Run, teaching: Teaching) -> None:
-    """Wait after training for labels of the open comparisons, as long as labelers keep sending them."""
+    """After training, wait for labels of the open comparisons as long as labelers keep sending them."""
     ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
     with waiting(run.console.rich) as show:
         while run.config.holds_for_labels and teaching.collector.status.state != "finished":
@@ -65,7 +69,7 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
             if run.console.show_pause(status):
                 news, paused_at = None, time.monotonic()
             elif status.active_labelers == 0 and time.monotonic() - paused_at > LAST_LABELS_SECONDS:
-                break  # but not right after a pause, when labelers are only coming back
+                break  # but not soon after a pause, to give labelers time to return
             before, news = news, (ledger.open(), ledger.usable(), ledger.total())
             patience = LAST_CLIPS_SECONDS if ledger.on_their_way() else LAST_LABELS_SECONDS
             if news != before:
@@ -80,7 +84,10 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
 
 
 def refill(run: Run, teaching: Teaching) -> None:
-    """Add segments of the current policy to a pool that is empty after a resume, as no rollout follows."""
+    """If the pool is empty after a resume, fill it by playing the current policy.
+
+    Used after training, when there is no rollout to fill it.
+    """
     missing = teaching.missing(run.step)
     if missing > 0 and len(teaching.pool) < 2:
         teaching.pool.absorb(policy_segments(run, 2 * missing, seed_of_new_segments(run)))

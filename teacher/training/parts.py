@@ -1,4 +1,4 @@
-"""The parts that every process of a run makes: environments, agent, predictor."""
+"""Functions that create the environments, agent and reward predictor in each process of a run."""
 
 import difflib
 from collections.abc import Sequence
@@ -31,17 +31,17 @@ from teacher.training.plan import RunPlan
 
 
 def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
-    """Make one rank's share of the environments."""
+    """Make this rank's share of the environments."""
     task, part = plan.task, (ranks.rank, ranks.size)
     num_envs = plan.config.num_envs or _defaults(task.env_id, task.observation_space).num_envs
     return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
 
 
 def make_predictor(plan: RunPlan) -> RewardPredictor:
-    """Make the untrained predictor of a run.
+    """Make a run's untrained reward predictor.
 
     Raises:
-        ConfigError: the function that ``--network`` names cannot be used.
+        ConfigError: the function named by ``--network`` cannot be used.
     """
     config, task = plan.config, plan.task
     network = None if config.network is None else named_function(config.network, "--network")
@@ -50,7 +50,7 @@ def make_predictor(plan: RunPlan) -> RewardPredictor:
 
 
 def schedule_of(config: TeachConfig) -> LabelSchedule:
-    """Return the label schedule of a run."""
+    """Return a run's label schedule, including any extensions of the run."""
     ends = [(stage.num_timesteps, stage.n_labels) for stage in config.stages]
     return make_schedule(
         config.schedule,
@@ -61,9 +61,9 @@ def schedule_of(config: TeachConfig) -> LabelSchedule:
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
-    """Make the agent, with the task's default for each hyperparameter that the settings omit.
+    """Make the agent. Hyperparameters that the settings omit have the task's defaults.
 
-    The agent normalizes true rewards; predicted rewards are normalized by the predictor.
+    The agent normalizes only true rewards, because the predictor normalizes predicted rewards itself.
 
     Raises:
         ConfigError: a hyperparameter is invalid.
@@ -81,12 +81,12 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
 
 
 def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
-    """Return the agent hyperparameters that the settings give."""
+    """Return the agent hyperparameters that are given in the settings."""
     own = dict(config.agent_settings)
     known = [field.name for field in fields(PPOConfig if config.agent == "ppo" else TRPOConfig)]
     if unknown := [name for name in own if name not in known]:
         close = difflib.get_close_matches(unknown[0], known, n=1)
-        hint = f"did you mean --agent.{close[0]}?" if close else f"it has {', '.join(known)}"
+        hint = f"did you mean --agent.{close[0]}?" if close else f"choose from {', '.join(known)}"
         raise ConfigError(f"--agent.{unknown[0]}: {config.agent} has no such hyperparameter; {hint}")
     if config.ent_coef is not None:
         own["ent_coef"] = config.ent_coef
@@ -96,24 +96,30 @@ def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
 
 
 def uses_numpy(agent: Agent) -> bool:
-    """Return whether an agent trains with hand-derived NumPy updates."""
+    """Return True if the agent trains with the NumPy backend instead of PyTorch."""
     return isinstance(agent, OnPolicyAgent) and agent.uses_numpy
 
 
 def predicted_rewards(predictor: RewardPredictor, rollout: Rollout) -> NDArray[np.float64]:
-    """Return the predicted rewards of a rollout, ``(num_steps, num_envs)``."""
+    """Return the predicted reward of each step in a rollout, ``(num_steps, num_envs)``."""
     return predictor.step_rewards(steps_of(rollout, predictor))
 
 
 def steps_of(
     rollout: Rollout, predictor: RewardPredictor, which: NDArray[np.bool_] | EllipsisType = ...
 ) -> Steps:
-    """Return the steps of a rollout, all or those of a mask, with only the inputs that the predictor uses."""
+    """Return the steps of a rollout as input for the predictor.
+
+    Args:
+        rollout: the rollout.
+        predictor: predictor whose inputs determine if next observations are included.
+        which: mask of the steps to return, ``(num_steps, num_envs)``; all by default.
+    """
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
     observations, actions = rollout.observations[which], rollout.executed_actions[which]
     return StepsBatch(observations, actions, after, rollout.terminated[which])
 
 
 def _defaults(env_id: str, observation_space: gym.Space[Any]) -> TaskDefaults:
-    """Return a task's default hyperparameters; rl-teacher's tasks use those of their base environment."""
+    """Return the default hyperparameters for a task, which depend on its base environment."""
     return defaults_for(base_env_id(env_id), observation_space)

@@ -1,4 +1,4 @@
-"""The plan of a run: checked settings and the facts about its environment."""
+"""Plan of a run: its checked settings and its environment's properties."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from teacher.settings.config import RunSettings, TeachConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Checked settings of a run and its environment's properties.
+    """A run's checked settings and its environment's properties.
 
     Attributes:
         settings: the run's settings.
@@ -26,12 +26,12 @@ class RunPlan:
 
     @property
     def segment_length(self) -> int:
-        """Steps of a segment: ``segment_steps``, else ``segment_seconds`` at the task's frame rate."""
+        """Steps per segment: ``segment_steps``, or else ``segment_seconds`` at the task's frame rate."""
         return self.config.segment_steps or usual_length(self.config.segment_seconds, self.task.fps)
 
 
 def task_of(config: TeachConfig) -> TaskInfo:
-    """Return the properties of a run's environment, which is made once to examine it.
+    """Make a run's environment once, to examine it, and return its properties.
 
     Raises:
         ConfigError: the observation transform does not exist.

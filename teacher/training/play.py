@@ -1,4 +1,4 @@
-"""Playing episodes of a run's policy, and making videos of them with predicted rewards."""
+"""Playing of episodes with a run's policy, and videos of them with predicted rewards."""
 
 from functools import partial
 from itertools import islice
@@ -18,15 +18,15 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
     """Play episodes of a run's policy and return them in ascending order of true return.
 
     Args:
-        run: the saved run.
+        run: run whose policy plays.
         count: number of episodes.
-        seed: seed of the episodes.
+        seed: random seed of the episodes.
         sampled: sample actions as in training, instead of taking the most likely ones.
 
     Raises:
-        ConfigError: the folder does not hold a run.
+        ConfigError: the folder does not contain a run.
         DataError: the run has no checkpoint yet.
-        AgentError: the checkpoint is from another environment.
+        AgentError: the checkpoint is from a different environment.
     """
     act = partial(run.load_agent().act, deterministic=not sampled)
     episodes = policy_trajectories(run.task, seed, act, num_envs=min(count, 8))
@@ -34,24 +34,22 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
-    """Return ``steps`` steps of an episode from ``start``, or all remaining ones if ``steps`` is None.
+    """Cut a segment of up to ``steps`` steps out of an episode, or all steps from ``start`` if None.
 
     Raises:
-        DataError: ``start`` is not a step of the episode, or there are no steps to return.
+        DataError: ``start`` is not a step of the episode, or ``steps`` is less than 1.
     """
     stop = len(episode) if steps is None else min(start + steps, len(episode))
     if not 0 <= start < stop:
-        raise DataError(
-            f"expected a --start of 0 to {len(episode) - 1}, the episode's last step, got {start}"
-        )
+        raise DataError(f"--start must be from 0 to {len(episode) - 1}, the episode's last step, not {start}")
     return slice_of(episode, start, stop)
 
 
 def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:
-    """Write a segment as a video (``.mp4``) or as an image with its rewards (``.png``).
+    """Write a video of a segment. With ``rewards``, add a reward plot; a ``.png`` path gives an image.
 
     Returns:
-        A summary of the rewards; empty without ``rewards``.
+        One-line summary of the rewards; empty if ``rewards`` is False.
 
     Raises:
         ConfigError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""Pretraining: the first comparisons, of random behavior, and the first reward fit."""
+"""Pretraining: labels for comparisons of random behavior, and the first fit of the predictor."""
 
 import time
 
@@ -16,14 +16,14 @@ from teacher.training.run import SLOW_SECONDS, Run, Teaching
 from teacher.training.terminal import progress, waiting
 
 POLL_SECONDS = 0.5
-SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # comparisons beyond the labels that pretraining waits for
+SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # extra comparisons: share of the needed labels, minimum
 
 
 def pretrain(run: Run, teaching: Teaching) -> bool:
     """Collect the pretraining labels and fit the predictor to them.
 
     Returns:
-        False if the experiment was finished on the site before.
+        True when done; False if the experiment was finished on the site first.
     """
     needed = run.config.num_pretrain_labels
     ledger, collector = teaching.ledger, teaching.collector
@@ -53,7 +53,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
 
 
 def submit_first(run: Run, teaching: Teaching, count: int) -> None:
-    """Submit ``count`` pretraining comparisons and their attention checks."""
+    """Submit ``count`` new pretraining comparisons, along with attention checks."""
     if count < 1:
         return
     pairs = first_pairs(run, count)
@@ -65,16 +65,16 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def first_limits(config: TeachConfig) -> dict[str, int]:
-    """Return the limit of updates or epochs of the first fit, as arguments of :func:`fit`."""
+    """Return the limit on updates or epochs in the first fit, as keyword arguments of :func:`fit`."""
     epochs = config.reward.initial_epochs
     return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
 
 
 def spare_pairs(config: TeachConfig) -> int:
-    """Return the number of comparisons to submit to people beyond the labels that pretraining waits for.
+    """Return how many extra comparisons to submit, beyond the number of labels that pretraining needs.
 
-    With spare ones, pretraining does not wait for a comparison on the screen of a labeler who has left. They
-    count toward ``n_labels``.
+    With them, pretraining doesn't get stuck on a comparison whose labeler has left. They count toward
+    ``n_labels``. Scripted teachers need none.
     """
     if config.predictor != "human":
         return 0
@@ -84,9 +84,10 @@ def spare_pairs(config: TeachConfig) -> int:
 
 
 def first_pairs(run: Run, count: int) -> list[SegmentPair]:
-    """Return ``count`` pairs of segments from random episodes, each segment used once.
+    """Return ``count`` pairs of segments from random episodes, using each segment once.
 
-    If the run starts from a policy, half of the segments are from that policy with sampled actions.
+    If the run starts from a saved policy or demonstrations, half of the segments are from the run's current
+    policy instead.
     """
     seed = seed_of_new_segments(run)
     shown = policy_segments(run, count, seed) if run.config.warm else None
@@ -104,12 +105,15 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
 
 
 def seed_of_new_segments(run: Run) -> int:
-    """Return a seed that no comparison in the ledger used, so that replacements are new segments."""
+    """Return a seed that changes with the number of comparisons, so that later segments are new."""
     return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
 
 
 def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
-    """Return ``count`` segments of the current policy, fewer if its episodes are too short for segments."""
+    """Play the current policy until ``count`` segments are collected, and return them as a pool.
+
+    Stop early if several episodes in a row are shorter than a segment.
+    """
     pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
     too_short = 0
     for trajectory in policy_trajectories(run.task, seed, run.act):

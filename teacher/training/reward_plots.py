@@ -1,6 +1,6 @@
-"""Plots of predicted rewards: an image below a strip of frames, or a video with a moving time marker.
+"""Plots of predicted rewards: an image with a strip of frames, or a video with a moving time marker.
 
-Needs matplotlib, which is installed with ``rl-teacher[plots]``.
+Requires matplotlib, which ``pip install rl-teacher[plots]`` installs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,12 +30,12 @@ _PANEL_FONT = 7.5
 
 @dataclass(frozen=True, eq=False)
 class RewardTrace:
-    """Predicted rewards of consecutive steps.
+    """Predicted and true rewards of consecutive steps, to be plotted.
 
     Attributes:
-        predicted: ensemble rewards, ``(steps,)``.
-        members: rewards of each ensemble member on the same scale, ``(members, steps)``.
-        true: true rewards, ``(steps,)``; None if unknown.
+        predicted: rewards predicted by the ensemble, ``(steps,)``.
+        members: rewards predicted by each ensemble member, on the same scale, ``(members, steps)``.
+        true: true rewards, ``(steps,)``; None if unknown or constant.
         fps: steps per second.
     """
 
@@ -46,7 +46,7 @@ class RewardTrace:
 
     @classmethod
     def of(cls, predictor: RewardPredictor, steps: Segment | Trajectory, fps: int) -> "RewardTrace":
-        """Return the trace of an episode or a segment; constant true rewards count as unknown."""
+        """Predict the rewards of an episode or a segment; constant true rewards count as unknown."""
         true = np.asarray(steps.true_rewards, np.float64)
         return cls(
             predictor.step_rewards(steps),
@@ -57,12 +57,12 @@ class RewardTrace:
 
     @property
     def seconds(self) -> NDArray[np.float64]:
-        """Time at which each step ends, ``(steps,)``."""
+        """Time in seconds at which each step ends, ``(steps,)``."""
         return np.arange(1, len(self.predicted) + 1) / self.fps
 
     @property
     def true_to_scale(self) -> NDArray[np.float64] | None:
-        """True rewards scaled to the mean and standard deviation of the predicted ones."""
+        """True rewards, rescaled to the mean and standard deviation of predicted ones; None if unknown."""
         if self.true is None:
             return None
         standard = (self.true - self.true.mean()) / self.true.std()
@@ -70,7 +70,7 @@ class RewardTrace:
         return scaled
 
     def summary(self) -> str:
-        """Return the predicted and true sums and their rank correlation, in one line."""
+        """Return one line with the predicted sum, the true return and their rank correlation by step."""
         said = f"predicted sum {self.predicted.sum():.2f}"
         if self.true is None:
             return said
@@ -79,11 +79,11 @@ class RewardTrace:
 
 
 def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], title: str = "") -> None:
-    """Draw a strip of frames above a plot of the rewards into a PNG file.
+    """Write a PNG image with a strip of frames above a plot of the rewards.
 
     Args:
-        path: the file.
-        trace: the rewards.
+        path: path of the image.
+        trace: rewards to plot.
         frames: one frame per step.
         title: title of the figure.
 
@@ -129,7 +129,7 @@ def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], 
 
 
 def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) -> None:
-    """Write an MP4 video of the frames above a plot of the rewards, with a line at the current step.
+    """Write an MP4 video of the frames above a reward plot in which a line marks the current step.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -150,7 +150,7 @@ def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) 
 
 
 def _enlarged(frame: Frame) -> Frame:
-    """Return a frame enlarged to the width that the axes need, its pixels repeated."""
+    """Enlarge a narrow frame by repeating pixels, until it is wide enough for the plot."""
     factor = -(-_LEAST_FILM_WIDTH // frame.shape[1])
     return frame if factor == 1 else np.repeat(np.repeat(frame, factor, axis=0), factor, axis=1)
 
@@ -162,7 +162,7 @@ def _below(frame: Frame, panel: Frame, column: int) -> Frame:
 
 
 def _panel(trace: RewardTrace, width: int) -> tuple[Frame, list[int]]:
-    """Return the axes of a video as an image, and the pixel column of each step."""
+    """Draw the reward plot of a video; return it as an image, and the pixel column of each step."""
     figures = require_extra("matplotlib.figure", "a reward video", "plots")
     canvas_of = require_extra("matplotlib.backends.backend_agg", "a reward video", "plots").FigureCanvasAgg
     figure = figures.Figure(figsize=(width / _DPI, _PANEL_HEIGHT / _DPI), dpi=_DPI)

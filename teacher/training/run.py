@@ -1,4 +1,4 @@
-"""A run: its environments, agent and teaching, their checkpoints and reports."""
+"""A training run: its environments, agent, preference learning, checkpoints and reports."""
 
 import contextlib
 import math
@@ -30,24 +30,24 @@ from teacher.training.videos import EpisodeVideos
 
 Teaching = PreferenceLearning[Ledger]
 
-SLOW_SECONDS = 5.0  # until progress is shown
-_RESUMED = 2  # seed stream, distinct from those in teacher/envs/random_episodes.py
+SLOW_SECONDS = 5.0  # show progress of operations that take longer
+_RESUMED = 2  # seed stream of resumed runs, distinct from those in teacher/envs/random_episodes.py
 
 
 class Run:
-    """All parts of a run; a context manager that closes them.
+    """A training run with all its components; a context manager that closes them.
 
     Args:
-        plan: settings and environment.
+        plan: the run's settings and environment.
         console: console to print to.
-        parts: stack to register what the run opens; :meth:`own` makes the run close it.
-        followers: the other processes that train the agent.
-        teaching: learning from labels; None if the agent trains on the true reward.
+        parts: exit stack on which the run registers what it opens; the caller closes it or calls :meth:`own`.
+        followers: controls the other processes of the run.
+        teaching: learns the reward from labels; None if the agent trains on the true reward.
 
     Attributes:
-        address: where people label; empty if nobody does.
-        welcome: lines to print at the start, such as how to sign in to the admin.
-        explorer: collects steps for comparisons only; None if the agent trains on the true reward.
+        address: URL where people label; empty if a scripted teacher labels or there are no labels.
+        welcome: lines to print at the start, such as how to log in to the admin site.
+        explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
     """
 
     address = ""
@@ -68,14 +68,14 @@ class Run:
         self.segment_length = plan.segment_length
         self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.error_model))
         self.fits_used = 0
-        """Number of reward fits before the last agent update."""
+        """Number of reward fits made before the last agent update."""
         self._waiting_for: int | None = None
         self._parts = contextlib.ExitStack()
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
         self.env_seed: int | Sequence[int] = config.seed
         if state is not None:
-            # A resumed run starts new episodes; with the first seeds it would repeat the old ones.
+            # A resumed run starts new episodes. With the original seeds it would repeat the old ones.
             with restoring(self._checkpoint):
                 self.env_seed = [config.seed, _RESUMED, int(state["agent"]["total_steps"])]
         self.envs = make_envs(plan, self.env_seed, followers.ranks)
@@ -87,7 +87,7 @@ class Run:
                 self.agent.load_state_dict(state["agent"])
                 if teaching is not None:
                     teaching.load_state_dict(state["teaching"])
-        # A new run is saved after its first round, the first one worth keeping.
+        # -inf, so that a new run is saved right after its first round
         self._saved_at = -math.inf if state is None else time.monotonic()
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
         self._progress = ProgressFile(config.run_dir)
@@ -126,12 +126,12 @@ class Run:
         self._parts.close()
 
     def own(self, parts: contextlib.ExitStack) -> None:
-        """Close ``parts`` when this run is closed."""
+        """Take ownership of ``parts``, so that closing this run closes them."""
         self._parts = parts
 
     @property
     def step(self) -> int:
-        """Environment steps of training so far, over all processes."""
+        """Number of environment steps of training so far, over all processes."""
         return self.agent.total_steps
 
     @property
@@ -141,11 +141,11 @@ class Run:
 
     @property
     def episodes(self) -> Sequence[Trajectory]:
-        """The last finished episodes that are kept in full."""
+        """The most recent finished episodes, with all their steps."""
         return self.statistics.episodes
 
     def collect(self) -> Rollout:
-        """Collect the next rollout, showing progress if it is slow, as with images."""
+        """Collect the next rollout, and show progress if that takes long."""
         total = self.agent.config.num_steps
         with waiting(self.console.rich, after=SLOW_SECONDS) as show:
             return self.agent.collect(
@@ -153,17 +153,17 @@ class Run:
             )
 
     def act(self, observations: NDArray[Any]) -> NDArray[Any]:
-        """Return sampled actions of the current policy, ``(num_envs, *A)``."""
+        """Sample actions from the current policy, ``(num_envs, *action_shape)``."""
         return self.agent.act(observations, deterministic=False)
 
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
-        """Add the finished episodes to the statistics, and offer the last one for a video."""
+        """Add finished episodes to the statistics, offer the last for a video, and warn of early ends."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.statistics.add(finished)
         ends_early = any(trajectory.terminated for trajectory in finished)
         if self.teaching is not None and not self.config.allow_variable_horizon and ends_early:
             self.console.warn_once(
-                f"episodes of {self.config.env_id} end early now, and their length leaks the reward; "
+                f"episodes of {self.config.env_id} now end early, and their length leaks the reward; "
                 "pass --allow_variable_horizon to accept this",
                 about="early end",
             )
@@ -171,7 +171,7 @@ class Run:
             self._videos.offer(finished[-1], self.step)
 
     def report(self, values: Mapping[str, float], losses: Mapping[str, float]) -> dict[str, float]:
-        """Write one iteration's metrics to TensorBoard, console, and site; return all by TensorBoard tag."""
+        """Log an iteration's metrics to TensorBoard, console and site; return all of them by tag."""
         step, statistics = self.step, self.statistics
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
@@ -195,13 +195,13 @@ class Run:
         return values
 
     def tell_waiting(self, labels: int | None) -> None:
-        """Tell the site how many labels training waits for; None if it does not wait."""
+        """Tell the site how many labels training is waiting for; None if it is not waiting."""
         if self.teaching is not None and labels != self._waiting_for:
             self._waiting_for = labels
             self.teaching.collector.report({}, self.step, labels)
 
     def warn_of_losses(self) -> None:
-        """Warn about a custom schedule or comparisons that the run has lost since it was saved."""
+        """Warn if a resumed run lost its custom label schedule or comparisons in its ledger."""
         teaching = self.teaching
         if teaching is None:
             return
@@ -213,23 +213,23 @@ class Run:
             )
         if teaching.forgotten:
             self.console.warn_once(
-                f"{teaching.ledger.path} holds {pluralize(teaching.forgotten, 'comparison')} fewer than when "
-                "this run was saved; to restore them, stop the run and put back that file and its -wal file",
+                f"{teaching.ledger.path} has lost {pluralize(teaching.forgotten, 'comparison')} since this "
+                "run was saved; to restore them, stop the run and put back that file and its -wal file",
                 about="ledger",
             )
 
     def finish_videos(self) -> None:
-        """Make the video of the last episode and wait for it; Ctrl-C skips it."""
+        """Make a video of the last episode and wait for it; Ctrl-C skips it."""
         if self._videos is not None:
             self._videos.finish()
 
     def finish(self) -> None:
-        """Tell the labelers that training is complete."""
+        """Tell labelers that training is complete."""
         if self.teaching is not None:
             self.teaching.collector.finish()
 
     def save(self, at_most_every: float = 0.0) -> None:
-        """Write the checkpoint unless the last one is less than ``at_most_every`` seconds old."""
+        """Write the checkpoint, unless the last one is less than ``at_most_every`` seconds old."""
         if time.monotonic() - self._saved_at < at_most_every:
             return
         last = self.statistics.true_return

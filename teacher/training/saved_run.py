@@ -1,4 +1,4 @@
-"""Reading a saved run: its settings, policy, predictor, and labels."""
+"""Read access to the settings, policy, predictor and labels of a saved run."""
 
 import contextlib
 import dataclasses
@@ -22,20 +22,23 @@ from teacher.training.warmstart import read_policy
 
 @dataclass(frozen=True)
 class SavedRun:
-    """The folder of a run, read-only; networks are loaded on the CPU.
+    """Reads a saved run from its folder without changing it; networks are loaded on the CPU.
+
+    Attributes:
+        folder: the run's folder.
 
     Raises:
-        ConfigError: the folder does not hold a run.
+        ConfigError: from the first property or method used, if the folder does not contain a run.
     """
 
     folder: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))  # strings are accepted
+        object.__setattr__(self, "folder", Path(self.folder))  # callers may pass a string
 
     @cached_property
     def config(self) -> TeachConfig:
-        """The run's settings, with the CPU as device."""
+        """Settings of the run, but with the CPU as device."""
         return self._settings.config
 
     @cached_property
@@ -45,7 +48,11 @@ class SavedRun:
 
     @cached_property
     def task(self) -> TaskInfo:
-        """The run's environment. Raises :class:`EnvironmentUnsuitableError` if it is not registered here."""
+        """Properties of the run's environment.
+
+        Raises:
+            EnvironmentUnsuitableError: the environment is not registered in this process.
+        """
         return task_of(self.config)
 
     def load_agent(self) -> Agent:
@@ -53,9 +60,9 @@ class SavedRun:
 
         Raises:
             DataError: there is no checkpoint yet.
-            AgentError: the checkpoint is from another environment.
+            AgentError: the checkpoint is from a different environment.
         """
-        config = self.config  # first, to raise if the folder does not hold a run
+        config = self.config  # read first, to raise if the folder does not contain a run
         state = read_policy(self.folder)
         with contextlib.closing(make_vector_env(self.task, 1, config.seed)) as envs:
             agent = make_agent(config, envs)
@@ -71,7 +78,7 @@ class SavedRun:
         path = self.folder / CHECKPOINT_NAME
         if self.config.predictor == "rl" or not path.exists():
             raise DataError(
-                f"{self.folder} has no predictor yet; expected a saved run with -p synth or -p human"
+                f"{self.folder} has no predictor; expected a run with -p synth or -p human and a checkpoint"
             )
         predictor = make_predictor(RunPlan(self._settings, self.task))
         with restoring(path):
@@ -80,14 +87,22 @@ class SavedRun:
         return predictor
 
     def open_ledger(self) -> Ledger:
-        """Open the run's labels; the caller closes them. Raises :class:`DataError` if there are none."""
+        """Open the run's ledger read-only; the caller has to close it.
+
+        Raises:
+            DataError: the run has no labels.
+        """
         hard_labels, path = self.config.hard_labels, self.folder / LEDGER_NAME
         if not path.exists():
             raise DataError(f"{self.folder} has no labels; expected a run with -p synth or -p human")
         return Ledger(path, hard_labels=hard_labels, read_only=True)
 
     def load_preferences(self) -> PreferenceDataset:
-        """Load all preferences that the labels give. Raises :class:`DataError` if they are damaged."""
+        """Load the preferences made from all of the run's labels.
+
+        Raises:
+            DataError: the run has no labels, or its ledger is damaged.
+        """
         dataset = PreferenceDataset()
         with contextlib.closing(self.open_ledger()) as ledger:
             dataset.upsert(ledger.targets())

@@ -1,4 +1,4 @@
-"""Checks before a run starts, which report all problems at once with a command that works."""
+"""Checks before a run starts, which report all problems at once with a corrected command."""
 
 import contextlib
 import dataclasses
@@ -38,19 +38,19 @@ _TRYING = "trying random episodes:"
 
 
 def check(settings: RunSettings, console: Console) -> RunPlan:
-    """Check everything that can be checked before the run directory exists.
+    """Check a run's settings and environment before its directory is created, and return its plan.
 
     Args:
-        settings: the run's settings, with invalid ones replaced and the error in ``refused``.
+        settings: the run's settings. Invalid ones have been replaced; ``refused`` is the error about them.
         console: console for progress and notes.
 
     Returns:
-        The settings, with a shorter segment length if random episodes need it, and the environment's
-        properties.
+        The settings, with a shorter default segment length if random episodes are short, and the
+        environment's properties, as a plan.
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: all problems in one line, and the
-            command that works if settings can fix them.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: there are problems. The message
+            lists all of them in one line, with a corrected command if other settings can fix them.
     """
     config, refused = settings.config, settings.refused
     problems: list[TeacherError] = [] if refused is None else [refused]
@@ -58,7 +58,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
         lambda: working_device(config.device, "--device"),
         read_redis_url,
         lambda: require_token(config.site_url),
-        lambda: _require_place_of_site(config),
+        lambda: _require_bind_address(config),
     ):
         with collecting(problems):
             look()
@@ -66,7 +66,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
     with collecting(problems):
         examined = examine(config.env_id, config.make_kwargs, captures=config.capture_frames)
         problems += examined.refusals
-        if config.predictor != "rl" and not _goes_on(config):
+        if config.predictor != "rl" and not _is_resumed(config):
             with waiting(console) as show:
                 trial = _trial(config, examined, lambda tried: show(f"{_TRYING} {tried} of {TRIAL_EPISODES}"))
     notes: list[str] = []
@@ -94,7 +94,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
 
 
 def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
-    """Join all problems into one error, with the corrected command if settings fix some of them."""
+    """Join all problems into one error, with a corrected command if other settings fix some of them."""
     error = join_errors(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
@@ -104,15 +104,15 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
     how = [
         *(["corrected"] if is_whole else []),
         *([f"with {', '.join(left_out)} left out"] if left_out else []),
-        *([] if is_whole else ["corrected as far as settings go"]),
+        *([] if is_whole else ["partly corrected"]),
     ]
-    # The configuration already has the replacements of invalid settings.
+    # The configuration already contains replacements for the invalid settings.
     changes = dict(error.remedy.items() - remedies.items())
     return type(error)(f"{error}; {', '.join(how)}: {command_of(config, changes)}", error.remedy)
 
 
 def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
-    """Check the policy, demonstrations, replay, goal and network in the run's environment."""
+    """Check that policy, demonstrations, replay, goal and network work with the environment."""
     config, task = plan.config, plan.task
     with collecting(problems):
         start = warm_start_of(config)
@@ -130,7 +130,7 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     with collecting(problems):
         if config.error_model.function is not None:
             goal = _goal(config)
-            if not problems:  # otherwise segments may not fit into any episode
+            if not problems:  # otherwise episodes may be shorter than a segment
                 _try_goal(goal, plan)
     with collecting(problems):
         if config.network is not None:
@@ -141,24 +141,24 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
             reject_unused_of_network(config.reward, space, own_network=own, prefix="--reward.")
 
 
-def _require_place_of_site(config: TeachConfig) -> None:
-    """Check the address of this machine's site; a resumed run joins or starts the site later."""
+def _require_bind_address(config: TeachConfig) -> None:
+    """Raise ConfigError if the run needs its own site and ``--bind`` is not an address of this machine."""
     if config.predictor == "human" and config.site_url is None:
         require_own_address(config.bind)
 
 
 def _has_render_workers(config: TeachConfig) -> bool:
-    """Return whether clips are rendered by workers elsewhere and stored in a bucket."""
+    """Return True if separate workers render clips and store them in an S3 bucket."""
     storage = config.storage or os.environ.get("TEACHER_STORAGE", "")
     return read_redis_url() is not None and storage.startswith("s3://")
 
 
 def warm_start_of(config: TeachConfig) -> WarmStart | None:
-    """Return the policy and demonstrations that a run starts from; None if it has a checkpoint."""
-    return None if _goes_on(config) else read_warm_start(config.policy, config.demonstrations)
+    """Return the policy and demonstrations to start a run from; None if it resumes or has neither."""
+    return None if _is_resumed(config) else read_warm_start(config.policy, config.demonstrations)
 
 
-def _goes_on(config: TeachConfig) -> bool:
+def _is_resumed(config: TeachConfig) -> bool:
     return (config.run_dir / CHECKPOINT_NAME).exists()
 
 
@@ -174,7 +174,7 @@ def _on_cpu(settings: RunSettings) -> RunSettings:
 
 
 def _try_goal(goal: Value, plan: RunPlan) -> None:
-    """Call the user's goal function with an episode and a segment of it, as the run will."""
+    """Call the user's goal function on an episode and on a segment, to see if it raises an error."""
     seed = plan.config.seed
     pool = SegmentPool(plan.segment_length, seed=seed)
     for episode in random_trajectories(plan.task, seed, num_envs=1):
@@ -189,7 +189,10 @@ def _wanted(config: TeachConfig, examined: Examined) -> int:
 
 
 def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
-    """Try random episodes, only as long as a segment if their length does not matter."""
+    """Play random episodes to find out how long they are, unless all have the same known length.
+
+    If variable lengths are allowed, each episode is played only up to the length of a segment.
+    """
     horizon = examined.horizon
     if examined.never_terminates and horizon is not None:
         return of_fixed_length(horizon)
@@ -201,7 +204,7 @@ def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
 
 
 def _filled(config: TeachConfig, trial: Trial) -> Trial:
-    """Return the trial with all episodes at full length, unless early ends are allowed."""
+    """Return the trial as if all episodes had full length, unless variable lengths are allowed."""
     return trial if config.allow_variable_horizon else of_fixed_length(trial.limit)
 
 
@@ -214,7 +217,7 @@ def _refused_limit(examined: Examined, trial: Trial) -> Iterator[TeacherError]:
 
 
 def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> Iterator[TeacherError]:
-    """Yield errors for episodes that end early without a setting for it, and for segments that do not fit."""
+    """Yield an error if episodes end early and no setting allows it, and one if segments are too long."""
     if trial.early and not config.allow_variable_horizon and config.fixed_horizon is None:
         yield _refused_ends(config, examined, trial)
     if config.segment_steps is None and config.segment_seconds is None:
@@ -249,7 +252,7 @@ def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> Teac
 
 
 def _with_segments(config: TeachConfig, examined: Examined, trial: Trial) -> tuple[TeachConfig, list[str]]:
-    """Fit the default segment length to the episodes; return the settings and notes to print."""
+    """Shorten the default segment length if episodes are short; return the settings and notes to print."""
     if config.segment_steps is not None or config.segment_seconds is not None:
         return config, []
     filled, wanted = _filled(config, trial), _wanted(config, examined)

@@ -1,4 +1,4 @@
-"""Statistics of the last finished episodes of a run."""
+"""Statistics of a run's most recent finished episodes."""
 
 import math
 from collections import deque
@@ -14,17 +14,18 @@ from teacher.reward.predictor import RewardPredictor
 
 EPISODES = 100
 EPISODE_BYTES = 2**29
-"""Memory limit of the episodes kept in full; with images they are fewer than :data:`EPISODES`."""
+"""Memory limit in bytes for the episodes kept; with images, fewer than :data:`EPISODES` fit."""
 
 
 class EpisodeStatistics:
-    """Keeps the last finished episodes and means over them.
+    """Keeps the most recent finished episodes and computes means over them.
 
     Args:
-        goal: function of an episode that the labelers want to be high; default the true return.
+        goal: function that returns how well an episode or segment does what labelers want; by default its
+            true return.
 
     Attributes:
-        episodes: the last finished episodes, in full.
+        episodes: the most recent finished episodes, with all their steps.
     """
 
     def __init__(self, goal: Value = true_return) -> None:
@@ -35,7 +36,7 @@ class EpisodeStatistics:
         self._behaviors: deque[float] = deque(maxlen=EPISODES)
 
     def add(self, finished: Iterable[Trajectory]) -> None:
-        """Add finished episodes."""
+        """Add finished episodes; drop the oldest ones that exceed the limits."""
         for episode in finished:
             self.episodes.append(episode)
             self._lengths.append(len(episode))
@@ -48,32 +49,35 @@ class EpisodeStatistics:
 
     @property
     def has_own_goal(self) -> bool:
-        """True if the goal is not the true return."""
+        """True if the goal is something other than the true return."""
         return self.goal is not true_return
 
     @property
     def length(self) -> float:
-        """Mean episode length; NaN before the first."""
+        """Mean episode length; NaN before the first episode has finished."""
         return _mean(self._lengths)
 
     @property
     def true_return(self) -> float:
-        """Mean true return; NaN before the first episode."""
+        """Mean true return; NaN before the first episode has finished."""
         return _mean(self._true_returns)
 
     @property
     def behavior(self) -> float:
-        """Mean of the goal over episodes; NaN before the first, or if the goal is the true return."""
+        """Mean goal value of episodes; NaN if none has finished or the goal is the true return."""
         return _mean(self._behaviors)
 
     def segment_correlation(self, predictor: RewardPredictor, segments: Sequence[Segment]) -> float:
-        """Return Spearman's correlation of the segments' goal values and predicted sums; NaN below two."""
+        """Return the rank correlation between predicted returns and goal values of segments.
+
+        It is NaN for fewer than two segments.
+        """
         if len(segments) < 2:
             return math.nan
         return rank_correlation(predictor.segment_returns(segments), list(map(self.goal, segments)))
 
     def episode_correlation(self, predictor: RewardPredictor) -> float:
-        """Return Pearson's correlation of the last episodes' goal values and predicted returns."""
+        """Return Pearson's correlation between predicted returns and goal values of the kept episodes."""
         predicted = [predictor.step_rewards(episode).sum() for episode in self.episodes]
         return correlation(predicted, list(map(self.goal, self.episodes)))
 

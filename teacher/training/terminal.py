@@ -10,17 +10,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
 
-_SAY_AGAIN_SECONDS = 30.0
+_PRINT_SECONDS = 30.0
 
 
 @contextmanager
 def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar; yields a function to call with the number completed so far.
+    """Show a progress bar, and yield a function to call with the number of items completed so far.
 
-    The bar is full at the end. Without a terminal, a line is printed now and then.
+    The bar is full when the ``with`` block ends. If the console is not a terminal, a line is printed at most
+    twice a minute instead.
     """
     if not console.is_terminal:
-        say = _Occasionally(console)
+        say = _ThrottledPrinter(console)
         yield lambda completed: say(f"{title}: {completed} of {total}")
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -32,12 +33,12 @@ def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int
 
 @contextmanager
 def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], None]]:
-    """Show a status line; yields a function to call with each new text.
+    """Show a status line, and yield a function to call with each new text.
 
-    On a terminal the line is updated in place, otherwise a line is printed now and then. Nothing is shown in
-    the first ``after`` seconds.
+    On a terminal, the line is updated in place. Otherwise a line is printed at most twice a minute. Nothing
+    is shown during the first ``after`` seconds.
     """
-    begin, say = time.monotonic() + after, _Occasionally(console)
+    begin, say = time.monotonic() + after, _ThrottledPrinter(console)
     with contextlib.ExitStack() as stack:
         statuses: list[Status] = []
 
@@ -48,21 +49,21 @@ def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], No
                 say(text)
             elif statuses:
                 statuses[0].update(text)
-            else:  # started with the first text
+            else:  # start the status line with its first text
                 statuses.append(stack.enter_context(console.status(text)))
 
         yield show
 
 
-class _Occasionally:
-    """Prints a text if it is new, at most twice a minute."""
+class _ThrottledPrinter:
+    """Prints a text if it differs from the last one, at most twice a minute."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told = ""
-        self._told_at = -math.inf
+        self._printed = ""
+        self._printed_at = -math.inf
 
     def __call__(self, text: str) -> None:
-        if text != self._told and time.monotonic() - self._told_at > _SAY_AGAIN_SECONDS:
+        if text != self._printed and time.monotonic() - self._printed_at > _PRINT_SECONDS:
             self._console.print(text, highlight=False)
-            self._told, self._told_at = text, time.monotonic()
+            self._printed, self._printed_at = text, time.monotonic()

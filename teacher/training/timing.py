@@ -1,4 +1,4 @@
-"""Timing of a run's rounds, without the time it waits for labelers, and its progress file."""
+"""Timing of a run's rounds, which excludes waiting for labelers, and the run's progress file."""
 
 import contextlib
 import json
@@ -12,19 +12,19 @@ from typing import Any
 from teacher.files import atomic_write
 
 PROGRESS_NAME = "progress.json"
-_ROUNDS = 20  # to average the rate over
+_ROUNDS = 20  # number of rounds that the speed is averaged over
 _WRITE_SECONDS = 1.0
 
 
 class RoundTimer:
-    """Times the rounds of training.
+    """Measures the speed of training, excluding the time that the run waits for labelers.
 
     Args:
-        waited: seconds that earlier processes of the run waited for labelers.
-        clock: returns the time in seconds.
+        waited: seconds that the run had waited for labelers before it was resumed.
+        clock: function that returns the current time in seconds.
 
     Attributes:
-        waited: total seconds that the run waited for labelers.
+        waited: total seconds that the run has waited for labelers.
     """
 
     def __init__(self, waited: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,7 +35,7 @@ class RoundTimer:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time of the ``with`` block as waiting."""
+        """Count the time spent in the ``with`` block as waiting."""
         began = self._clock()
         try:
             yield
@@ -45,26 +45,26 @@ class RoundTimer:
             self._waited_here += seconds
 
     def tick(self, step: int) -> None:
-        """Record the current step; first called at the start of training."""
+        """Record the current step: first at the start of training, then after each round."""
         self._rounds.append((step, self._clock() - self._waited_here))
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second over the last rounds, without waiting; NaN before the first round ends."""
+        """Steps per second over the last rounds, excluding waiting; NaN before the first round has ended."""
         if len(self._rounds) < 2:
             return math.nan
         (first, began), (last, ended) = self._rounds[0], self._rounds[-1]
         return (last - first) / max(ended - began, 1e-9)
 
     def seconds_left(self, num_timesteps: int) -> float:
-        """Return the seconds until step ``num_timesteps`` at the current rate; NaN while it is unknown."""
+        """Estimate the seconds until step ``num_timesteps`` at the current speed; NaN if that is unknown."""
         if not self._rounds:
             return math.nan
         return max(num_timesteps - self._rounds[-1][0], 0) / max(self.steps_per_second, 1e-9)
 
 
 class ProgressFile:
-    """File with the progress of a running training, for ``teach ls``; written at most once a second.
+    """Writes a run's progress to a file for ``teach ls``, at most once a second.
 
     Args:
         run_dir: the run's folder.
@@ -75,7 +75,7 @@ class ProgressFile:
         self._written_at = -math.inf
 
     def write(self, step: int, seconds_left: float) -> None:
-        """Write the current step and the estimated seconds left."""
+        """Write the current step and the estimated seconds left, if the last write was over a second ago."""
         if time.monotonic() - self._written_at < _WRITE_SECONDS:
             return
         left = seconds_left if math.isfinite(seconds_left) else None
@@ -85,7 +85,10 @@ class ProgressFile:
 
 
 def read_progress(run_dir: Path) -> tuple[int, float | None]:
-    """Return a run's last written step and estimated seconds left; 0 and None without a readable file."""
+    """Read a run's step and estimated seconds left from its progress file.
+
+    The seconds are None if unknown. Without a readable file, return ``(0, None)``.
+    """
     try:
         said: dict[str, Any] = json.loads((run_dir / PROGRESS_NAME).read_text())
         left = said["seconds_left"]

@@ -1,4 +1,4 @@
-"""Videos of whole episodes, rendered in another process during training."""
+"""Videos of whole episodes, rendered in a separate process during training."""
 
 import contextlib
 import time
@@ -14,22 +14,22 @@ from teacher.training.terminal import waiting
 
 CLIPS_PER_RUN = 20
 FILM_SECONDS = 120.0
-"""Maximum time between videos, however few steps were made, so that the latest one shows current behavior."""
+"""Maximum time between videos, so that the latest one is up to date even if training is slow."""
 
 
 class EpisodeVideos:
-    """Makes videos of the first finished episode, one per 5% of the run or two minutes, and the last.
+    """Makes videos of the first and last episode, and of one episode per 5% of the run or two minutes.
 
-    A separate process renders. If it falls behind, waiting episodes are dropped for newer ones. A video that
-    cannot be made, for instance because no OpenGL library is installed, is reported once; training continues
-    without it.
+    A separate process renders them. If it falls behind, a waiting episode is replaced by a newer one. If a
+    video cannot be made, for example because no OpenGL library is installed, that is reported once and
+    training continues.
 
     Args:
-        folder: folder of the videos.
-        num_timesteps: steps of the whole run.
-        fps: frames per second; one frame is one step.
+        folder: folder for the videos.
+        num_timesteps: total steps of the run.
+        fps: frames per second, with one frame per step.
         console: console to print to.
-        show: called from another thread with each finished video and its step.
+        show: function to call with each finished video and its step, from a different thread.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class EpisodeVideos:
         self._console = console
         self._renderer = ClipRenderer(workers=1)
         self._clips: list[Future[Path]] = []
-        self._told: list[Future[None]] = []  # each done once `show` has returned
+        self._handled: list[Future[None]] = []  # one per video; done after `show` has returned
         self._next_step = 0
         self._filmed_at = time.monotonic()
         self._newest: tuple[Trajectory, int] | None = None
@@ -54,7 +54,7 @@ class EpisodeVideos:
         self._show = show
 
     def offer(self, episode: Trajectory, step: int) -> None:
-        """Make a video of ``episode``, which ended before ``step``, if one is due."""
+        """Make a video of ``episode``, which has just ended at training step ``step``, if one is due."""
         self._newest = (episode, step)
         if step >= self._next_step or time.monotonic() - self._filmed_at >= FILM_SECONDS:
             self._film()
@@ -62,13 +62,13 @@ class EpisodeVideos:
     def finish(self) -> None:
         """Make a video of the last offered episode and wait for it; Ctrl-C skips it."""
         self._film()
-        if wait(self._told, timeout=0).not_done:
+        if wait(self._handled, timeout=0).not_done:
             with waiting(self._console) as tell, contextlib.suppress(KeyboardInterrupt):
                 tell("making the last video (Ctrl-C skips it)")
-                wait(self._told)
+                wait(self._handled)
 
     def close(self) -> None:
-        """Stop rendering immediately; unfinished videos leave no files and are not reported."""
+        """Stop rendering immediately. Unfinished videos are not reported and leave no files."""
         self._silent = True
         self._renderer.close()
 
@@ -83,12 +83,12 @@ class EpisodeVideos:
             clip.cancel()  # no effect once rendering has started
         path = self._folder / f"step-{step:09d}.mp4"
         clip = self._renderer.submit(ClipJob(ClipSpec.of_episode(episode), path, self._fps))
-        told: Future[None] = Future()
+        handled: Future[None] = Future()
         self._clips = [earlier for earlier in self._clips if not earlier.done()] + [clip]
-        self._told = [earlier for earlier in self._told if not earlier.done()] + [told]
-        clip.add_done_callback(lambda clip: self._made(clip, step, told))
+        self._handled = [earlier for earlier in self._handled if not earlier.done()] + [handled]
+        clip.add_done_callback(lambda clip: self._made(clip, step, handled))
 
-    def _made(self, clip: "Future[Path]", step: int, told: "Future[None]") -> None:
+    def _made(self, clip: "Future[Path]", step: int, handled: "Future[None]") -> None:
         try:
             if clip.cancelled():
                 return
@@ -98,7 +98,7 @@ class EpisodeVideos:
             elif error is not None and not self._silent:
                 self._silent = True
                 self._console.print(
-                    f"no videos of whole episodes (-V turns them off): {error}", style="yellow"
+                    f"cannot make videos of episodes (-V turns them off): {error}", style="yellow"
                 )
         finally:
-            told.set_result(None)
+            handled.set_result(None)

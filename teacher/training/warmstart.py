@@ -1,4 +1,4 @@
-"""Warm starts of a run from a saved policy, from demonstrations (behavioral cloning), or from both."""
+"""Warm start of a run from a saved policy, from demonstrations (behavior cloning), or from both."""
 
 import contextlib
 from collections.abc import Iterator
@@ -26,13 +26,13 @@ PLOT_NAME = "demonstrations.png"
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A policy and demonstrations to start a run from.
+    """A policy, demonstrations, or both to start a run from.
 
     Attributes:
-        policy_path: path as given.
-        demonstrations_path: path as given.
+        policy_path: path given by ``--policy``, for messages.
+        demonstrations_path: path given by ``--demonstrations``, for messages.
         policy: state of a saved agent.
-        demonstrations: demonstrations to clone, after loading the policy if there is one.
+        demonstrations: demonstrations to clone, after the policy is loaded.
     """
 
     policy_path: str | None
@@ -44,7 +44,7 @@ class WarmStart:
         """Load the policy into an agent, and check that the demonstrations fit the agent.
 
         Raises:
-            DataError: the policy or the demonstrations are from another environment.
+            DataError: the policy or the demonstrations are from a different environment.
         """
         problems: list[TeacherError] = []
         if self.policy is not None:
@@ -58,20 +58,20 @@ class WarmStart:
             raise join_errors(problems)
 
     def give(self, agent: Agent, console: Console, seed: int, plot: Path) -> None:
-        """Load the policy into an agent, clone the demonstrations, and print the results.
+        """Load the policy into an agent, train it on the demonstrations, and print the results.
 
         Args:
-            agent: the agent to start.
+            agent: agent to start from the policy and demonstrations.
             console: console to print to.
-            seed: seed of cloning.
-            plot: file for a plot of the demonstrations' returns.
+            seed: random seed for behavior cloning.
+            plot: path of a PNG file for a histogram of the demonstrations' returns.
 
         Raises:
-            DataError: the policy or the demonstrations are from another environment, or cannot be learned.
+            DataError: the policy or the demonstrations are from a different environment, or cloning failed.
         """
-        self.check(agent)  # loads the policy
+        self.check(agent)  # also loads the policy
         if self.policy is not None:
-            console.print(f"Starting from the policy of {self.policy_path}")
+            console.print(f"Starting from the policy in {self.policy_path}")
         if self.demonstrations is not None:
             with _named(f"--demonstrations {self.demonstrations_path}"):
                 _clone(agent, self.demonstrations, seed, console)
@@ -83,7 +83,7 @@ def read_warm_start(policy_path: str | None, demonstrations_path: str | None) ->
     """Read the files of ``--policy`` and ``--demonstrations``; return None if neither is given.
 
     Raises:
-        DataError: files are missing or damaged; the message names all of them.
+        DataError: files are missing or damaged. The message names all of them.
     """
     if policy_path is None and demonstrations_path is None:
         return None
@@ -100,7 +100,7 @@ def read_warm_start(policy_path: str | None, demonstrations_path: str | None) ->
 
 
 def read_policy(path: Path) -> State:
-    """Return the agent's state from a run directory or a checkpoint file.
+    """Read an agent's state from a run directory or a checkpoint file.
 
     Raises:
         DataError: the checkpoint is missing or damaged.
@@ -108,16 +108,21 @@ def read_policy(path: Path) -> State:
     if path.is_dir():
         path /= CHECKPOINT_NAME
     if not path.is_file():
-        raise DataError(f"expected a run directory with a checkpoint, or a checkpoint; {path} does not exist")
+        raise DataError(
+            f"{path} does not exist; expected a run directory with a checkpoint, or a checkpoint file"
+        )
     try:
         agent: State = load_state(path)["agent"]
     except (KeyError, TypeError) as error:
-        raise DataError(f"{path} is not a run's checkpoint: expected an agent's policy in it") from error
+        raise DataError(f"{path} is not a run's checkpoint: it contains no agent") from error
     return agent
 
 
 def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
-    """Clone until the held-out loss stops improving; for a single episode, which has none, all epochs."""
+    """Train the agent on the demonstrations until the validation loss stops improving.
+
+    A single episode leaves none for validation, so all epochs are run.
+    """
     single = len(demonstrations.episode_returns) == 1
     split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)
     with progress(console, "cloning the demonstrations", CLONING_EPOCHS) as show:
@@ -132,7 +137,7 @@ def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Con
 
 
 class _Counted:
-    """A split that shows the number of epochs begun."""
+    """A split that reports the number of epochs started so far by calling ``show``."""
 
     def __init__(self, split: Split, show: Any) -> None:
         self.train, self.validation = split.train, split.validation
@@ -147,7 +152,7 @@ class _Counted:
 
 @contextlib.contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Turn an :class:`AgentError` into a :class:`DataError` that names its cause."""
+    """Convert an AgentError in the ``with`` block to a DataError whose message starts with ``what``."""
     try:
         yield
     except AgentError as error:

@@ -73,9 +73,21 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Broken:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("observations", np.nan, "expected finite observations of at most 3.4e+38, got nan at step 2"),
-        ("observations", -np.inf, "expected finite observations of at most 3.4e+38, got -inf at step 2"),
-        ("rewards", np.nan, "expected finite true rewards of at most 3.4e+38, got nan at step 2"),
+        (
+            "observations",
+            np.nan,
+            "observations contain nan at step 2 (numbers must be finite and at most 3.4e+38)",
+        ),
+        (
+            "observations",
+            -np.inf,
+            "observations contain -inf at step 2 (numbers must be finite and at most 3.4e+38)",
+        ),
+        (
+            "rewards",
+            np.nan,
+            "true rewards contain nan at step 2 (numbers must be finite and at most 3.4e+38)",
+        ),
     ],
 )
 def test_teach_import_refuses_what_it_could_not_read_again(
@@ -110,7 +122,7 @@ def test_a_reward_is_not_learned_from_it_and_the_episode_is_named(broken: Broken
     episodes = load_trajectories(broken("observations", 2, np.nan)).episodes
     lesson = OfflineConfig(n_labels=2, segment_steps=2, allow_variable_horizon=True)
     with pytest.raises(
-        DataError, match=r"^episode 1: expected finite observations .* at step 2; fix the episode or leave"
+        DataError, match=r"^episode 1: observations contain .* at step 2 .*; fix the episode or leave"
     ):
         learn_reward(episodes, oracle, *SPACES, lesson)
 
@@ -154,7 +166,7 @@ def test_demonstrations_that_could_not_be_read_are_not_written(tmp_path: Path) -
     demonstrations = as_demonstrations(load_trajectories(DATA / "imitation"))
     demonstrations.obs[8, 1] = np.nan
     with pytest.raises(
-        DataError, match=r"a\.npz was not written, .* obs holds NaN.* row 8, step 2 of episode 1"
+        DataError, match=r"a\.npz was not written, .* obs contains NaN.* row 8 \(step 2 of episode 1"
     ):
         save_demonstrations(tmp_path / "a.npz", demonstrations)
     assert not list(tmp_path.iterdir())
@@ -164,7 +176,7 @@ def test_a_file_from_before_that_holds_one_is_refused_by_its_episode(tmp_path: P
     demonstrations = as_demonstrations(load_trajectories(DATA / "imitation"))
     demonstrations.rewards[7] = np.inf
     np.savez(tmp_path / "a.npz", **vars(demonstrations))
-    with pytest.raises(DataError, match=r"rewards holds .* in row 7, step 1 of episode 1$"):
+    with pytest.raises(DataError, match=r"rewards contains .* in row 7 \(step 1 of episode 1\)$"):
         load_demonstrations(tmp_path / "a.npz")
 
 

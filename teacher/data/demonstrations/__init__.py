@@ -1,4 +1,4 @@
-"""Expert demonstrations: record, save and load them, and split them for behavior cloning."""
+"""Expert demonstrations for behavior cloning: record, save, load and split them."""
 
 from teacher.data.demonstrations.episodes import Demonstrations, Split, demonstrated_episodes
 from teacher.data.demonstrations.files import KEYS, load_demonstrations, save_demonstrations

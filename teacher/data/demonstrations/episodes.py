@@ -1,4 +1,4 @@
-"""Demonstrations in memory: whole episodes, and their split for behavior cloning."""
+"""In-memory demonstrations, and their split into training and validation sets."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -15,21 +15,23 @@ from teacher.settings.checks import COUNT, SEED, whole_number
 
 Space = spaces.Space[Any]
 Pairs = tuple[NDArray[Any], NDArray[Any]]
-"""Observations ``(n, *S)`` and actions ``(n, *A)``."""
+"""Pair of observations ``(n, *S)`` and actions ``(n, *A)`` of the same steps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
-    """Whole episodes, concatenated; ``n`` steps in total. A Discrete space has the shape ``(1,)``.
+    """Whole demonstrated episodes, concatenated into arrays of ``n`` steps.
+
+    ``S`` and ``A`` are the shapes of one observation and one action: ``(1,)`` for a Discrete space.
 
     Attributes:
-        obs: ``(n, *S)``, raw, before each step.
-        actions: ``(n, *A)``, as executed by the environment.
-        rewards: ``(n,)``, the environment's.
-        episode_returns: ``(episodes,)``, undiscounted sums of rewards.
-        episode_starts: ``(n,)``, True at the first step of each episode.
-        final_obs: ``(episodes, *S)``, after the last step of each episode; None if unknown.
-        terminated: ``(episodes,)``, True where the environment, not a time limit, ended the episode; None if
+        obs: raw observations before each step, ``(n, *S)``.
+        actions: executed actions, ``(n, *A)``.
+        rewards: the environment's rewards, ``(n,)``.
+        episode_returns: undiscounted sum of each episode's rewards, ``(episodes,)``.
+        episode_starts: True at the first step of each episode, ``(n,)``.
+        final_obs: raw observation after each episode's last step, ``(episodes, *S)``; None if unknown.
+        terminated: True for episodes ended by the environment, not a time limit, ``(episodes,)``; None if
             unknown.
     """
 
@@ -43,7 +45,7 @@ class Demonstrations:
 
     @classmethod
     def of(cls, episodes: Sequence[Trajectory]) -> "Demonstrations":
-        """Concatenate these episodes, each of one step or more."""
+        """Build demonstrations from episodes of at least one step each."""
         ended = [episode.terminated for episode in episodes]
         starts = np.concatenate([np.arange(len(episode)) == 0 for episode in episodes])
         return cls(
@@ -60,7 +62,7 @@ class Demonstrations:
         return len(self.obs)
 
     def summary(self) -> str:
-        """Return one line with the number of episodes and steps, and the returns."""
+        """Return one line with the number of episodes and steps, and statistics of the returns."""
         returns = self.episode_returns
         return (
             f"{pluralize(len(returns), 'episode')}, {pluralize(len(self), 'step')}, "
@@ -71,8 +73,8 @@ class Demonstrations:
         """Return the first ``episodes`` episodes. Raise :class:`DataError` if there are fewer."""
         if not 1 <= episodes <= len(self.episode_returns):
             raise DataError(
-                f"expected a traj_limitation of 1 to {len(self.episode_returns)}, the number of episodes, "
-                f"got {episodes}; record more episodes, or request fewer"
+                f"traj_limitation must be between 1 and {len(self.episode_returns)}, the number of episodes, "
+                f"not {episodes}; record more episodes or request fewer"
             )
         steps = [*np.flatnonzero(self.episode_starts), len(self)][episodes]
         return Demonstrations(
@@ -86,7 +88,7 @@ class Demonstrations:
         )
 
     def next_obs(self) -> NDArray[Any] | None:
-        """Return the observations after each step, ``(n, *S)``; None if final ones are unknown."""
+        """Return the observations after each step, ``(n, *S)``; None if final observations are unknown."""
         if self.final_obs is None:
             return None
         following = np.roll(self.obs, -1, axis=0)
@@ -94,10 +96,10 @@ class Demonstrations:
         return following
 
     def terminations(self) -> NDArray[np.bool_] | None:
-        """Return a mask of the steps that terminated an episode, ``(n,)``; None if unknown."""
+        """Return a mask of the steps at which an episode terminated, ``(n,)``; None if unknown."""
         if self.terminated is None:
             return None
-        ends = np.roll(self.episode_starts, -1)  # the last step of each
+        ends = np.roll(self.episode_starts, -1)  # mask of last steps
         ends[ends] = self.terminated
         return ends
 
@@ -107,24 +109,24 @@ class Demonstrations:
         """Split the episodes at random into training and validation sets.
 
         Args:
-            train_fraction: share of training episodes, rounded, with at least one episode in each set; 1
+            train_fraction: share of episodes to train on, rounded so that each set gets at least one; 1
                 leaves the validation set empty.
-            batch_size: minimum transitions per minibatch (if there are that many).
-            seed: for the split and for the order of minibatches.
-            shuffle: draw minibatches in random order, a new one in each epoch.
+            batch_size: minimum number of steps per minibatch, unless there are fewer in total.
+            seed: seed for the split and for shuffling.
+            shuffle: shuffle the training steps before each epoch.
 
         Raises:
             ConfigError: a value is out of range.
             DataError: a single episode cannot be split.
         """
         if not 0 < train_fraction <= 1:
-            raise ConfigError(f"expected a train_fraction above 0 and up to 1, got {train_fraction}")
+            raise ConfigError(f"train_fraction must be above 0 and at most 1, not {train_fraction}")
         batch_size = whole_number(batch_size, "batch_size", COUNT)
         episodes, rng = len(self.episode_returns), np.random.default_rng(whole_number(seed, "seed", SEED))
         if train_fraction == 1:
             for_training = np.ones(episodes, bool)
         elif episodes == 1:
-            raise DataError("a single episode cannot be split: pass a train_fraction of 1, or record more")
+            raise DataError("a single episode cannot be split; pass train_fraction=1 or record more episodes")
         else:
             count = min(max(round(train_fraction * episodes), 1), episodes - 1)
             for_training = rng.permutation(episodes) < count
@@ -136,10 +138,12 @@ class Demonstrations:
 def demonstrated_episodes(
     demonstrations: Demonstrations, observation_space: Space, action_space: Space
 ) -> Iterator[Trajectory]:
-    """Yield the demonstrated episodes, without the last step if the final observation is unknown.
+    """Yield each demonstrated episode as a trajectory.
+
+    If final observations are unknown, each episode's last step is left out.
 
     Raises:
-        DataError: the demonstrations do not fit these spaces.
+        DataError: observations or actions don't have the shapes of these spaces.
     """
     bounds = [*np.flatnonzero(demonstrations.episode_starts), len(demonstrations)]
     try:
@@ -150,13 +154,14 @@ def demonstrated_episodes(
     except ValueError as error:
         shapes = demonstrations.obs.shape[1:], demonstrations.actions.shape[1:]
         raise DataError(
-            f"expected demonstrations of {observation_space} and {action_space}, got shapes {shapes}"
+            f"demonstrations with observations and actions of shapes {shapes[0]} and {shapes[1]} do not fit "
+            f"the spaces {observation_space} and {action_space}"
         ) from error
     ends = demonstrations.terminated
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
         seen, terminated = states[start:stop], None if ends is None else bool(ends[number])
         if demonstrations.final_obs is None:
-            terminated = False  # the terminal step is dropped
+            terminated = False  # the last step is left out
         else:
             seen = np.concatenate([seen, demonstrations.final_obs[number].reshape(1, *states.shape[1:])])
         steps = slice(start, start + len(seen) - 1)
@@ -167,8 +172,8 @@ class Split:
     """Demonstrations split into training minibatches and a validation set.
 
     Attributes:
-        train: for training.
-        validation: of other episodes; may be empty.
+        train: observations and actions to train on.
+        validation: observations and actions of the held-out episodes; may be empty.
     """
 
     def __init__(
@@ -180,7 +185,7 @@ class Split:
         self._rng = rng
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """Yield row indices of ``train``, each once, in minibatches whose sizes differ by at most one."""
+        """Yield one epoch's minibatches as row indices of ``train``; their sizes differ by at most one."""
         size = len(self.train[0])
         order = np.arange(size) if self._rng is None else self._rng.permutation(size)
         yield from np.array_split(order, max(1, size // self._batch_size))

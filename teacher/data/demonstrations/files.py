@@ -1,9 +1,9 @@
-"""Demonstration files.
+"""Loading and saving of demonstrations files.
 
-A file is an ``.npz`` of plain arrays in the format of Stable Baselines 2 (``generate_expert_traj``): whole
-episodes, concatenated, under the names in :data:`KEYS`. Its files can be loaded. Images are PNG files in a
-folder next to the file, and ``obs`` holds their relative paths. Files of this program also hold :data:`LAST`
-and :data:`ENDED`.
+A file is an ``.npz`` archive of plain arrays in the format of Stable Baselines 2 (``generate_expert_traj``),
+whose files can be loaded as well. The arrays in :data:`KEYS` contain whole episodes, concatenated. Images are
+stored as PNG files in a folder next to the archive, and ``obs`` contains their relative paths. Unlike Stable
+Baselines 2, this module also writes :data:`LAST` and :data:`ENDED`.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ from teacher.errors import DataError, one_line
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, saved
 
 KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
-"""The required arrays of a file."""
+"""Names of the required arrays in a file."""
 LAST = "final_obs"
-"""Optional array of final observations; without it, the result of each last step is unknown."""
+"""Name of the optional array with the observation after each episode's last step."""
 ENDED = "terminated"
-"""Optional array: True where the environment ended the episode; without it, unknown."""
+"""Name of the optional array that is True for episodes ended by the environment, not a time limit."""
 
 
 def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new: bool = False) -> None:
-    """Write the file atomically, and images into a new folder ``<name>-images`` next to it.
+    """Write a demonstrations file atomically. Images go into a new folder ``<name>-images`` next to it.
 
     Args:
-        path: the file.
-        demonstrations: its content.
-        new: never replace a file, even one that was just written by another process.
+        path: path of the file.
+        demonstrations: demonstrations to write.
+        new: raise an error if the file exists, even if another process has just written it.
 
     Raises:
-        ConfigError: the folder exists already, or with ``new``, the file does.
-        DataError: :func:`load_demonstrations` would refuse the file.
-        StorageError: it cannot be written.
+        ConfigError: the image folder exists, or the file exists and ``new`` is True.
+        DataError: the demonstrations are invalid, so :func:`load_demonstrations` could not read them.
+        StorageError: the file or folder cannot be written.
     """
     path = Path(path)
     arrays = {key: getattr(demonstrations, key) for key in KEYS}
@@ -48,7 +48,7 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
     try:
         _checked(arrays)
     except DataError as error:
-        raise DataError(f"{path} was not written, because it could not be read back: {error}") from error
+        raise DataError(f"{path} was not written, because the demonstrations are invalid: {error}") from error
     with contextlib.ExitStack() as undo:
         if are_images(demonstrations.obs):
             folder = path.with_name(f"{path.stem}-images")
@@ -65,15 +65,15 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
 def load_demonstrations(
     source: str | Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
 ) -> Demonstrations:
-    """Read and check demonstrations. Images are kept in memory, one byte per number.
+    """Load and check demonstrations. Images are kept in memory as one byte per channel value.
 
     Args:
-        source: a file of :func:`save_demonstrations` or of Stable Baselines 2, or its arrays by name.
-        traj_limitation: take only the first ``traj_limitation`` episodes.
+        source: a file written by :func:`save_demonstrations` or Stable Baselines 2, or its arrays by name.
+        traj_limitation: load only this number of episodes, the first ones; None loads all.
 
     Raises:
-        DataError: the file or an image is missing, damaged or pickled; its arrays do not fit each other or
-            hold NaN; the path of an image leads out of the file's folder; or there are too few episodes.
+        DataError: the file or an image is missing, damaged or pickled; the arrays don't match each other or
+            contain NaN; an image path leads outside the file's folder; or there are too few episodes.
     """
     source = source if isinstance(source, Mapping) else Path(source)
     name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
@@ -83,7 +83,7 @@ def load_demonstrations(
                 arrays = {**arrays, key: read_images(source.parent, arrays[key].ravel().tolist())}
         demonstrations = _checked(arrays)
     except DataError as error:
-        raise DataError(f"{name} holds no demonstrations: {error}") from error
+        raise DataError(f"{name} does not contain valid demonstrations: {error}") from error
     return demonstrations if traj_limitation is None else demonstrations.limited(traj_limitation)
 
 
@@ -95,34 +95,36 @@ def _read(path: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except DAMAGED_ARCHIVE as error:
         raise DataError(
-            f"{path} is not a readable file of demonstrations ({one_line(error)}); expected an .npz of "
-            "plain arrays, because a pickle could run any code"
+            f"{path} is not a readable demonstrations file ({one_line(error)}); expected an .npz file of "
+            "plain arrays without pickled objects, which could run arbitrary code"
         ) from error
 
 
 def _require_numbers(key: str, array: NDArray[Any]) -> None:
     if array.dtype.kind not in "fiub":
-        raise DataError(f"expected numbers in {key}, got {array.dtype}")
+        raise DataError(f"{key} must be an array of numbers, not of type {array.dtype}")
 
 
 def _require_finite(key: str, array: NDArray[Any], starts: NDArray[np.bool_]) -> None:
     rows = np.argwhere(~fits_float32(array))[:, 0]
     if rows.size:
-        row, firsts, place = int(rows[0]), np.flatnonzero(starts), f"that of episode {rows[0]}"
+        row, firsts, place = int(rows[0]), np.flatnonzero(starts), f"episode {rows[0]}"
         if key not in ("episode_returns", LAST) and starts[0]:
             episode = int(np.searchsorted(firsts, row, side="right")) - 1
             place = f"step {row - firsts[episode]} of episode {episode}"
-        raise DataError(f"{key} holds NaN, infinity or a number beyond 3.4e38 in row {row}, {place}")
+        raise DataError(f"{key} contains NaN, infinity or a number beyond 3.4e38 in row {row} ({place})")
 
 
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
-    """Return arrays in the expected form, or raise :class:`DataError` without the file's name."""
+    """Check the arrays and return them as demonstrations; errors don't name the file."""
     missing = [key for key in KEYS if key not in arrays]
     if missing:
-        raise DataError(f"expected the arrays {', '.join(KEYS)}, but {', '.join(missing)} is missing")
+        raise DataError(f"missing arrays: {', '.join(missing)}; required are {', '.join(KEYS)}")
     obs, actions, *columns = (np.atleast_1d(arrays[key]) for key in KEYS)
     if obs.dtype.kind in "US":
-        raise DataError("obs holds image paths; expected a file next to them, or the images, (steps, *shape)")
+        raise DataError(
+            "obs contains image paths; pass the path of the file, or the images as an array (steps, *shape)"
+        )
     for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
         _require_numbers(key, array)
     # Stable Baselines 2 writes the columns of a vector environment as (n, 1).
@@ -134,27 +136,31 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         "episode_starts": len(starts),
     }
     if len(set(lengths.values())) > 1:
-        raise DataError(f"expected the same number of rows in each array, got {lengths}")
+        raise DataError(f"these arrays must have the same number of rows: {lengths}")
     if len(obs) == 0:
-        raise DataError("expected at least one episode, got no steps")
+        raise DataError("the arrays are empty; expected at least one episode")
     starts = starts.astype(bool)
     for key, array in zip(KEYS, (obs, actions, rewards, returns), strict=False):
         _require_finite(key, array, starts)
     if not starts[0] or starts.sum() != len(returns):
         raise DataError(
-            f"expected episode_starts to start with True and to mark {len(returns)} episodes, one per "
-            f"entry of episode_returns, got {starts.sum()} with {bool(starts[0])} first"
+            f"episode_starts must begin with True and mark {len(returns)} episodes, one per entry of "
+            f"episode_returns, but it begins with {bool(starts[0])} and marks {starts.sum()}"
         )
     last = None if arrays.get(LAST) is None else np.asarray(arrays[LAST])
     if last is not None:
         shape = (len(returns), *obs.shape[1:])
         if last.shape != shape or last.dtype != obs.dtype:
-            raise DataError(f"expected {LAST} as {obs.dtype} {shape}, got {last.dtype} {last.shape}")
+            raise DataError(
+                f"{LAST} must have type {obs.dtype} and shape {shape}, not {last.dtype} and {last.shape}"
+            )
         _require_numbers(LAST, last)
         _require_finite(LAST, last, starts)
     ended = None if arrays.get(ENDED) is None else np.asarray(arrays[ENDED])
     if ended is not None and (ended.shape != returns.shape or ended.dtype != np.bool_):
-        raise DataError(f"expected {ENDED} as bool {returns.shape}, got {ended.dtype} {ended.shape}")
+        raise DataError(
+            f"{ENDED} must have type bool and shape {returns.shape}, not {ended.dtype} and {ended.shape}"
+        )
     return Demonstrations(
         obs, actions, rewards.astype(np.float64), returns.astype(np.float64), starts, last, ended
     )

@@ -1,4 +1,4 @@
-"""Plot of the returns of demonstrations."""
+"""Histogram of the returns of demonstrations."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from teacher.files import saved
 
 
 def draw_returns(demonstrations: Demonstrations, path: str | Path) -> None:
-    """Save a histogram of the episodes' returns as a PNG file.
+    """Save a histogram of the demonstrated episodes' returns as a PNG file.
 
     Raises:
         ConfigError: matplotlib is not installed.

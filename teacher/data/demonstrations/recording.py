@@ -1,4 +1,4 @@
-"""Recording of demonstrations by an expert: an agent, a model, or any function."""
+"""Recording of demonstrations from an expert: an agent, a model, or any function."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -16,18 +16,18 @@ from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, o
 from teacher.settings.checks import COUNT, SEED, whole_number
 
 Controller = Callable[[Any], Any]
-"""Maps one observation to one action."""
+"""Function that maps one observation to one action."""
 
 
 class Actor(Protocol):
-    """Interface of this project's agents (:class:`agents.base.Agent`) for acting."""
+    """Protocol for experts that are agents of this project, such as :class:`agents.PPO`."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Choose actions for a batch of raw observations."""
+        """Return actions for a batch of raw observations."""
 
 
 class Model(Protocol):
-    """Interface of Stable-Baselines3 models, including recurrent ones."""
+    """Protocol for experts that are Stable-Baselines3 models, recurrent or not."""
 
     def predict(
         self, observation: Any, *, state: Any, episode_start: NDArray[np.bool_], deterministic: bool
@@ -45,25 +45,25 @@ def record_demonstrations(
     """Record whole episodes of an expert, without final steps that led to NaN or infinity.
 
     Args:
-        expert: an agent of this project or a Stable-Baselines3 model, which choose their most likely actions
-            (a model that still has its ``VecNormalize`` gets normalized observations); or any function from
-            one raw observation to one action.
-        env: a single environment, made for this purpose; its episodes must end on their own.
-        n_episodes: number of episodes.
-        seed: for the episodes' resets.
-        progress: called with the number of episodes recorded so far.
+        expert: an agent of this project, a Stable-Baselines3 model, or a function that maps one raw
+            observation to one action. Agents and models choose their most likely actions. A model that still
+            has its ``VecNormalize`` gets normalized observations.
+        env: a single environment that is not used elsewhere; its episodes must end on their own.
+        n_episodes: number of episodes to record.
+        seed: seed for the environment's resets.
+        progress: function to call with the number of episodes recorded so far.
 
     Raises:
-        EnvironmentUnsuitableError: observations or actions are neither Box, Discrete nor MultiDiscrete.
+        EnvironmentUnsuitableError: the observation or action space is not a Box, Discrete or MultiDiscrete.
         ConfigError: the expert is none of the above, ``n_episodes`` is not an integer of 1 or more, or the
             seed is invalid.
-        DataError: the expert's action does not fit, or the environment returned NaN.
+        DataError: an action is not in the action space, or the environment returned NaN or infinity.
     """
-    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
+    for what, space in (("observation", env.observation_space), ("action", env.action_space)):
         if not isinstance(space, Box | Discrete | MultiDiscrete):
             raise EnvironmentUnsuitableError(
-                f"expected {what} of a Box, Discrete or MultiDiscrete, got {one_line(space)}; "
-                "wrap the environment"
+                f"the {what} space must be a Box, Discrete or MultiDiscrete, not {one_line(space)}; "
+                "wrap the environment to convert it"
             )
     n_episodes = whole_number(n_episodes, "n_episodes", COUNT)
     seeds, episodes = episode_seeds([whole_number(seed, "seed", SEED)], 0, 1), []
@@ -75,7 +75,7 @@ def record_demonstrations(
 
 
 def _controller(expert: Actor | Model | Controller) -> Controller:
-    """Return a function that acts in one episode, with its own recurrent state."""
+    """Return a function that acts for the expert in one episode, starting with a new recurrent state."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
@@ -83,11 +83,11 @@ def _controller(expert: Actor | Model | Controller) -> Controller:
         return _ModelController(expert)
     if callable(expert):
         return expert
-    raise ConfigError(f"expected an expert with act or predict, or a function, got {type(expert).__name__}")
+    raise ConfigError(f"the expert must have act or predict, or be a function; got {type(expert).__name__}")
 
 
 class _ModelController:
-    """Controls one episode with a Stable-Baselines3 model."""
+    """Acts for a Stable-Baselines3 model in one episode and keeps its recurrent state."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -125,7 +125,7 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> Trajecto
         if not ended:
             _require_finite("reward", rewards[-1], seed, len(rewards))
     last = np.array(observation, env.observation_space.dtype)
-    # Environments may end an episode because their state became NaN or infinite; drop that step.
+    # Some environments end an episode because their state became NaN or infinite; drop that step.
     if fits_float32(last).all():
         _require_finite("reward", rewards[-1], seed, len(rewards))
     elif len(obs) == 1:
@@ -140,13 +140,13 @@ def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> Trajecto
 def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
     if not fits_float32(np.asarray(value)).all():
         raise DataError(
-            f"expected finite numbers from the environment, got the {what} {one_line(value)} at step {step} "
-            f"of the episode with seed {seed}"
+            f"the environment returned the {what} {one_line(value)} at step {step} of the episode with seed "
+            f"{seed}; numbers must be finite and at most 3.4e38"
         )
 
 
 def _executable(action: Any, space: gym.Space[Any]) -> Any:
-    """Return the action in the environment's format, clipped to a Box."""
+    """Convert an expert's action to the type and shape of ``space``, and clip it to a Box's bounds."""
     array = np.asarray(action)
     if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
         array = array.reshape(space.shape or ())
@@ -158,4 +158,4 @@ def _executable(action: Any, space: gym.Space[Any]) -> Any:
                 return chosen
         elif int(array) == array and space.contains(int(array)):
             return int(array)
-    raise DataError(f"expected an action of {one_line(space)}, got {one_line(action)} from the expert")
+    raise DataError(f"the expert returned {one_line(action)}, which is not an action in {one_line(space)}")

@@ -64,7 +64,9 @@ def test_a_failed_save_keeps_the_old_state(tmp_path: Path) -> None:
     path = tmp_path / "state.npz"
     save_state(path, {"step": 1})
     (tmp_path / ".state.npz.part").mkdir()
-    with pytest.raises(StorageError, match=r"^cannot write .*: Is a directory; fix that and try again$"):
+    with pytest.raises(
+        StorageError, match=r"^cannot write .*: Is a directory; fix the problem and try again$"
+    ):
         save_state(path, {"step": 2})
     assert load_state(path)["step"] == 1
 
@@ -72,7 +74,7 @@ def test_a_failed_save_keeps_the_old_state(tmp_path: Path) -> None:
 def test_a_full_disk_is_to_be_given_space(tmp_path: Path) -> None:
     path = tmp_path / "state.npz"
     (tmp_path / ".state.npz.part").symlink_to("/dev/full")
-    with pytest.raises(StorageError, match=r"No space left on device; free space and try again$"):
+    with pytest.raises(StorageError, match=r"No space left on device; free up space and try again$"):
         save_state(path, {"step": 1})
 
 

@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_is_there(limit: Limits) -> None
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, before[1]))
     try:
-        with pytest.raises(StorageError, match=r"^cannot keep .* GB of labeled segments .* TMPDIR to .*$"):
+        with pytest.raises(StorageError, match=r"^cannot store .* GB of labeled segments .* TMPDIR to .*$"):
             column.extend(rows(10_000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -140,5 +140,5 @@ def test_what_is_no_number_is_found(number: float) -> None:
     require_numbers("observations", array)
     require_numbers("actions", np.array([1, 2]))
     array[1, 1, 1] = number
-    with pytest.raises(DataError, match=r"^observations holds NaN or infinity$"):
+    with pytest.raises(DataError, match=r"^observations contains NaN or infinity$"):
         require_numbers("observations", array)

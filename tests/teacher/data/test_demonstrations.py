@@ -122,7 +122,7 @@ class Lost(Corridor):
 
 
 def test_an_episode_of_one_step_that_leads_to_no_number_is_refused() -> None:
-    with pytest.raises(DataError, match=r"got the observation .* at step 1 of the episode with seed"):
+    with pytest.raises(DataError, match=r"returned the observation .* at step 1 of the episode with seed"):
         record_demonstrations(lambda _: np.zeros(2), Lost(Box(-1, 1, (2,), np.float64), TWO), n_episodes=1)
 
 
@@ -160,7 +160,7 @@ def test_choices_of_several_kinds_are_recorded() -> None:
 @pytest.mark.parametrize("action", [[5, 2], [5.5, 1], [5]])
 def test_an_action_that_is_no_choice_of_each_kind_is_refused(action: list[float]) -> None:
     env = Corridor(VECTOR, MultiDiscrete([3, 2], start=[5, 0]))
-    with pytest.raises(DataError, match=r"expected an action of MultiDiscrete\("):
+    with pytest.raises(DataError, match=r"is not an action in MultiDiscrete\("):
         record_demonstrations(lambda _: action, env, n_episodes=1)
 
 
@@ -210,13 +210,13 @@ def test_a_model_with_a_memory_gets_its_state_back() -> None:
 
 @pytest.mark.parametrize("action", [np.zeros(3), np.array([0, np.nan]), "left", None])
 def test_an_action_that_does_not_fit_is_refused(action: Any) -> None:
-    with pytest.raises(DataError, match=r"^expected an action of Box.* got .* from the expert$"):
+    with pytest.raises(DataError, match=r"^the expert returned .*, which is not an action in Box.*$"):
         record_demonstrations(lambda _: action, Corridor(VECTOR, TWO), n_episodes=1)
 
 
 @pytest.mark.parametrize("action", [2, -1, 0.5])
 def test_an_action_that_is_no_choice_is_refused(action: float) -> None:
-    with pytest.raises(DataError, match="expected an action of Discrete"):
+    with pytest.raises(DataError, match="is not an action in Discrete"):
         record_demonstrations(lambda _: action, Corridor(VECTOR, Discrete(2)), n_episodes=1)
 
 
@@ -227,18 +227,21 @@ def test_a_nan_of_the_environment_is_refused(what: str) -> None:
             nan = np.full(2, np.nan, np.float32)
             return (nan, 0.0, False, False, {}) if what == "observation" else (nan, np.nan, False, False, {})
 
-    with pytest.raises(DataError, match=rf"the {what} .*nan.* at step 1 of the episode with seed \d+$"):
+    with pytest.raises(
+        DataError,
+        match=rf"the {what} .*nan.* at step 1 of the episode with seed \d+; numbers must be finite.*$",
+    ):
         record_demonstrations(lambda _: np.zeros(2), Broken(VECTOR, TWO), n_episodes=1)
 
 
 def test_what_cannot_be_recorded_is_refused() -> None:
     with pytest.raises(
-        EnvironmentUnsuitableError, match=r"observations of a Box, Discrete or Multi.*, got Dict"
+        EnvironmentUnsuitableError, match=r"observation space must be a Box, Discrete or Multi.*, not Dict"
     ):
         record_demonstrations(lambda _: 0, Corridor(Dict({"x": VECTOR}), TWO), n_episodes=1)
     with pytest.raises(ConfigError, match="n_episodes: expected a whole number of 1 or more; got 0"):
         record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=0)
-    with pytest.raises(ConfigError, match="or a function, got float"):
+    with pytest.raises(ConfigError, match="or be a function; got float"):
         record_demonstrations(0.5, Corridor(VECTOR, TWO), n_episodes=1)  # type: ignore[arg-type]
 
 
@@ -279,52 +282,66 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
     assert limited.episode_starts.sum() == 2
     assert len(load_demonstrations(arrays, traj_limitation=3)) == 6
     for wanted in (0, 4):
-        with pytest.raises(DataError, match=f"traj_limitation of 1 to 3, .*, got {wanted};"):
+        with pytest.raises(DataError, match=f"traj_limitation must be between 1 and 3, .*, not {wanted};"):
             load_demonstrations(arrays, traj_limitation=wanted)
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("obs", np.full((6, 4), np.nan), "obs holds NaN, infinity or .* in row 0"),
-        ("rewards", np.array([0, 0, np.inf, 0, 0, 0]), "rewards holds NaN, infinity or .* in row 2"),
-        ("episode_returns", np.array(np.nan), "episode_returns holds NaN"),
+        ("obs", np.full((6, 4), np.nan), "obs contains NaN, infinity or .* in row 0"),
+        ("rewards", np.array([0, 0, np.inf, 0, 0, 0]), "rewards contains NaN, infinity or .* in row 2"),
+        ("episode_returns", np.array(np.nan), "episode_returns contains NaN"),
         ("obs", np.full((6, 4), -1e39), "a number beyond 3.4e38 in row 0"),
-        ("obs", np.zeros((5, 4)), "the same number of rows in each array, got {'obs': 5, 'actions': 6"),
-        ("obs", np.array([["images/0.png"]] * 6), "obs holds image paths"),
-        ("actions", np.array([[None]] * 6), "expected numbers in actions, got object"),
-        ("episode_returns", np.zeros(2), "mark 2 episodes.* got 3 with True first"),
-        ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "start with True.* got 3 with False first"),
-        ("final_obs", np.zeros((2, 4), np.float32), r"final_obs as float32 \(3, 4\), got float32 \(2, 4\)"),
-        ("final_obs", np.zeros((3, 4)), r"final_obs as float32 \(3, 4\), got float64 \(3, 4\)"),
-        ("final_obs", np.full((3, 4), np.inf, np.float32), "final_obs holds NaN, infinity or"),
-        ("terminated", np.zeros(2, bool), r"terminated as bool \(3,\), got bool \(2,\)"),
-        ("terminated", np.zeros(3), r"terminated as bool \(3,\), got float64 \(3,\)"),
+        ("obs", np.zeros((5, 4)), "the same number of rows: {'obs': 5, 'actions': 6"),
+        ("obs", np.array([["images/0.png"]] * 6), "obs contains image paths"),
+        ("actions", np.array([[None]] * 6), "actions must be an array of numbers, not of type object"),
+        ("episode_returns", np.zeros(2), "mark 2 episodes.* begins with True and marks 3"),
+        ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "begin with True.* begins with False and marks 3"),
+        (
+            "final_obs",
+            np.zeros((2, 4), np.float32),
+            r"type float32 and shape \(3, 4\), not float32 and \(2, 4\)",
+        ),
+        ("final_obs", np.zeros((3, 4)), r"type float32 and shape \(3, 4\), not float64 and \(3, 4\)"),
+        ("final_obs", np.full((3, 4), np.inf, np.float32), "final_obs contains NaN, infinity or"),
+        (
+            "terminated",
+            np.zeros(2, bool),
+            r"terminated must have type bool and shape \(3,\), not bool and \(2,\)",
+        ),
+        (
+            "terminated",
+            np.zeros(3),
+            r"terminated must have type bool and shape \(3,\), not float64 and \(3,\)",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(
     arrays: Arrays, key: str, value: NDArray[Any], message: str
 ) -> None:
-    with pytest.raises(DataError, match=f"^the dictionary holds no demonstrations: .*{message}") as caught:
+    with pytest.raises(
+        DataError, match=f"^the dictionary does not contain valid demonstrations: .*{message}"
+    ) as caught:
         load_demonstrations({**arrays, key: value})
     assert "\n" not in str(caught.value)
 
 
 def test_what_is_missing_is_named(arrays: Arrays) -> None:
     del arrays["rewards"], arrays["obs"]
-    with pytest.raises(DataError, match="but obs, rewards is missing"):
+    with pytest.raises(DataError, match="missing arrays: obs, rewards; required are"):
         load_demonstrations(arrays)
 
 
 def test_no_step_is_no_demonstration(arrays: Arrays) -> None:
-    with pytest.raises(DataError, match="at least one episode, got no steps"):
+    with pytest.raises(DataError, match="are empty; expected at least one episode"):
         load_demonstrations({key: array[:0] for key, array in arrays.items()})
 
 
 def test_a_pickled_file_is_refused(tmp_path: Path, arrays: Arrays) -> None:
     arrays["obs"] = np.array([{"a": 1}] * 6)
     np.savez(tmp_path / "pickled.npz", **arrays)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"allow_pickle=False.*expected an \.npz of plain arrays"):
+    with pytest.raises(DataError, match=r"allow_pickle=False.*expected an \.npz file of plain arrays"):
         load_demonstrations(tmp_path / "pickled.npz")
 
 
@@ -333,13 +350,13 @@ def test_a_pickled_file_is_refused(tmp_path: Path, arrays: Arrays) -> None:
 )
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other").write_bytes(content)
-    with pytest.raises(DataError, match="is not a readable file of demonstrations"):
+    with pytest.raises(DataError, match="is not a readable demonstrations file"):
         load_demonstrations(tmp_path / "other")
 
 
 def test_a_single_array_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(DataError, match="is not a readable file of demonstrations"):
+    with pytest.raises(DataError, match="is not a readable demonstrations file"):
         load_demonstrations(tmp_path / "array.npy")
     with pytest.raises(DataError, match=r"missing\.npz cannot be read: No such file"):
         load_demonstrations(tmp_path / "missing.npz")
@@ -426,7 +443,7 @@ def test_an_epoch_is_every_row_once(ten_episodes: Demonstrations) -> None:
 
 def test_a_division_that_makes_no_sense_is_refused(ten_episodes: Demonstrations) -> None:
     for fraction in (0, 1.1, float("nan")):
-        with pytest.raises(ConfigError, match="train_fraction above 0 and up to 1"):
+        with pytest.raises(ConfigError, match="train_fraction must be above 0 and at most 1"):
             ten_episodes.split(train_fraction=fraction)
     with pytest.raises(ConfigError, match="batch_size: expected a whole number of 1 or more; got 0"):
         ten_episodes.split(batch_size=0)

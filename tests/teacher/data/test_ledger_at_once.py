@@ -192,7 +192,9 @@ def test_a_file_that_a_run_is_about_to_fill_is_an_empty_ledger(
 
 
 def test_a_ledger_that_is_not_there_is_not_made(path: Path) -> None:
-    with pytest.raises(DataError, match=r"ledger\.sqlite3 does not exist; expected the ledger of a run$"):
+    with pytest.raises(
+        DataError, match=r"ledger\.sqlite3 does not exist; expected the ledger file of a run$"
+    ):
         Ledger(path, read_only=True)
     assert list(path.parent.iterdir()) == []
 

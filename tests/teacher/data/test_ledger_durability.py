@@ -131,7 +131,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_written(memory_path: Path) 
     last = errors.strip().splitlines()[-1]
     assert last.startswith("teacher.errors.DataError: ")
     assert str(path) in last
-    assert "free space" in last
+    assert "free disk space" in last
     acknowledged = {UUID(line.split()[1]) for line in output.splitlines() if line.startswith("written")}
     ledger = Ledger(path)
     held = ledger.preferences() + ledger.unfinished()
@@ -156,7 +156,7 @@ def test_another_programs_database_is_refused_and_left_alone(memory_path: Path, 
         other.execute("CREATE TABLE comparison (id INTEGER)")
     other.close()
     before = path.read_bytes()
-    with pytest.raises(DataError, match="is not a ledger of this program"):
+    with pytest.raises(DataError, match="is not a ledger; expected"):
         Ledger(path, read_only=read_only)
     assert path.read_bytes() == before
     assert list(memory_path.iterdir()) == [path]
@@ -169,7 +169,7 @@ def test_a_newer_ledger_is_refused(memory_path: Path, make_segment: MakeSegment,
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 2")
     newer.close()
-    with pytest.raises(DataError, match="has version 2; this program reads version 1"):
+    with pytest.raises(DataError, match="has version 2, but this program reads only version 1"):
         Ledger(path, read_only=read_only)
 
 

@@ -182,7 +182,7 @@ def test_segments_of_another_length_or_environment_are_refused(make_segment: Mak
     for pair in ((abroad[0], abroad[1]), (abroad[0], make_segment(6)), (make_segment(5), abroad[1])):
         with pytest.raises(DataError, match=r"Other-v0.*same (length and )?environment"):
             dataset.upsert([Preference(uuid4(), *pair, 1.0)])
-    with pytest.raises(DataError, match="both must have the same environment"):
+    with pytest.raises(DataError, match="both must have the same length and environment"):
         dataset.upsert([Preference(uuid4(), make_segment(3), longer[0], 1.0)])
     assert len(dataset) == 1
 
@@ -273,7 +273,7 @@ def test_what_is_no_probability_is_refused(make_segment: MakeSegment, value: flo
     dataset = PreferenceDataset()
     answer = Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)
     for known in (0, 1):
-        with pytest.raises(DataError, match=rf"expected a value from 0 to 1, .* got {value}$"):
+        with pytest.raises(DataError, match=rf"value must be .*, from 0 to 1, .* not {value}$"):
             dataset.upsert([dataclasses.replace(answer, value=value)])
         assert len(dataset) == known
         dataset.upsert([answer])
@@ -339,11 +339,11 @@ def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegm
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"uuid": "x"}, r"expected a UUID as a comparison's uuid, .*, got 'x'"),
-        ({"first": None}, r"comparison 0.*1: expected a Segment as its first, got NoneType; .*"),
-        ({"second": np.ones(3)}, r"comparison 0.*1: expected a Segment as its second, got ndarray; .*"),
-        ({"value": "first"}, r"comparison 0.*1: expected a value from 0 to 1, .*, or None, got 'first'"),
-        ({"value": [0.5]}, r"comparison 0.*1: expected a value from 0 to 1, .*, or None, got \[0.5\]"),
+        ({"uuid": "x"}, r"uuid of a preference must be a UUID, .*, not 'x'"),
+        ({"first": None}, r"comparison 0.*1: first must be a Segment, not NoneType; .*"),
+        ({"second": np.ones(3)}, r"comparison 0.*1: second must be a Segment, not ndarray; .*"),
+        ({"value": "first"}, r"comparison 0.*1: value must be .*, from 0 to 1, or None, not 'first'"),
+        ({"value": [0.5]}, r"comparison 0.*1: value must be .*, from 0 to 1, or None, not \[0.5\]"),
     ],
     ids=str,
 )

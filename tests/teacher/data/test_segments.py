@@ -231,7 +231,7 @@ def test_the_pool_keeps_the_most_recent(trajectories: list[Trajectory]) -> None:
 
 def test_a_pool_takes_segments_of_its_own_length_only() -> None:
     pool = SegmentPool(3)
-    with pytest.raises(DataError, match="cut to 3 steps, got one of 4") as refusal:
+    with pytest.raises(DataError, match="must have 3 steps, but one has 4") as refusal:
         pool.add([segment(), segment(steps=4, start=1)])
     assert "\n" not in str(refusal.value)
     assert len(pool) == 0
@@ -299,7 +299,7 @@ def test_a_pool_of_one_has_no_pair() -> None:
     pool = SegmentPool(20)
     assert pool.sample_pairs(0) == []
     pool.extend(islice(random_trajectories(describe_task("ShortReacher-v1"), seed=0), 1))
-    with pytest.raises(ValueError, match="2 or more segments"):
+    with pytest.raises(ValueError, match="at least 2 segments"):
         pool.sample_pairs(1)
 
 
@@ -380,7 +380,7 @@ def test_bytes_of_a_version_that_kept_nothing_after_the_last_step_are_read() -> 
 def test_numbers_nobody_can_learn_from_are_refused_in_one_line(name: str, number: float) -> None:
     broken = getattr(segment(), name).astype(np.float64)
     broken.flat[-1] = number
-    with pytest.raises(DataError, match=rf"^expected finite {name} .*teacher/Hopper-v1 with seed 4; .*$"):
+    with pytest.raises(DataError, match=rf"^found .* in {name} .*teacher/Hopper-v1 with seed 4 \(.*$"):
         segment(**{name: broken})
 
 
@@ -397,7 +397,7 @@ def test_numbers_nobody_can_learn_from_are_refused_in_one_line(name: str, number
     ],
 )
 def test_a_segment_that_does_not_fit_its_episode_is_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=r"must have|but the others have"):
         segment(**arguments)
 
 

@@ -120,7 +120,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"^{path} does not hold a reward predictor; {expected}"):
         load_predictor(path)
     np.savez(path, about=np.array("{}"))
-    with pytest.raises(DataError, match=rf"^{path} is not a predictor but another \.npz file; {expected}"):
+    with pytest.raises(DataError, match=rf"^{path} is an \.npz file but not a predictor; {expected}"):
         load_predictor(path)
     path.write_text("not even an archive")
     with pytest.raises(

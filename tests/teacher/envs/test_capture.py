@@ -84,7 +84,7 @@ def test_a_segment_keeps_its_pictures_in_its_archive(segment: Segment) -> None:
     bare = dataclasses.replace(segment, frames=None)
     assert Segment.from_bytes(bare.to_bytes()).frames is None
     assert segment.nbytes > bare.nbytes
-    with pytest.raises(ValueError, match="one frame for each of 6 steps, got 5"):
+    with pytest.raises(ValueError, match="6 steps must have 6 frames, not 5"):
         dataclasses.replace(segment, frames=segment.frames[1:])
 
 

@@ -84,7 +84,7 @@ def test_demonstrations_without_last_states_are_episodes_without_their_last_step
         env.observation_space, env.action_space, lesson,
     )  # fmt: skip
     assert predictor.step_rewards(first).shape == (len(first),)
-    with pytest.raises(DataError, match="expected demonstrations of Box"):
+    with pytest.raises(DataError, match="do not fit the spaces Box"):
         list(demonstrated_episodes(demonstrations, gym.spaces.Box(-1, 1, (3,)), env.action_space))
     whole = list(demonstrated_episodes(recorded, env.observation_space, env.action_space))
     assert sum(map(len, whole)) == len(recorded)
@@ -117,7 +117,7 @@ def test_a_state_on_the_way_that_is_no_number_is_refused() -> None:
     states = recorded_episode(1).all_observations.copy()
     states[7] = np.nan
     broken = Trajectory.from_arrays(states, np.zeros((30, 1)), np.zeros(30))
-    with pytest.raises(DataError, match="expected finite observations"):
+    with pytest.raises(DataError, match="in observations of"):
         SegmentPool(5).extend([broken])
 
 

@@ -48,11 +48,11 @@ def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(("name", "message"), [("next_state", "next observ"), ("terminated", "the ends of")])
+@pytest.mark.parametrize(("name", "message"), [("next_state", "next observ"), ("terminated", "terminations")])
 def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) -> None:
     bare = StepsBatch(STEPS.observations, STEPS.actions)
     assert Features(GRID, CHOICE, "state,action")(bare).shape == (3, 7)
-    with pytest.raises(ConfigError, match=rf"^expected {message}.*{name} among its inputs.*$"):
+    with pytest.raises(ConfigError, match=rf"with input {name} needs {message}.*; pass them, too$"):
         Features(GRID, CHOICE, f"state,{name}")(bare)
 
 

@@ -123,11 +123,11 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         (
             {},
             "-t 999",
-            "-t: expected at least 1,000, the value of .*/x, got 999; a run",
+            "-t: 999 is less than 1,000, the value of .*/x; a run",
         ),
-        ({}, "-l 39 -t 2e3", "-l: expected at least 40"),
-        ({"predictor": "rl", "n_labels": None, "pretrain_labels": None}, "-l 50", "asks for no labels"),
-        ({"predictor": "human", "n_labels": None}, "-l 50", "asks by time"),
+        ({}, "-l 39 -t 2e3", "-l: .* is less than 40"),
+        ({"predictor": "rl", "n_labels": None, "pretrain_labels": None}, "-l 50", "uses no labels"),
+        ({"predictor": "human", "n_labels": None}, "-l 50", "no label limit"),
         (
             {},
             "-s 3 -t 2e3 -L 20",
@@ -148,7 +148,7 @@ def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
 ) -> None:
     folder = save()
     monkeypatch.setattr("teacher.training.extending.steps_made", lambda _: 1000)
-    expected = r"^-l: labels are collected in training; .* is at step 1,000 already; .* -t 2000$"
+    expected = r"^-l: more labels need more training steps: .* is already at step 1,000; .* -t 2000$"
     with pytest.raises(ConfigError, match=expected):
         parse_arguments(["--resume", folder, "-l", "80"])
     assert parse_arguments(["--resume", folder, "-l", "80", "-t", "2e3"]).config.n_labels == 80

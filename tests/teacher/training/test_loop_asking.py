@@ -235,7 +235,7 @@ def test_episodes_that_begin_to_end_early_are_told_once(make_run: MakeRun) -> No
         finished[0].terminated = True
         run.remember(finished)
         run.remember(finished)
-        assert said(run).count("end early now, and their length leaks the reward") == (not allowed)
+        assert said(run).count("now end early, and their length leaks the reward") == (not allowed)
 
 
 def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None:
@@ -287,7 +287,7 @@ def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path
             assert (resumed.teaching.forgotten > 0) == damage
             assert resumed.teaching.ledger.total() == 40 - resumed.teaching.forgotten
             assert loop.train(resumed)
-    assert said(run).count("comparisons fewer than when this run was saved") == 1
+    assert said(run).count("comparisons since this run was saved") == 1
 
 
 def test_what_a_teacher_cannot_tell_takes_no_label_away(make_run: MakeRun) -> None:

@@ -292,7 +292,7 @@ def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.Monkey
     assert "has observations Text(1, 5" in str(error)
     assert "has actions MultiBinary(2)" in str(error)
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
-    rest = str(error).partition("; corrected as far as settings go: ")[2]
+    rest = str(error).partition("; partly corrected: ")[2]
     assert "--obs_transform module:function --fixed_horizon restart" in rest
 
 
@@ -314,7 +314,7 @@ def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:
 
 def test_a_command_that_needs_more_than_is_corrected_says_so() -> None:
     said = str(refused("-p synth -e CartPole-v1 -n x -l 20 -L 10 -t 4e3 --device cuda:7"))
-    assert "; corrected as far as settings go: teach -p synth" in said
+    assert "; partly corrected: teach -p synth" in said
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_first_episode_one_in_each_part_and_the_last_are_filmed(
     part = 1000 // CLIPS_PER_RUN
     for step in (20, 40, part + 10, part + 20):
         videos.offer(episode, step)
-        wait(videos._told)  # so that none is dropped for a newer one
+        wait(videos._handled)  # so that none is dropped for a newer one
     videos.finish()
     assert films(tmp_path) == ["step-000000020.mp4", "step-000000060.mp4", "step-000000070.mp4"]
     videos.finish()
@@ -67,10 +67,10 @@ def test_where_steps_are_slow_time_tells_when_a_video_is_due(
 ) -> None:
     videos.offer(episode, 1)
     videos.offer(episode, 2)
-    wait(videos._told)
+    wait(videos._handled)
     monkeypatch.setattr("teacher.training.videos.FILM_SECONDS", 0.0)
     videos.offer(episode, 3)
-    wait(videos._told)
+    wait(videos._handled)
     assert films(tmp_path) == ["step-000000001.mp4", "step-000000003.mp4"]
 
 
@@ -102,7 +102,7 @@ def test_each_video_is_shown_before_the_run_ends(
         lambda film, step: shown.append((film.name, step)),
     )
     videos.offer(episode, 20)
-    wait(videos._told)
+    wait(videos._handled)
     videos.offer(episode, 40)
     videos.finish()
     assert shown == [("step-000000020.mp4", 20), ("step-000000040.mp4", 40)]
@@ -143,7 +143,7 @@ def test_a_video_that_cannot_be_made_is_reported_once(
     monkeypatch.setattr(episode, "_env_id", "teacher/Nothing-v1")
     for step in (20, 60, 110):
         videos.offer(episode, step)
-        wait(videos._told)
+        wait(videos._handled)
     videos.finish()
-    assert said.getvalue().count("no videos of whole episodes") == 1
+    assert said.getvalue().count("cannot make videos of episodes") == 1
     assert not list(tmp_path.rglob("*.mp4"))

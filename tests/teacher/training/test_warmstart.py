@@ -104,7 +104,7 @@ def test_it_begins_from_a_clone_and_tells_how_good_it_is(build: Callable[..., tu
 def test_a_policy_comes_before_the_demonstrations(build: Callable[..., tuple[Run, str]]) -> None:
     before = load_state(EXPERT / "checkpoint.npz")["agent"]
     run, said = build(policy=str(EXPERT), demonstrations="few.npz")
-    assert said.index("Starting from the policy of") < said.index("Cloned")
+    assert said.index("Starting from the policy in") < said.index("Cloned")
     state = run.agent.state_dict()
     np.testing.assert_equal(state["normalizer"], before["normalizer"])
     for name, value in before["policy"].items():
@@ -176,9 +176,9 @@ CHECKPOINT = f"{EXPERT}/checkpoint.npz"
 CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("--demonstrations expert.npz", lambda: Path("expert.npz").unlink(), "No such file"),
     ("--demonstrations runs", lambda: None, "Is a directory"),
-    ("--demonstrations expert.npz", lambda: truncate("expert.npz"), "not a readable file of demonstrations"),
+    ("--demonstrations expert.npz", lambda: truncate("expert.npz"), "not a readable demonstrations file"),
     ("--demonstrations expert.npz", lambda: changed(obs=np.array([{}] * 500)), "allow_pickle"),
-    ("--demonstrations expert.npz", lambda: changed(obs=np.full((500, 4), np.nan)), "holds NaN"),
+    ("--demonstrations expert.npz", lambda: changed(obs=np.full((500, 4), np.nan)), "contains NaN"),
     ("--demonstrations expert.npz", of_another_environment, r"observations of shape \(4,\), got \(3,\)"),
     ("--demonstrations expert.npz", lambda: changed(actions=np.full((500, 1), 2)), r"Discrete\(2\), got 2"),
     (
@@ -191,19 +191,19 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
         lambda: changed(actions=np.zeros((500, 2))),
         r"shape \(1,\), got \(2,\)",
     ),
-    ("--demonstrations expert.npz", lambda: changed(obs=np.array(["../0.png"] * 500)), "leads out of it"),
+    ("--demonstrations expert.npz", lambda: changed(obs=np.array(["../0.png"] * 500)), "leads outside"),
     ("--demonstrations expert.npz", lambda: changed(obs=np.array(["0.png"] * 500)), "'0.png' is missing"),
     ("--demonstrations expert.npz -e InvertedPendulum-v1", lambda: None, "actions of floats, got int64"),
     ("--policy nowhere", lambda: None, "nowhere does not exist"),
     ("--policy runs", lambda: None, "runs/checkpoint.npz does not exist"),
     (f"--policy {EXPERT}", lambda: truncate(CHECKPOINT), "not a readable checkpoint"),
     (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "finite numbers in actor.0.bias"),
-    ("--policy expert.npz", lambda: None, "not a checkpoint but another .npz file"),
+    ("--policy expert.npz", lambda: None, "an .npz file but not a checkpoint"),
     ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or not an .npz file"),
     (f"--policy {EXPERT} -e Pendulum-v1", lambda: None, r"policy of shapes \{.*'actor.0.weight': \(64, 3\)"),
     (f"--policy {EXPERT} -e InvertedPendulum-v1", lambda: None, "policy of shapes"),
     (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {"agent": 3}), "the state of an agent"),
-    (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {}), "expected an agent's policy in it"),
+    (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {}), "it contains no agent"),
 ]
 
 
