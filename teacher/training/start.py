@@ -135,7 +135,7 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     with collecting(problems):
         if config.network is not None:
             make_predictor(dataclasses.replace(plan, settings=_on_cpu(plan.settings)))
-    if not _goes_on(config):  # earlier versions accepted these
+    if not _is_resumed(config):  # earlier versions accepted these
         with collecting(problems):
             own, space = config.network is not None, task.observation_space
             reject_unused_of_network(config.reward, space, own_network=own, prefix="--reward.")
