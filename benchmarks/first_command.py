@@ -113,7 +113,7 @@ def _corrected(env_id: str, side: str, said: str) -> list[str] | None:
     settings: dict[str, Any] = {}
     if match := re.search(r'FixedHorizon\(env, "(\w+)"', said):
         settings["fixed_horizon"] = match[1]
-    if match := re.search(r"made with (\w+)=(\w+) none does", said):
+    if match := re.search(r"make the environment with (\w+)=(\w+)", said):
         settings = {"env_kwargs": {match[1]: match[2] == "True"}}
     if match := re.search(r"pass segment_length=(\d+)", said):
         settings["segment_length"] = int(match[1])

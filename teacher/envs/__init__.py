@@ -1,4 +1,7 @@
-"""Environments: tasks, their reward and termination rules, and replayable episodes."""
+"""Environments: tasks, their reward and termination rules, and replayable episodes.
+
+Importing this package registers its environments with Gymnasium.
+"""
 
 from teacher.envs.atari import register_games
 from teacher.envs.families import register_tasks

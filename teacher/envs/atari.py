@@ -1,12 +1,12 @@
-"""The seven Atari games of Christiano et al. (2017), prepared as in their appendix A: ``teacher/Pong-v1``.
+"""The seven Atari games of Christiano et al. (2017), such as ``teacher/Pong-v1``.
 
-Preprocessing follows Mnih et al. (2015): 0 to 30 no-op frames at the start, each action repeated for four
-frames, the maximum of the last two of these, 84 x 84 gray pixels, a stack of the last four frames, rewards
-clipped to [-1, 1]. There are no sticky actions.
+As in appendix A of that paper, preprocessing follows Mnih et al. (2015): 0 to 30 no-op frames at the start,
+each action repeated for four frames, the pixelwise maximum of the last two of these frames, 84 x 84 gray
+pixels, a stack of the last four of these images, and rewards clipped to [-1, 1]. There are no sticky actions.
 
-Nothing reveals to the agent or a labeler what only the score should: score, lives, the count of enemy ships
-(BeamRider) and the dashboard (Enduro) are blacked out, in clips, too. Losing a life does not end the episode,
-and after a game is over the next one starts within the episode, with a penalty of 1, except in Pong.
+Score, lives, the count of enemy ships (BeamRider) and the dashboard (Enduro) are blacked out in observations
+and clips, because they would reveal the score to agents and labelers. Losing a life does not end the episode.
+When a game is over, the next one starts within the same episode, with a penalty of 1, except in Pong.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from teacher.errors import EnvironmentUnsuitableError
 Area = tuple[slice, slice]
 
 HORIZON = 4500
-"""Steps of an episode: five minutes of play. Later steps take longer to replay for a clip."""
+"""Steps per episode: five minutes of play. Longer episodes would make clips slower to replay."""
 _SIDE, _STACKED, _FRAMES_A_STEP, _MOST_NOOPS = 84, 4, 4, 30
 _NOOP = 0
 _ALL = slice(None)
@@ -33,12 +33,12 @@ _ALL = slice(None)
 
 @dataclass(frozen=True)
 class Game:
-    """One game.
+    """Properties of one Atari game.
 
     Attributes:
-        rom: its name in ale-py.
-        hidden: areas of the screen to black out, ``(rows, columns)`` of 210 x 160 pixels.
-        end_penalty: subtracted from the reward when a game is over.
+        rom: name of the game in ale-py.
+        hidden: areas of the 210 x 160 screen to black out, each as ``(rows, columns)``.
+        end_penalty: amount subtracted from the reward when a game is over.
     """
 
     rom: str
@@ -55,14 +55,14 @@ GAMES: Mapping[str, Game] = {
     "Seaquest": Game("seaquest", ((slice(0, 32), _ALL),)),
     "SpaceInvaders": Game("space_invaders", ((slice(0, 22), _ALL),)),
 }
-"""The games by their names in environment ids."""
+"""Games by their names in environment IDs."""
 
 
 class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
-    """A game with this module's preprocessing; observations are uint8 ``(4, 84, 84)``, newest frame last.
+    """Atari game, preprocessed to observations of four gray frames: uint8 ``(4, 84, 84)``, newest last.
 
     Args:
-        game: a key of :data:`GAMES`.
+        game: key of :data:`GAMES`, such as ``Pong``.
         render_mode: ``rgb_array`` or None.
 
     Raises:
@@ -95,7 +95,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Reset the emulator, start a game and return the first observation."""
+        """Power-cycle the emulator, start a game and return the first observation."""
         super().reset(seed=seed)
         # Reload the ROM to power-cycle the emulator; a new game alone keeps some state of the last one.
         self._ale.setInt("random_seed", int(self.np_random.integers(2**31)))
@@ -105,7 +105,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         return np.stack(self._pictures), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Repeat the action for four frames; start a new game if this one is over."""
+        """Repeat the action for four frames; if the game is over, start the next one."""
         score, screen = 0.0, self._screen()
         for _ in range(_FRAMES_A_STEP):
             score += self._ale.act(self._actions[action])
@@ -122,12 +122,12 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         return np.stack(self._pictures), reward, False, False, {}
 
     def render(self) -> NDArray[np.uint8]:
-        """Return the screen as labelers see it, ``(210, 160, 3)``."""
+        """Return the RGB screen that labelers see, ``(210, 160, 3)``, with hidden areas blacked out."""
         picture: NDArray[np.uint8] = self._ale.getScreenRGB()
         return self._hidden(picture)
 
     def close(self) -> None:
-        """Release the emulator, which complains if it outlives the interpreter."""
+        """Release the emulator, which prints errors if it still exists when the interpreter exits."""
         self._ale, self._actions = None, []
 
     def _begin_game(self) -> None:
@@ -145,12 +145,12 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
 
 
 def _seen(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Scale the screen to the size of observations by averaging areas."""
+    """Scale a screen down to 84 x 84 pixels by averaging areas."""
     return np.asarray(Image.fromarray(screen).resize((_SIDE, _SIDE), Image.Resampling.BOX))
 
 
 def register_games() -> None:
-    """Register the games with Gymnasium, which does not need the emulator. Repeated calls have no effect."""
+    """Register the games with Gymnasium, unless they are registered; this does not need ale-py."""
     for name in GAMES:
         env_id = f"{NAMESPACE}/{name}-v1"
         if env_id not in gym.registry:

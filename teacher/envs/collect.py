@@ -1,6 +1,6 @@
-"""A small multi-player grid game in the style of gym-multigrid's collect games.
+"""Small multi-player grid game in the style of gym-multigrid's collect games.
 
-A step takes a list of actions, one per player; an observation is a tuple of each player's view.
+A step takes a list with one action per player; an observation is a tuple with one view per player.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-_MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # (down, right)
+_MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # (rows down, columns right)
 _OWN, _OTHERS, _BALLS = range(3)
 _CELL = 40  # pixels per cell in a frame
 _FIELD, _LINE, _BALL = (245, 245, 240), (215, 215, 210), (60, 60, 60)
@@ -20,16 +20,17 @@ View = NDArray[np.uint8]
 
 
 class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
-    """Players collect balls on a grid; collected balls reappear elsewhere.
+    """Grid game in which players collect balls; each collected ball reappears in a random free cell.
 
-    Each action stays, or moves up, down, left or right; players cannot leave the grid or enter another
-    player's cell. A player collects a ball by entering its cell. The reward is the number of balls collected
-    by all players in the step; ``info["rewards"]`` lists it per player.
+    An action keeps a player in place or moves it up, down, left or right. Players can't leave the grid or
+    enter another player's cell. A player collects a ball by entering the ball's cell. The reward is the total
+    number of balls collected in the step; ``info["rewards"]`` lists the number per player.
 
-    Each player sees the whole grid as uint8 ``(size, size, 3)``, 0 or 255: itself, other players, balls.
+    Each player's view is the whole grid as a uint8 array ``(size, size, 3)`` of 0 and 255. The three channels
+    mark the player itself, the other players, and the balls.
 
     Args:
-        players: 1 to 4.
+        players: number of players, 1 to 4.
         balls: number of balls on the grid at any time.
         size: side length in cells.
         render_mode: ``rgb_array`` or None.
@@ -50,7 +51,7 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[tuple[View, ...], dict[str, Any]]:
-        """Place players and balls at random, and return the players' views."""
+        """Place players and balls in random cells, and return the players' views."""
         super().reset(seed=seed)
         cells = self.np_random.choice(self._size**2, self._num_players + self._num_balls, replace=False)
         places = [divmod(int(cell), self._size) for cell in cells]
@@ -58,12 +59,12 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
         return self._views(), {}
 
     def step(self, action: Sequence[int]) -> tuple[tuple[View, ...], float, bool, bool, dict[str, Any]]:
-        """Move the players in order, by a list with one action per player."""
+        """Move the players one after the other; ``action`` has one move per player."""
         rewards = [self._move(player, int(move)) for player, move in enumerate(action)]
         return self._views(), float(sum(rewards)), False, False, {"rewards": rewards}
 
     def _move(self, player: int, move: int) -> int:
-        """Move a player if the cell is free; return how many balls it collected."""
+        """Move a player unless the new cell is occupied; return the number of balls collected, 0 or 1."""
         row, column = np.add(self._players[player], _MOVES[move]).clip(0, self._size - 1).tolist()
         if (row, column) in self._players:
             return 0
@@ -92,7 +93,7 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
         return tuple(views)
 
     def render(self) -> NDArray[np.uint8]:
-        """Return the grid from above: players are squares, balls small and dark."""
+        """Return an RGB image of the grid; players are large colored squares, balls small dark ones."""
         picture = np.full((self._size * _CELL, self._size * _CELL, 3), _FIELD, np.uint8)
         picture[::_CELL] = picture[:, ::_CELL] = _LINE
         for row, column in self._balls:
@@ -108,8 +109,9 @@ def _paint(picture: NDArray[np.uint8], row: int, column: int, margin: int, color
 
 
 def everyone(observations: Sequence[View]) -> View:
-    """Return all views as one image ``(size, size, players + 1)``: each player's cell, then the balls.
+    """Combine all players' views into one image ``(size, size, players + 1)``.
 
-    For use with ``--obs_transform teacher.envs.collect:everyone``.
+    Each of the first channels marks one player's cell; the last channel marks the balls. For use with
+    ``--obs_transform teacher.envs.collect:everyone``.
     """
     return np.stack([view[..., _OWN] for view in observations] + [observations[0][..., _BALLS]], axis=-1)

@@ -1,4 +1,4 @@
-"""A dot on an image: the smallest task with image observations."""
+"""Moving-dot environment, the smallest task with image observations."""
 
 from typing import Any, ClassVar
 
@@ -7,17 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIDE = 44
-"""Side in pixels: the smallest that agents' and predictors' networks take without upscaling."""
+"""Image side in pixels: the smallest that the agents' and predictors' networks use without upscaling."""
 _DOT, _STEP = 6, 4
-_MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # (down, right)
+_MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # (rows down, columns right)
 
 
 class MovingDot(gym.Env[NDArray[np.uint8], np.int64]):
-    """A white dot on a dark field; actions stay, or move it up, down, left or right by 4 pixels.
+    """White dot on a dark field; actions keep it in place or move it 4 pixels in one of four directions.
 
-    The observation is the image, ``(44, 44, 1)``. The reward of a step is 1 with the dot in the center and
-    falls linearly with the distance to 0 in the corners. The dot starts anywhere, and only a step limit ends
-    an episode.
+    The observation is the image, ``(44, 44, 1)``. The reward of a step is 1 when the dot is in the center and
+    falls linearly with its distance from there, to 0 in the corners. The dot starts at a random position.
+    Only a step limit ends an episode.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}  # type: ignore[misc]
@@ -31,20 +31,20 @@ class MovingDot(gym.Env[NDArray[np.uint8], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Place the dot at random, and return the image."""
+        """Place the dot at a random position and return the image."""
         super().reset(seed=seed)
         self._corner = self.np_random.integers(SIDE - _DOT + 1, size=2)
         return self._picture(), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Move the dot, and return the image and the reward."""
+        """Move the dot; return the image and the reward."""
         self._corner = (self._corner + _STEP * _MOVES[action]).clip(0, SIDE - _DOT)
         middle = (SIDE - _DOT) / 2
         distance = float(np.linalg.norm(self._corner - middle) / np.linalg.norm([middle, middle]))
         return self._picture(), 1.0 - distance, False, False, {}
 
     def render(self) -> NDArray[np.uint8]:
-        """Return the image with three channels."""
+        """Return the image as RGB, ``(44, 44, 3)``."""
         return self._picture().repeat(3, axis=2)
 
     def _picture(self) -> NDArray[np.uint8]:

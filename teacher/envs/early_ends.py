@@ -1,4 +1,4 @@
-"""Alternatives to environments whose episodes end early, and messages about them."""
+"""Alternatives to environments with episodes that end early, and error messages about them."""
 
 import inspect
 import re
@@ -14,18 +14,19 @@ from teacher.envs.trial import Trial
 from teacher.settings.config import Filling
 
 _UNHEALTHY = "terminate_when_unhealthy"
-"""Argument of Gymnasium's MuJoCo environments, and of derived ones, that controls early ends."""
+"""Argument that controls early termination in Gymnasium's MuJoCo environments and their subclasses."""
 _ROOT = re.compile(r"(?:.*[:/])?(?P<name>\w+?)(?:NoFrameskip|Deterministic)?-v\d+")
 LEAKS = "the length of an episode leaks the reward"
+"""Reason given in error messages about episodes that end early."""
 
 
 @dataclass(frozen=True)
 class WithoutEnds:
-    """A variant of an environment that never ends early.
+    """Variants of an environment with episodes that never end early.
 
     Attributes:
-        env_id: another environment with the same body or game; None if there is none.
-        arguments: arguments that keep the environment itself from ending early.
+        env_id: ID of a different environment with the same robot or game; None if there is none.
+        arguments: arguments of ``make_env`` that keep the environment itself from ending early; may be empty.
     """
 
     env_id: str | None = None
@@ -33,7 +34,12 @@ class WithoutEnds:
 
 
 def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
-    """Return variants that never end early, for an environment that was already made."""
+    """Find variants of an environment with episodes that never end early.
+
+    Args:
+        env_id: ID of the environment.
+        env: an instance of it.
+    """
     match = _ROOT.fullmatch(env_id)
     name = match["name"] if match else ""
     roots = {family.base_id.rpartition("-")[0]: task for task, family in FAMILIES.items()}
@@ -46,10 +52,15 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
 
 
 def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
-    """Return the ways to fill up shortened episodes, the more suitable one first.
+    """Return both fillings of :class:`~teacher.envs.horizon.FixedHorizon`, the more suitable one first.
 
-    With short lives, ``absorb`` would be mostly standstill, so a restart suits better. But if only survival
-    is rewarded, a function that judges by the reward would find all restarted lives alike.
+    If most episodes end very early, ``absorb`` would mostly show standstill, so ``restart`` suits better. But
+    if only survival is rewarded, restarted episodes all have the same return, so a judge that uses true
+    rewards could not tell them apart.
+
+    Args:
+        trial: lengths of random episodes.
+        people: True if people label, False if a judge that uses true rewards does.
     """
     is_short = 2 * trial.median < trial.limit
     restarts = is_short and (people or not trial.only_survival)
@@ -57,6 +68,6 @@ def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
 
 
 def told_early(env_id: str, trial: Trial) -> str:
-    """Return a message about how many random episodes ended early."""
+    """Return the start of an error message that says how many random episodes ended early."""
     before = "the others" if trial.horizon is None else f"step {trial.horizon}"
     return f"{trial.early} of {len(trial.lengths)} random episodes of {env_id} end before {before}, and"

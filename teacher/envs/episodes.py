@@ -21,37 +21,37 @@ from teacher.errors import (
 )
 
 SEED_KEY = "episode_seed"
-"""Key of a reset's info under which :class:`SeededResets` stores the seed."""
+"""Key for the seed in the info of a reset, added by :class:`SeededResets`."""
 FRAME_KEY = "frame"
-"""Key of a step's info for a frame of its result, as JPEG bytes; see :mod:`teacher.envs.capture`."""
+"""Key for a JPEG frame in the info of a step, added by :class:`~teacher.envs.capture.CapturedResets`."""
 _SEED_BOUND = 2**31  # some environments pass their seed to C code or to numpy's legacy generator
 _NUMBERS = (float, int, np.floating, np.integer)
-_BLOCK = 64  # steps buffered for all environments before they are added to trajectories
+_BLOCK = 64  # steps per environment to buffer before they are added to trajectories
 
 
 def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iterator[int]:
-    """Yield one environment's episode seeds, without end; no other environment gets any of them.
+    """Yield episode seeds for one environment, without end; no two environments share a seed.
 
     Args:
-        entropy: the run's entropy, from which each environment spawns its own.
+        entropy: entropy of the run, from which each environment derives its own generator.
         env_index: index of the environment.
         num_envs: number of environments that share the entropy.
     """
     own = np.random.SeedSequence(entropy, spawn_key=(env_index,))
     generator = np.random.default_rng(own)
-    while True:  # the remainder modulo num_envs is the environment's own
+    while True:  # seed % num_envs == env_index, so environments share no seeds
         yield int(generator.integers(_SEED_BOUND // num_envs)) * num_envs + env_index
 
 
 class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper of one environment: every reset has a known seed, as ``info["episode_seed"]``.
+    """Wrapper that gives every reset a known seed, reported as ``info["episode_seed"]``.
 
-    Vector environments reset their environments without a seed. Such a reset takes the next seed of
-    ``seeds``; a reset with a seed keeps it.
+    This must be the outermost wrapper of an environment. Vector environments reset their environments without
+    a seed; such a reset uses the next seed from ``seeds``. A reset with a seed uses that seed.
 
     Raises:
-        EnvironmentUnsuitableError: from :meth:`reset` and :meth:`step`, if the environment fails in them or
-            returns something other than it declares.
+        EnvironmentUnsuitableError: from :meth:`reset` and :meth:`step`, if the environment fails or returns
+            values that don't match its declared spaces.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Iterator[int]) -> None:
@@ -63,9 +63,11 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset with a known seed. Options are refused, because recipes do not store them."""
+        """Reset with a known seed; raise ValueError for ``options``, because recipes don't store them."""
         if options:
-            raise ValueError(f"expected a reset without options, got {options!r}: it could not be replayed")
+            raise ValueError(
+                f"an episode reset with options {options!r} can't be replayed; reset without options"
+            )
         if seed is None:
             seed = next(self._seeds)
         try:
@@ -78,10 +80,10 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise self._failure("reset", "observation and info", error) from error
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step, and drop the info, which is not used and slow to batch."""
+        """Step the environment; return an empty info, because infos are unused and slow to batch."""
         try:
             observation, reward, terminated, truncated, _ = self.env.step(action)
-            # Fast path for valid values; the full checks run only for others.
+            # Fast path: the full checks run only for values that are not obviously valid.
             if not isinstance(observation, np.ndarray) or observation.shape != self._shape:
                 self._check_observation(observation)
             if not isinstance(reward, _NUMBERS):
@@ -94,27 +96,28 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise self._failure("step", values, error) from error
 
     def _check_observation(self, observation: Any) -> None:
-        """Raise :class:`EnvironmentUnsuitableError` unless the observation fits its declared space."""
+        """Raise EnvironmentUnsuitableError unless the observation has the declared shape and dtype."""
         if self._shape is None or self._dtype is None:
             return
         found = np.asarray(observation)
         if found.shape != self._shape or not np.can_cast(found.dtype, self._dtype, "same_kind"):
             raise EnvironmentUnsuitableError(
-                f"expected observations {self._shape} of {self._dtype} from {self._name}, as declared, got "
-                f"{found.shape} of {found.dtype}; fix it"
+                f"{self._name} returned an observation of shape {found.shape} and dtype {found.dtype}, but "
+                f"its observation_space declares {self._shape} and {self._dtype}; fix the environment"
             )
 
     def _check_reward(self, reward: Any) -> None:
         if np.ndim(reward) or not isinstance(reward, SupportsFloat):
             raise EnvironmentUnsuitableError(
-                f"expected a number as the reward from {self._name}, got {one_line(repr(reward))}; fix it"
+                f"{self._name} returned the reward {one_line(repr(reward))}, which is not a number; fix the "
+                "environment"
             )
 
     def _failure(self, method: str, values: str, error: BaseException) -> EnvironmentUnsuitableError:
         returned_others = "unpack" in str(error)  # raised by TimeLimit or a user's wrapper
-        remedy = f"expected {values} from {method}; fix it" if returned_others else "fix it"
+        remedy = f"{method} must return {values}; " if returned_others else ""
         return EnvironmentUnsuitableError(
-            f"{self._name} failed in {method}: {describe_exception(error)}; {remedy}"
+            f"{self._name} failed in {method}: {describe_exception(error)}; {remedy}fix the environment"
         )
 
     @property
@@ -124,15 +127,15 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Outermost vector wrapper: records every episode, in any autoreset mode.
+    """Vector wrapper that records every episode as a :class:`Trajectory`, in any autoreset mode.
 
-    Each environment must be wrapped in :class:`SeededResets`. The dummy transition of next-step autoreset,
-    which ignores its action and starts a new episode, is not part of any trajectory.
+    This must be the outermost wrapper, and each environment must be wrapped in :class:`SeededResets`. In
+    next-step autoreset mode, the step that only resets an environment is not recorded.
 
     Args:
         env: the vector environment.
-        env_id: as passed to ``make_env`` for each environment; stored in recipes.
-        kwargs: further arguments of ``make_env``, JSON values only.
+        env_id: ID passed to ``make_env`` for each environment; stored in recipes.
+        kwargs: further arguments of ``make_env``, JSON values only; stored in recipes.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], env_id: str, kwargs: dict[str, Any]) -> None:
@@ -144,30 +147,30 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._ended: list[Trajectory] = []
         self._episode_counts = [0] * env.num_envs
         self._reset_in_step = env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-        # Buffered steps that are not in a trajectory yet, by step, then environment. Observations have one
-        # more row: a step's observation is written before the step.
+        # Buffers (steps, num_envs, ...) of steps that are not in a trajectory yet. Observations have one more
+        # row: row i is the observation before step i.
         observation_space, action_space = env.single_observation_space, env.single_action_space
         sizes = (_BLOCK + 1, env.num_envs), (_BLOCK, env.num_envs)
         self._observations = np.empty((*sizes[0], *(observation_space.shape or ())), observation_space.dtype)
         self._actions = np.empty((*sizes[1], *(action_space.shape or ())), action_space.dtype)
         self._rewards = np.empty(sizes[1], np.float64)
-        self._frames: list[Sequence[bytes] | None] = []  # per step, for all environments
+        self._frames: list[Sequence[bytes] | None] = []  # per step: one frame per environment
         self._filled = 0
         self._starts = [0] * env.num_envs
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environments; each one that is reset starts a new trajectory."""
+        """Reset the environments and start a new trajectory for each that was reset."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._begin_episodes(observations, infos)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments with actions of the space's dtype, and record the steps."""
+        """Step all environments and record the steps; actions are cast to the action space's dtype."""
         actions = np.asarray(actions).astype(self.action_space.dtype, casting="same_kind")
         if self._filled == _BLOCK:
-            self._deal_out()
+            self._flush()
         self._actions[self._filled] = actions  # recorded first, because environments may modify their action
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._rewards[self._filled] = rewards
@@ -181,17 +184,17 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
                 trajectory.truncated = bool(truncated[index])
                 if self._reset_in_step:  # the returned observation starts the next episode
                     self._observations[self._filled, index] = infos["final_obs"][index]
-                self._set_aside(index)
+                self._finish(index)
         self._begin_episodes(observations, infos)
         return observations, rewards, terminated, truncated, infos
 
     def drain(self) -> list[Trajectory]:
-        """Return the trajectories that grew since the last call, finished or not, in the order they started.
+        """Return all trajectories that grew since the last call: first the finished ones, then the others.
 
-        A trajectory that keeps growing is returned again, as the same object. Call this regularly: finished
-        trajectories are kept until then.
+        A trajectory that is still running will be returned again, as the same object. Call this regularly,
+        because finished trajectories stay in memory until it is called.
         """
-        self._deal_out()
+        self._flush()
         running = [
             trajectory
             for index, trajectory in enumerate(self._running)
@@ -206,7 +209,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         if SEED_KEY not in infos:
             return
         for index in np.flatnonzero(infos[f"_{SEED_KEY}"]).tolist():
-            self._set_aside(index)
+            self._finish(index)
             self._running[index] = Trajectory(
                 self.env_id,
                 self.kwargs,
@@ -218,8 +221,8 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             self._observations[self._filled, index] = observations[index]
             self._starts[index] = self._filled
 
-    def _set_aside(self, index: int) -> None:
-        """Remove the running trajectory of an environment; it ended, or was cut off by a reset."""
+    def _finish(self, index: int) -> None:
+        """Move an environment's running trajectory, which ended or was cut off, to the finished ones."""
         self._extend(index)
         trajectory = self._running[index]
         if trajectory is not None and len(trajectory) > self._drained_lengths[index]:
@@ -227,8 +230,8 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._running[index] = None
         self._drained_lengths[index] = 0
 
-    def _deal_out(self) -> None:
-        """Add the buffered steps to the running trajectories, and clear the buffer."""
+    def _flush(self) -> None:
+        """Append the buffered steps to the running trajectories, and clear the buffer."""
         for index in range(self.num_envs):
             self._extend(index)
         self._observations[0] = self._observations[self._filled]
@@ -236,7 +239,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._starts = [0] * self.num_envs
 
     def _extend(self, index: int) -> None:
-        """Add the buffered steps to one environment's running trajectory, if it has one."""
+        """Append the buffered steps to one environment's running trajectory, if it has one."""
         trajectory, start, stop = self._running[index], self._starts[index], self._filled
         if trajectory is not None:
             trajectory.extend(
@@ -253,8 +256,8 @@ class ReplayedStep:
 
     Attributes:
         env: the environment after the step, ready to be rendered.
-        observation: before the step, in the dtype of the observation space, as in a trajectory.
-        reward: the environment's.
+        observation: observation before the step, in the dtype of the observation space.
+        reward: reward of the step.
     """
 
     env: gym.Env[Any, Any]
@@ -263,12 +266,12 @@ class ReplayedStep:
 
 
 def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Iterator[ReplayedStep]:
-    """Replay an episode, step by step.
+    """Replay an episode; yield after each step.
 
     Args:
-        recipe: the episode.
-        env: an environment made from the recipe's id and kwargs, for instance with a render mode; if None,
-            one is made, and closed at the end.
+        recipe: recipe of the episode.
+        env: environment made from the recipe's ID and kwargs, for example with a render mode; if None, one is
+            made here, and closed at the end.
 
     Raises:
         ReplayMismatchError: the episode ends before all actions are executed.
@@ -284,9 +287,9 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
         if ended:
             raise ReplayMismatchError(
                 f"the replay of {recipe.env_id} ended after {step} of {len(recipe.actions)} steps: the "
-                f"environment is not deterministic here; it was recorded with {dict(recipe.versions)}"
+                f"environment is not deterministic here; the recording used {dict(recipe.versions)}"
             )
-        before = np.array(observation, dtype)  # copy: some environments reuse the array
+        before = np.array(observation, dtype)  # copied, because some environments reuse the array
         observation, reward, terminated, truncated, _ = env.step(action.copy())
         ended = terminated or truncated
         yield ReplayedStep(env, before, float(reward))

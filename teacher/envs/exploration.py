@@ -1,4 +1,4 @@
-"""Exploration for queries: steps in which agent and random policy take turns."""
+"""Exploration episodes for queries, in which the agent and a random policy take turns."""
 
 import math
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.envs.trajectory import Trajectory
 
 Actor = Callable[[NDArray[Any]], NDArray[Any]]
-"""Maps observations ``(num_envs, *S)`` of all environments to their actions ``(num_envs, *A)``."""
+"""Function from observations ``(num_envs, *S)`` of all environments to actions ``(num_envs, *A)``."""
 
-_STREAM = 4  # other streams are in teacher/envs/random_episodes.py and teacher/training/run.py
+_STREAM = 4  # seed stream; others are in teacher/envs/random_episodes.py and teacher/training/run.py
 
 
 class Explorer:
-    """Separate environments in which the agent and a random policy take turns.
+    """Collects episodes in separate environments where the agent and a random policy take turns.
 
-    The actor of an environment is drawn at the start, and again after each step with probability
-    ``switch_prob``: the random policy, which takes uniform random actions, with probability ``random_prob``,
-    else the agent. This is imitation's exploration, applied to each environment independently. The
-    environments are made on first use, and each call continues where the last one stopped.
+    In each environment, who acts is drawn at the start, and again after each step with probability
+    ``switch_prob``. With probability ``random_prob`` it is the random policy, which takes uniform random
+    actions; otherwise it is the agent. This is the exploration method of the ``imitation`` library, applied
+    to each environment independently.
 
     Args:
-        task: the environment.
-        seed: for episodes, random actions and turns.
-        switch_prob: probability of drawing the actor again.
+        task: properties of the environment.
+        seed: seed of episodes, random actions and turns.
+        switch_prob: probability, after each step, of drawing again who acts next.
         random_prob: probability of drawing the random policy.
         num_envs: number of environments.
     """
@@ -45,7 +45,14 @@ class Explorer:
         self._envs: EpisodeRecorder | None = None
 
     def explore(self, act: Actor, steps: int) -> list[Trajectory]:
-        """Make ``steps`` steps or slightly more; return the episodes that grew, finished or not."""
+        """Step all environments, and return the episodes that grew, finished or not.
+
+        The first call makes the environments; each later call continues their episodes.
+
+        Args:
+            act: the agent's policy.
+            steps: total number of steps in all environments, rounded up to a multiple of ``num_envs``.
+        """
         envs = self._envs or self._begin()
         for _ in range(math.ceil(steps / self._num_envs)):
             actions = np.array(act(self._observations))

@@ -1,8 +1,8 @@
-"""rl-teacher's tasks on the MuJoCo v5 environments: ``teacher/<Name>-v1`` and ``teacher/Short<Name>-v1``.
+"""The MuJoCo tasks of rl-teacher (2017): ``teacher/<Name>-v1`` and ``teacher/Short<Name>-v1``.
 
-Episodes never terminate, so that their length reveals nothing about the behavior, and the reward leaves out
-what people cannot see in a clip: the control cost. With ``v`` as the forward velocity in the step, and all
-positions and velocities after the step:
+They are built on Gymnasium's v5 environments. Episodes never terminate, so their length reveals nothing about
+the behavior. The reward leaves out the control cost, because people can't see it in a clip. In the table,
+``v`` is the forward velocity during the step; positions and other velocities are those after the step:
 
 =============  ====  ================  ==============================================================
 task           fps   steps (short)     reward of a step
@@ -18,11 +18,11 @@ Pendulum       10    25                1 - angle^2
 DoublePendulum 10    50                10 - 0.01 x^2 - (y - 2)^2 - 0.001 w1^2 - 0.005 w2^2 + 10 (y - 1)
 =============  ====  ================  ==============================================================
 
-``v`` is the velocity of the root's x (Hopper, Walker, Cheetah, Swimmer), the torso's (Ant) or the center of
-mass's (Humanoid); ``z`` is the height of the root, ``angle`` the pole's, ``(x, y)`` the tip of the double
-pendulum and ``w1, w2`` its joint velocities. The constants 1 and 10 are survival terms, paid at every step:
-v5's ``healthy_reward`` would be paid only while healthy. ``fps`` is the playback rate of clips, regardless of
-the physics time step.
+``v`` is the x velocity of the root (Hopper, Walker, Cheetah, Swimmer), the torso (Ant) or the center of mass
+(Humanoid). ``z`` is the height of the root, ``angle`` the angle of the pole, ``(x, y)`` the position of the
+double pendulum's tip, and ``w1, w2`` its joint velocities. The constants 1 and 10 are survival bonuses, paid
+at every step; v5's ``healthy_reward`` is paid only while the robot is healthy. ``fps`` is the playback rate
+of clips, independent of the physics time step.
 """
 
 import re
@@ -45,7 +45,7 @@ _ALIASES = {
     "InvertedDoublePendulum": "DoublePendulum",
 }
 
-# Maps the reward of the v5 environment with the family's weights, and its mujoco.MjData after the step.
+# Function of the v5 environment's reward, with the family's weights, and its mujoco.MjData after the step.
 RewardRule = Callable[[Any, Any], Any]
 
 
@@ -53,7 +53,7 @@ def _unchanged(base: Any, data: Any) -> Any:
     return base
 
 
-# These two also work on batches, with arrays as the reward and as each component of the data.
+# These two also work on batches: the reward and each component of the data may be arrays.
 def _hopper(base: Any, data: Any) -> Any:
     return base + 1.0 + (data.qpos[1] - 1.0)
 
@@ -71,7 +71,7 @@ def _humanoid(base: float, data: Any) -> float:
 
 
 def _pendulum(base: float, data: Any) -> float:
-    # The base is the v5 survival term, which is paid only while the pole is up.
+    # Ignore the v5 reward, a survival bonus that is paid only while the pole is up.
     return 1.0 - float(data.qpos[1]) ** 2
 
 
@@ -81,15 +81,15 @@ def _double_pendulum(base: float, data: Any) -> float:
 
 @dataclass(frozen=True)
 class TaskFamily:
-    """One row of the module's table.
+    """Rules of a MuJoCo task and its ``Short`` variant; one row of the table in this module's docstring.
 
     Attributes:
-        base_id: the underlying Gymnasium environment.
-        fps: frames per second of a clip, with one frame per environment step.
-        horizon: steps of an episode.
-        short_horizon: steps of an episode of the ``Short`` task.
-        reward: the rule in the last column of the table.
-        weights: arguments of the v5 environment that leave only its forward or distance term.
+        base_id: ID of the underlying Gymnasium environment.
+        fps: frames per second of clips, with one frame per environment step.
+        horizon: steps per episode.
+        short_horizon: steps per episode of the ``Short`` task.
+        reward: computes the reward in the last column of the table.
+        weights: arguments of the v5 environment that reduce its reward to the forward or distance term.
     """
 
     base_id: str
@@ -120,7 +120,7 @@ FAMILIES: Mapping[str, TaskFamily] = {
 
 
 class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
-    """A v5 environment with the rules of its family: reward, frame rate, and no termination."""
+    """Gives a v5 environment the reward and frame rate of its task family, and prevents termination."""
 
     never_terminates = True
 
@@ -131,13 +131,13 @@ class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
         self._data = env.unwrapped.data  # type: ignore[attr-defined]
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the v5 environment; return the rule's reward and never ``terminated``."""
+        """Step the v5 environment; return the family's reward, and always False for ``terminated``."""
         observation, base, _, truncated, info = self.env.step(action)
         return observation, float(self.rule(float(base), self._data)), False, truncated, info
 
 
 def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
-    """Return the family's wrapper among the wrappers of an environment, or None."""
+    """Return the :class:`FamilyRules` wrapper around an environment; None if there is none."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, FamilyRules):
             return env
@@ -146,21 +146,29 @@ def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
 
 
 def make_family(family: str, **kwargs: Any) -> FamilyRules:
-    """Make an environment of a family (entry point of the ids); pass ``kwargs`` to the v5 environment."""
+    """Make an environment of a task family; this is the entry point that Gymnasium calls.
+
+    Args:
+        family: key of :data:`FAMILIES`.
+        kwargs: arguments of the v5 environment.
+    """
     rules = FAMILIES[family]
     create: Callable[..., Any] = load_env_creator(str(gym.spec(rules.base_id).entry_point))
     return FamilyRules(create(**{**rules.weights, **kwargs}), rules)
 
 
 def plain_class(spec: EnvSpec) -> str | None:
-    """Return the class behind a family's or Gymnasium's id; None unless arguments are defaults."""
+    """Return the entry point of the Gymnasium class behind a spec; None if the spec sets arguments.
+
+    For a task of this module, return the class of the underlying v5 environment.
+    """
     if spec.entry_point == _ENTRY_POINT and spec.kwargs.keys() == {"family"}:
         spec = gym.spec(base_env_id(spec.id))
     return spec.entry_point if isinstance(spec.entry_point, str) and not spec.kwargs else None
 
 
 def register_tasks() -> None:
-    """Register all tasks with Gymnasium. Repeated calls have no effect."""
+    """Register all tasks with Gymnasium, unless they are already registered."""
     for name, family in FAMILIES.items():
         for prefix, horizon in (("", family.horizon), ("Short", family.short_horizon)):
             env_id = f"{NAMESPACE}/{prefix}{name}-v1"
@@ -175,7 +183,7 @@ def register_tasks() -> None:
 
 
 def base_env_id(env_id: str) -> str:
-    """Return the Gymnasium environment underlying one of these tasks; return any other id unchanged."""
+    """Return the ID of the v5 environment underlying a task of this module; return other IDs unchanged."""
     spec = gym.registry.get(env_id)
     if spec is None or spec.entry_point != _ENTRY_POINT:
         return env_id
@@ -183,7 +191,7 @@ def base_env_id(env_id: str) -> str:
 
 
 def old_names() -> dict[str, str]:
-    """Return the ids for rl-teacher's bare names and for those of later Gym versions."""
+    """Map old names of the tasks, from rl-teacher and from later Gym versions, to their IDs."""
     names = {name: name for name in FAMILIES} | _ALIASES
     return {
         f"{prefix}{alias}-v1": f"{NAMESPACE}/{prefix}{name}-v1"
@@ -193,10 +201,10 @@ def old_names() -> dict[str, str]:
 
 
 def resolve_env_id(name: str) -> str:
-    """Return the registered id for an old name; return other names and Gymnasium's own ids unchanged.
+    """Return the registered ID for an old task name; return all other names unchanged.
 
-    ``ShortHopper-v1`` is ``teacher/ShortHopper-v1``, ``Walker2d-v1`` is ``teacher/Walker-v1``, and
-    ``Pendulum-v1`` stays Gymnasium's classic task.
+    For example, ``ShortHopper-v1`` becomes ``teacher/ShortHopper-v1`` and ``Walker2d-v1`` becomes
+    ``teacher/Walker-v1``, but ``Pendulum-v1`` stays Gymnasium's classic task.
     """
     if name in gym.registry:
         return name
@@ -204,23 +212,23 @@ def resolve_env_id(name: str) -> str:
 
 
 def same_environment(one: str | None, other: str | None) -> bool:
-    """Return False if two ids name different environments, so that data of one does not fit the other.
+    """Return False if two IDs are known to name different environments, so their data can't be mixed.
 
-    The tasks of a family and the underlying environment have the same observations and actions, and count as
-    one. Names without a version prove nothing: they are class names of unregistered environments, vector
-    environments, or recorded episodes.
+    A task, its ``Short`` variant and the underlying v5 environment count as one environment, because they
+    have the same observations and actions. None and names without a version match every other name: they
+    are class names of unregistered environments, or placeholders for recorded episodes.
     """
     known = [_base(name) for name in (one, other) if name is not None and _VERSIONED.search(name)]
     return len(set(known)) < 2
 
 
 def more_specific_id(old: str | None, new: str | None) -> str | None:
-    """Return the newer of two names of an environment, unless only the older one has a version."""
+    """Return ``new``, unless it is None or lacks the version that ``old`` has; then return ``old``."""
     if new is None or (old is not None and _VERSIONED.search(old) and not _VERSIONED.search(new)):
         return old
     return new
 
 
 def _base(name: str) -> str:
-    """Return the environment underlying an id, which may have a ``module:`` prefix."""
+    """Return the ID of the environment underlying a name, ignoring a ``module:`` prefix."""
     return base_env_id(resolve_env_id(name.rpartition(":")[2]))

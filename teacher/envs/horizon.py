@@ -1,4 +1,4 @@
-"""Fixed-length episodes: fills up episodes that would end early."""
+"""Wrapper that gives all episodes the same length by filling up those that end early."""
 
 from copy import deepcopy
 from typing import Any, SupportsFloat, get_args
@@ -11,12 +11,12 @@ from teacher.errors import EnvironmentUnsuitableError
 from teacher.settings.config import Filling
 
 KWARG = "fixed_horizon"
-"""Name of the filling among an environment's arguments."""
+"""Keyword argument of ``make_env`` for the filling."""
 _SEED_BOUND = 2**31
 
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:
-    """Return the maximum steps of an episode; None if no limit is known."""
+    """Return the maximum number of steps in an episode; None if there is no known limit."""
     inner = env
     while isinstance(inner, gym.Wrapper):
         if isinstance(inner, FixedHorizon):
@@ -26,24 +26,25 @@ def limit_of(env: gym.Env[Any, Any]) -> int | None:
 
 
 class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """An environment whose episodes all have ``horizon`` steps, so that their length reveals nothing.
+    """Gives every episode ``horizon`` steps, so that its length reveals nothing about the reward.
 
     ::
 
         env = FixedHorizon(gym.make("CartPole-v1"), "absorb")
 
-    With ``absorb``, the final observation stays, further actions have no effect, and the reward is 0. With
-    ``restart``, the next life starts within the episode: the final observation is replaced by the first one
-    of the new life, which looks like a step to the agent. Both depend only on the seed of the episode's
-    reset and its actions, so episodes can be replayed.
+    With ``absorb``, after an early end the final observation is repeated, actions have no effect, and the
+    reward is 0. With ``restart``, the environment is reset within the episode: its new first observation
+    replaces the final one, so the agent sees an ordinary step. Either way, an episode depends only on the
+    seed of its reset and on its actions, so it can be replayed.
 
     Args:
-        env: any environment.
+        env: the environment to wrap.
         filling: ``absorb`` or ``restart``.
-        horizon: steps of an episode; default: the environment's limit.
+        horizon: steps per episode; None for the environment's own limit.
 
     Raises:
-        EnvironmentUnsuitableError: there is no limit, or the filling is unknown.
+        EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or the filling is
+            unknown.
     """
 
     never_terminates = True
@@ -56,7 +57,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         found = horizon or limit_of(env)
         if found is None or found < 1:
             raise EnvironmentUnsuitableError(
-                f"{KWARG}: the environment has no step limit per episode; pass a horizon"
+                f"{KWARG}: the environment has no step limit per episode; pass a horizon (number of steps)"
             )
         self.horizon: int = found
         self._restarts = filling == "restart"
@@ -68,14 +69,14 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; the seed determines all lives in it."""
+        """Start an episode; ``seed`` also determines the resets within it."""
         self._steps, self._ended = 0, False
         if seed is not None:
             self._random = np.random.default_rng(seed)
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step; the episode is truncated after ``horizon`` steps and ends in no other way."""
+        """Step the environment; the episode never terminates and is truncated after ``horizon`` steps."""
         self._steps += 1
         truncated = self._steps >= self.horizon
         if self._ended:

@@ -1,4 +1,4 @@
-"""Construction of environments, the same for training, replay and rendering, without MuJoCo's notices."""
+"""Construction of environments for training, replay and rendering, without MuJoCo's console messages."""
 
 import contextlib
 import dataclasses
@@ -16,29 +16,29 @@ from teacher.envs.transform import KWARG, TransformedObservations
 
 _CONSOLE = threading.RLock()
 _OF_VECTORS = ("max_episode_steps", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""Names that ``gymnasium.make_vec`` adds to an environment's arguments."""
+"""Keyword arguments that ``gymnasium.make_vec`` adds to those of the environment."""
 _RENDERING = "gymnasium.wrappers.rendering:"
 
 
 def make_env(
     env_id: str, kwargs: Mapping[str, Any], render_mode: str | None = None, **rendering: Any
 ) -> gym.Env[Any, Any]:
-    """Call ``gymnasium.make`` without MuJoCo's notices about the model and without its log file.
+    """Make an environment with ``gymnasium.make``, without MuJoCo's console messages and log file.
 
     Args:
-        env_id: a Gymnasium id, an old name, or ``module:Env-v0``.
-        kwargs: arguments of ``gymnasium.make``, including ``max_episode_steps``, plus ``fixed_horizon`` (see
-            :class:`FixedHorizon`) and ``obs_transform`` (see :class:`TransformedObservations`); stored in
-            recipes.
-        render_mode: as in Gymnasium.
-        rendering: further arguments that affect only frames, such as ``width``, ``height`` and
-            ``camera_name``.
+        env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
+        kwargs: arguments of ``gymnasium.make``, such as ``max_episode_steps``, and two additional ones:
+            ``fixed_horizon``, the filling of :class:`FixedHorizon`, and ``obs_transform``, the name for
+            :class:`TransformedObservations`. Recipes store them.
+        render_mode: as in ``gymnasium.make``.
+        rendering: further arguments that only affect rendering, such as ``width``, ``height`` and
+            ``camera_name``. Recipes don't store them.
     """
     if render_mode is not None:
         rendering["render_mode"] = render_mode
     arguments = {**kwargs, **rendering}
     transform, filling = arguments.pop(KWARG, None), arguments.pop(FIXED, None)
-    # The checker would warn about everything it dislikes, and slow down each step.
+    # Gymnasium's checker would print many warnings and slow down each step.
     with _quiet_mujoco():
         env = gym.make(resolve_env_id(env_id), disable_env_checker=True, **arguments)
     env = env if filling is None else FixedHorizon(env, filling)
@@ -46,10 +46,10 @@ def make_env(
 
 
 def make_again(env: Any) -> gym.Env[Any, Any] | None:
-    """Make a second instance of an environment, or of those in a vector environment, to try it out.
+    """Make a second instance of an environment, or of one in a vector environment, for trial episodes.
 
-    It opens no window, writes no videos, and calls no user function, which might overwrite files.
-    Return None if no spec describes completely how it is made.
+    The instance opens no window and records no videos. Return None if the spec does not completely describe
+    how to make it, for example because a wrapper does not record its arguments, or if making it fails.
     """
     try:
         spec = env.spec
@@ -59,7 +59,7 @@ def make_again(env: Any) -> gym.Env[Any, Any] | None:
             return None
         if any(
             one.kwargs is None for one in spec.additional_wrappers
-        ):  # wrappers that do not record their arguments
+        ):  # a wrapper that does not record its arguments
             return None
         limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
         kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_VECTORS}
@@ -77,16 +77,16 @@ def make_again(env: Any) -> gym.Env[Any, Any] | None:
 
 @contextlib.contextmanager
 def _quiet_mujoco() -> Iterator[None]:
-    """Silence MuJoCo's console inside the block, and its log file permanently.
+    """Turn off MuJoCo's console messages within the ``with`` block, and its log file permanently.
 
-    Compiling a model prints advice for its author, such as about deprecated attributes. Later messages, such
-    as about unstable simulations, still reach the console.
+    Compiling a model prints advice for the model's author, for example about deprecated attributes. Messages
+    after the block, for example about unstable simulations, still reach the console.
     """
     mujoco = _import_mujoco()
     if mujoco is None:
         yield
         return
-    with _CONSOLE:  # the setting is process-wide
+    with _CONSOLE:  # the log configuration is process-wide
         log = mujoco.MjLogConfig.get()
         console = log.logto_console
         log.logto_file, log.logto_console = False, False
@@ -99,10 +99,10 @@ def _quiet_mujoco() -> Iterator[None]:
 
 
 def _import_mujoco() -> Any:
-    """Return the mujoco module, or None if it is not installed.
+    """Import and return the mujoco module; return None if it is not installed.
 
-    It loads the OpenGL library set in ``MUJOCO_GL`` and fails if that is missing, although physics does not
-    need it. Only rendering does, and reports it then.
+    On import, mujoco loads the OpenGL library that ``MUJOCO_GL`` names, and fails if it is missing. Physics
+    does not need OpenGL, so the import is then retried without it; rendering will report the problem.
     """
     try:
         import mujoco  # noqa: PLC0415

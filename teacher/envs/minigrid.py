@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_KINDS = (11, 6, 4)  # number of objects, colors, and states (of doors, and of agents' directions)
+_KINDS = (11, 6, 4)  # numbers of object types, colors, and states (of doors, or directions of agents)
 _DIRECTIONS = 4
 
 
 def cells(observation: Mapping[str, Any]) -> NDArray[np.float32]:
-    """Return the visible cells and the agent's direction, one-hot: ``(cells * 21 + 4,)``.
+    """Convert an observation to a one-hot vector ``(cells * 21 + 4,)``.
 
-    MiniGrid encodes objects, colors and door states as integers; the mission text is dropped. For use with
+    The vector contains the object, color and state of each visible cell, and the agent's direction; the
+    mission text is dropped. For use with
     ``--obs_transform teacher.envs.minigrid:cells``.
     """
     codes = np.moveaxis(np.asarray(observation["image"]), -1, 0)

@@ -1,4 +1,4 @@
-"""Registration of this project's own environments."""
+"""Gymnasium registration of the environments ``teacher/MovingDot-v1`` and ``teacher/Collect-v1``."""
 
 import gymnasium as gym
 
@@ -8,11 +8,11 @@ _OWN = {
     "MovingDot-v1": ("teacher.envs.dot:MovingDot", 40),
     "Collect-v1": ("teacher.envs.collect:CollectGame", 50),
 }
-"""Class and episode length by name."""
+"""Entry point and episode length of each environment, by name."""
 
 
 def register_own() -> None:
-    """Register the environments with Gymnasium. Repeated calls have no effect."""
+    """Register the environments with Gymnasium, unless they are already registered."""
     for name, (entry_point, horizon) in _OWN.items():
         env_id = f"{NAMESPACE}/{name}"
         if env_id not in gym.registry:

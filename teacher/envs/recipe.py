@@ -1,4 +1,4 @@
-"""Episode recipes: everything needed to replay an episode exactly, anywhere."""
+"""Episode recipes: everything needed to replay an episode exactly, on any machine."""
 
 import base64
 import functools
@@ -19,20 +19,20 @@ _DISTRIBUTIONS = ("gymnasium", "mujoco", "numpy")
 
 @functools.cache
 def library_versions() -> Mapping[str, str]:
-    """Return the versions of the libraries that affect whether a replay is bit-exact."""
+    """Return the installed versions of the libraries that determine whether a replay is bit-exact."""
     return MappingProxyType({name: metadata.version(name) for name in _DISTRIBUTIONS})
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRecipe:
-    """Recipe to replay the beginning of one episode.
+    """Everything needed to replay the first steps of one episode.
 
     Attributes:
-        env_id: Gymnasium id, as passed to ``gymnasium.make``.
-        kwargs: further arguments of ``gymnasium.make``, JSON values only.
+        env_id: Gymnasium ID, as passed to ``make_env``.
+        kwargs: further arguments of ``make_env``, JSON values only.
         seed: seed of the episode's ``reset``.
         actions: ``(steps, *action_shape)``, exactly as executed (clipped, with the environment's dtype).
-        versions: distribution name to version, at recording.
+        versions: versions of libraries when the episode was recorded, by package name.
     """
 
     env_id: str
@@ -42,7 +42,7 @@ class EpisodeRecipe:
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the recipe as JSON values, with the actions as base64 of their little-endian bytes."""
+        """Return the recipe as JSON values; actions are little-endian bytes in base64."""
         actions = np.ascontiguousarray(self.actions)
         actions = actions.astype(actions.dtype.newbyteorder("<"))
         return {
@@ -59,7 +59,11 @@ class EpisodeRecipe:
 
     @classmethod
     def from_dict(cls, data: Any) -> "EpisodeRecipe":
-        """Restore a recipe from :meth:`to_dict`. Raise :class:`DataError` for anything else."""
+        """Restore a recipe from the output of :meth:`to_dict`.
+
+        Raises:
+            DataError: ``data`` is not such an output.
+        """
         try:
             packed = data["actions"]
             dtype = np.dtype(packed["dtype"])
@@ -80,20 +84,24 @@ class EpisodeRecipe:
             ValueError,
             OverflowError,
             SyntaxError,
-        ) as error:  # SyntaxError from a dtype
+        ) as error:  # np.dtype may raise SyntaxError
             raise DataError(
-                f"not an episode recipe: {error!r}; expected the output of EpisodeRecipe.to_dict"
+                f"not an episode recipe: {error!r}; expected the output of EpisodeRecipe.to_dict()"
             ) from error
 
     def to_json(self) -> str:
-        """Return :meth:`to_dict` as one JSON object."""
+        """Return the recipe as a JSON string."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> "EpisodeRecipe":
-        """Restore a recipe from :meth:`to_json`. Raise :class:`DataError` for anything else."""
+        """Restore a recipe from the output of :meth:`to_json`.
+
+        Raises:
+            DataError: ``text`` is not such an output.
+        """
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"not an episode recipe: {error!r}; expected JSON") from error
+            raise DataError(f"not an episode recipe: {error!r}; expected a JSON string") from error
         return cls.from_dict(data)

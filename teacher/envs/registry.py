@@ -1,4 +1,4 @@
-"""Lookup of environments by id without making them: imports neither torch nor MuJoCo."""
+"""Lookup of environments by ID without making them; imports neither torch nor MuJoCo."""
 
 import difflib
 import importlib
@@ -15,11 +15,11 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     """Return the registered spec of an environment.
 
     Args:
-        env_id: as registered, or ``module:Env-v0``, whose module is imported first.
+        env_id: Gymnasium ID, or ``module:Env-v0`` to import a module first.
 
     Raises:
-        EnvironmentUnsuitableError: the module cannot be imported, or the id is not registered; the message
-            suggests similar ids.
+        EnvironmentUnsuitableError: the module can't be imported, or the ID is not registered; the message
+            suggests similar IDs.
     """
     module, _, name = env_id.rpartition(":")
     try:
@@ -29,20 +29,20 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     except (Exception, SystemExit) as error:  # a module may do anything when imported
         extra = extra_of(module)
         remedy = f": pip install 'rl-teacher[{extra}]'" if extra else ""
-        raise EnvironmentUnsuitableError(f"{module} cannot be imported: {reason(error)}{remedy}") from error
+        raise EnvironmentUnsuitableError(f"can't import {module}: {reason(error)}{remedy}") from error
     try:
         return gym.spec(name)
     except gym.error.Error as error:
         known = [*gym.registry, *old_names()]
         close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
         close = close or difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "see gymnasium.registry for all ids"
+        hint = f"did you mean {', '.join(close)}?" if close else "gymnasium.registry lists all IDs"
         raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
 
 
 def reason(error: BaseException) -> str:
-    """Describe why importing or making an environment failed.
+    """Describe in one line why importing or making an environment failed.
 
-    Includes the type of a :class:`SystemExit`, whose message is a number or empty.
+    For a :class:`SystemExit`, include the type, because its message is just a number or empty.
     """
     return describe_exception(error) if isinstance(error, SystemExit) else one_line(error)

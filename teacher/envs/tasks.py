@@ -1,4 +1,4 @@
-"""Properties of a run's environment, checked before anything starts, and its construction."""
+"""Checks of a run's environment before training, and construction of its vector environment."""
 
 import contextlib
 from collections.abc import Sequence
@@ -30,26 +30,28 @@ from teacher.envs.trial import LIMIT, never_terminates
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30
-"""Frame rate of clips if the environment has none."""
+"""Frames per second of clips if the environment's metadata does not say."""
 
 ActionSpace = Box | Discrete | MultiDiscrete
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """An environment that a run can use.
+    """Properties of an environment that a run can use.
 
     Attributes:
-        env_id: as registered, or ``module:Env-v0``; together with ``kwargs``, enough to make it anywhere.
-        kwargs: arguments of ``gymnasium.make``, JSON values only.
-        fps: frames per second of a clip, with one frame per environment step.
-        horizon: maximum steps of an episode.
-        never_terminates: declared by some environments; False means unknown.
-        observation_space: of one environment: numbers of any shape; uint8 with two to four dimensions are
-            images.
-        action_space: of one environment: numbers of any shape, or one or several choices.
-        captures: keep a frame of every step, because episodes cannot be replayed.
-        flattened: the environment's own observation space, if it is flattened without a request.
+        env_id: Gymnasium ID, or ``module:Env-v0``; together with ``kwargs``, enough to make the environment
+            on any machine.
+        kwargs: arguments of :func:`~teacher.envs.make.make_env`, JSON values only.
+        fps: frames per second of clips, with one frame per environment step.
+        horizon: maximum number of steps in an episode.
+        never_terminates: True if the environment declares that it never terminates; False if unknown.
+        observation_space: space of one environment's observations, a Box of any shape; uint8 arrays with two
+            to four dimensions are treated as images.
+        action_space: space of one environment's actions, discrete or continuous.
+        captures: True to capture a frame of every step, because episodes can't be replayed.
+        flattened: the environment's own observation space, as text, if observations are flattened by
+            default; otherwise None.
     """
 
     env_id: str
@@ -70,18 +72,19 @@ def describe_task(
     *,
     captures: bool = False,
 ) -> TaskInfo:
-    """Make an environment once, and return its properties if a run can use it.
+    """Make an environment once, and return its properties for a run.
 
     Args:
-        env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
-        max_episode_steps: episode limit to use if the environment has none, or to replace it.
-        obs_transform: converts observations to arrays; see :class:`TransformedObservations`. By default,
-            observations other than a Box of numbers are flattened if they have a fixed size.
-        captures: keep a frame of every step.
+        env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
+        max_episode_steps: step limit per episode; None for the environment's own limit.
+        obs_transform: name of a transform for :class:`TransformedObservations`. By default, observations that
+            are not a Box are flattened if they have a fixed size.
+        captures: True to capture a frame of every step.
 
     Raises:
         ConfigError: the transform does not exist.
-        EnvironmentUnsuitableError: it is unknown, cannot be made, or has unsupported spaces or no step limit.
+        EnvironmentUnsuitableError: the environment is unknown, can't be made, or has unsupported spaces or no
+            step limit.
     """
     given = {"max_episode_steps": max_episode_steps, KWARG: obs_transform}
     kwargs = {name: value for name, value in given.items() if value is not None}
@@ -90,18 +93,18 @@ def describe_task(
 
 @dataclass(frozen=True)
 class Examined:
-    """Properties of an environment found by making it once.
+    """Properties of an environment, found by making it once, even if a run can't use it.
 
     Attributes:
-        env_id: as registered, or ``module:Env-v0``.
-        kwargs: arguments of ``gymnasium.make``.
-        horizon: maximum steps of an episode; None without a limit.
-        never_terminates: declared by the environment.
-        fps: frames per second of a clip.
-        refusals: reasons why a run cannot use it as is.
-        without_ends: variants that never end early.
-        found: properties for a run, if the spaces are supported; assumes a limit of 1,000 steps if there is
-            none.
+        env_id: Gymnasium ID, or ``module:Env-v0``.
+        kwargs: arguments of :func:`~teacher.envs.make.make_env`.
+        horizon: maximum number of steps in an episode; None if there is no limit.
+        never_terminates: True if the environment declares that it never terminates; False if unknown.
+        fps: frames per second of clips.
+        refusals: errors that prevent a run from using the environment; empty if there are none.
+        without_ends: variants of the environment that never end early.
+        found: properties for a run; None if the spaces are not supported. Without a limit, its ``horizon`` is
+            1,000 steps.
     """
 
     env_id: str
@@ -115,23 +118,27 @@ class Examined:
 
     @property
     def task(self) -> TaskInfo:
-        """Return the properties for a run. Raise :class:`EnvironmentUnsuitableError` if it can't be used."""
+        """Return the properties for a run.
+
+        Raises:
+            EnvironmentUnsuitableError: a run can't use the environment; the message lists all reasons.
+        """
         if self.found is None or self.refusals:
             raise join_errors(self.refusals)
         return self.found
 
 
 def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> Examined:
-    """Make an environment once, and find out whether a run can use it.
+    """Make an environment once, and return its properties and any reasons why a run can't use it.
 
     Args:
-        env_id: any registered Gymnasium id, an old name, or ``module:Env-v0``.
+        env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
         kwargs: arguments of :func:`~teacher.envs.make.make_env`.
-        captures: keep a frame of every step.
+        captures: True to capture a frame of every step.
 
     Raises:
         ConfigError: the transform does not exist.
-        EnvironmentUnsuitableError: the environment is unknown or cannot be made.
+        EnvironmentUnsuitableError: the environment is unknown or can't be made.
     """
     env_id = resolve_env_id(env_id)
     limit = kwargs.get("max_episode_steps") or find_spec(env_id).max_episode_steps
@@ -139,7 +146,7 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
     if limit is None:
         refusals.append(
             EnvironmentUnsuitableError(
-                f"{env_id} has no step limit per episode: --max_episode_steps is required",
+                f"{env_id} has no step limit per episode: pass --max_episode_steps",
                 {"max_episode_steps": LIMIT},
             )
         )
@@ -184,11 +191,13 @@ def _made(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
         raise
     except gym.error.DependencyNotInstalled as error:
         why = one_line(error)
-        if why.startswith("Box2D is not installed"):  # Gymnasium's message continues with how to compile it
+        if why.startswith(
+            "Box2D is not installed"
+        ):  # Gymnasium's message goes on to explain how to compile Box2D
             why = "Box2D is not installed: pip install 'rl-teacher[box2d]'"
-        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {why}") from error
+        raise EnvironmentUnsuitableError(f"can't make {env_id}: {why}") from error
     except (Exception, SystemExit) as error:  # an environment's constructor may raise anything
-        raise EnvironmentUnsuitableError(f"{env_id} cannot be made: {reason(error)}") from error
+        raise EnvironmentUnsuitableError(f"can't make {env_id}: {reason(error)}") from error
 
 
 def make_vector_env(
@@ -199,21 +208,24 @@ def make_vector_env(
     autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     part: tuple[int, int] = (0, 1),
 ) -> EpisodeRecorder:
-    """Make the environments of a run, each with its own seeds, recorded so that episodes can be replayed.
+    """Make a run's vector environment, which records its episodes so that they can be replayed.
 
     Args:
-        task: the environment.
+        task: properties of the environment.
         num_envs: number of environments.
-        seed: the run's seed, or several numbers for independent sets of environments in a run.
-        workers: threads that step them; does not affect results.
+        seed: seed of the run, or several numbers for independent sets of environments in one run.
+        workers: number of threads that step the environments; does not affect results.
         autoreset_mode: as in Gymnasium.
-        part: ``(p, of)``: these are the p-th ``num_envs`` of ``of * num_envs`` environments in total.
+        part: ``(index, count)``, if a run is split over ``count`` vector environments of ``num_envs`` each;
+            all of them get different episode seeds.
 
     Raises:
-        ValueError: frames are to be captured in same-step autoreset, which does not show the final step.
+        ValueError: ``task.captures`` is True with same-step autoreset, which skips the final frame.
     """
     if task.captures and autoreset_mode is AutoresetMode.SAME_STEP:
-        raise ValueError("expected next-step autoreset, or none, to capture frames, got same-step")
+        raise ValueError(
+            "frames can't be captured with same-step autoreset; use next-step autoreset or disable it"
+        )
     before, total = part[0] * num_envs, part[1] * num_envs
     entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
 
@@ -245,8 +257,8 @@ def _refused_spaces(
     if not isinstance(observations, Box) or 0 in observations.shape:
         refusals.append(
             EnvironmentUnsuitableError(
-                f"{env_id} has observations {one_line(observations)}; expected numbers of one shape: pass "
-                f"--{KWARG} {transform}, a function that converts them to an array",
+                f"{env_id} has observations of {one_line(observations)}, which a run can't use: pass "
+                f"--{KWARG} {transform}, a function that converts them to a numeric array",
                 {KWARG: transform},
             )
         )
@@ -254,8 +266,8 @@ def _refused_spaces(
     if not is_box and not isinstance(actions, Discrete | MultiDiscrete):
         refusals.append(
             EnvironmentUnsuitableError(
-                f"{env_id} has actions {one_line(actions)}; expected Discrete, MultiDiscrete or a "
-                "Box of floats"
+                f"{env_id} has actions of {one_line(actions)}; only Discrete, MultiDiscrete and "
+                "floating-point Box action spaces are supported"
             )
         )
     return refusals

@@ -1,4 +1,4 @@
-"""Trajectories: the steps of one episode, growing or complete."""
+"""Trajectory of one episode, which may still be running."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,21 +13,21 @@ _INITIAL_CAPACITY = 128
 
 
 class Trajectory:
-    """The steps of one episode, growing or complete. Its arrays are read-only views of the steps so far.
+    """Steps of one episode, running or finished; its arrays are read-only views of the steps so far.
 
-    A running episode is up to date when :meth:`EpisodeRecorder.drain` returns it.
+    A running episode lags behind its environment until :meth:`EpisodeRecorder.drain` is called.
 
     Args:
-        env_id: Gymnasium id of the environment.
+        env_id: Gymnasium ID of the environment.
         kwargs: further arguments of ``make_env``, JSON values only.
-        seed: of the episode's reset.
+        seed: seed of the episode's reset.
         env_index: index of the environment in the vector environment.
-        episode_index: number of earlier episodes of this environment.
+        episode_index: number of earlier episodes in this environment.
 
     Attributes:
-        terminated: the environment ended the episode; None if unknown, which counts as not terminated.
-        truncated: a time limit or an unknown cause ended the episode.
-        replayable: True if :meth:`recipe` can be replayed.
+        terminated: True if the environment ended the episode; None if unknown, which counts as False.
+        truncated: True if a time limit or an unknown cause ended the episode.
+        replayable: True if the episode can be replayed from :meth:`recipe`.
     """
 
     def __init__(
@@ -56,26 +56,28 @@ class Trajectory:
         true_rewards: NDArray[np.float64],
         terminated: bool | None = False,
     ) -> "Trajectory":
-        """Return a complete episode that cannot be replayed; the arrays are not copied.
+        """Create a finished episode from arrays.
+
+        The arrays are not copied, and the episode can't be replayed.
 
         Args:
-            observations: ``(steps + 1, *observation_shape)``, before each step, and the final one.
+            observations: ``(steps + 1, *observation_shape)``: one before each step, then the final one.
             actions: ``(steps, *action_shape)``.
-            true_rewards: ``(steps,)``; zeros if there are none.
-            terminated: True if the environment, not a time limit, ended the episode; None if unknown.
+            true_rewards: ``(steps,)``; pass zeros if they are unknown.
+            terminated: True if the environment ended the episode, False if a time limit did, None if unknown.
 
         Raises:
-            DataError: they are not arrays of numbers, or do not fit each other.
+            DataError: an argument is not a numeric array, or the lengths don't match.
         """
         arrays = {"observations": observations, "actions": actions, "true_rewards": true_rewards}
         for name, array in arrays.items():
             _require_numbers(name, array)
         if true_rewards.ndim > 1:
-            raise DataError(f"expected one true reward per step, (steps,), got shape {true_rewards.shape}")
+            raise DataError(f"true_rewards must have the shape (steps,), not {true_rewards.shape}")
         lengths = len(observations) - 1, len(actions), len(true_rewards)
         if len(set(lengths)) > 1:
             raise DataError(
-                f"expected one more observation than actions and true rewards, got "
+                "there must be one more observation than actions and true rewards; got "
                 f"{len(observations)} observations, {lengths[1]} actions and {lengths[2]} true rewards"
             )
         trajectory = cls("recorded", {}, 0)
@@ -90,7 +92,7 @@ class Trajectory:
 
     @property
     def nbytes(self) -> int:
-        """Return the memory taken by its observations and frames."""
+        """Return the memory used by observations and frames, in bytes."""
         return self.observations.nbytes + sum(map(len, self._frames))
 
     @property
@@ -125,12 +127,12 @@ class Trajectory:
 
     @property
     def frames(self) -> Sequence[bytes] | None:
-        """Return a JPEG frame after each step; None if none were captured."""
+        """Return the JPEG frames captured after each step; None if no frames were captured."""
         return self._frames or None
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """Return a mask of the step with which the environment ended the episode, ``(steps,)``."""
+        """Return a mask ``(steps,)``: True only at the last step, if it terminated the episode."""
         return terminations((self._length,), bool(self.terminated))
 
     @property
@@ -144,9 +146,10 @@ class Trajectory:
         return float(self.true_rewards.sum())
 
     def recipe(self, upto: int | None = None) -> EpisodeRecipe:
-        """Return the recipe of the first ``upto`` steps, by default of all so far; it shares the actions.
+        """Return the recipe of the first ``upto`` steps, or of all steps so far if ``upto`` is None.
 
-        The recipe of an episode from arrays names no environment that could be made.
+        It shares the memory of the actions. The recipe of an episode from :meth:`from_arrays` can't be
+        replayed, because it does not name a real environment.
         """
         return EpisodeRecipe(self._env_id, self._kwargs, self.seed, self.actions[:upto])
 
@@ -157,7 +160,14 @@ class Trajectory:
         true_rewards: NDArray[np.float64],
         frames: Sequence[bytes],
     ) -> None:
-        """Add steps, with one more observation, after the last step; ``frames`` may be empty."""
+        """Append steps.
+
+        Args:
+            observations: ``(n + 1, *observation_shape)``: one before each step, then the one after the last.
+            actions: ``(n, *action_shape)``.
+            true_rewards: ``(n,)``.
+            frames: one JPEG image per step, or empty if frames are not captured.
+        """
         if not len(true_rewards):
             return
         start, self._length = self._length, self._length + len(true_rewards)
@@ -173,7 +183,7 @@ class Trajectory:
 
 
 def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return flags ``(*batch, steps)`` that are ``terminated``, ``(*batch,)``, at the last step only."""
+    """Return flags of shape ``(*batch, steps)``: ``terminated`` at the last step, False at the others."""
     flags = np.zeros(shape, np.bool_)
     flags[..., -1:] = np.asarray(terminated)[..., None]
     return flags
@@ -182,7 +192,7 @@ def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -
 def _require_numbers(name: str, array: Any) -> None:
     if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "iufb":
         found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise DataError(f"expected {name} as a numpy array of numbers, with one row per step, got {found}")
+        raise DataError(f"{name} must be a numeric numpy array with one row per step, not {found}")
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -191,8 +201,8 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _enlarged(rows: NDArray[Any], like: NDArray[Any], capacity: int) -> NDArray[Any]:
-    """Return the rows in an array with room for ``capacity`` rows like those of ``like``."""
+    """Copy the rows to a new array of ``capacity`` rows with the row shape and dtype of ``like``."""
     larger = np.empty((capacity, *like.shape[1:]), like.dtype)
-    if len(rows):  # empty ones may have another shape
+    if len(rows):  # an empty array may have a different shape
         larger[: len(rows)] = rows
     return larger

@@ -1,6 +1,6 @@
-"""Observation transforms: functions that convert dictionaries, texts, or views of several agents to arrays.
+"""Observation transforms: functions that convert dicts, text, or views of several agents to arrays.
 
-The function's name is recorded with an episode, so a replay applies it, too.
+The function's name is part of an episode's recipe, so a replay applies it, too.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,46 +16,47 @@ from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_l
 from teacher.settings.functions import named_function
 
 KWARG = "obs_transform"
-"""Name of the function among an environment's arguments."""
+"""Keyword argument of ``make_env`` for the name of the transform."""
 SHIPPED = frozenset({"teacher.envs.collect", "teacher.envs.minigrid"})
-"""This project's modules with such functions."""
+"""Modules of this project that contain transforms."""
 _OF_MINIGRID = "teacher.envs.minigrid:cells"
 _MOST_NUMBERS = 1_000_000
 FLATTEN = "flatten"
-"""Built-in transform: concatenates all parts of the observation, with choices as one-hot vectors."""
+"""Built-in transform that concatenates all parts of an observation, discrete values as one-hot vectors."""
 
 
 class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose observations are converted by a user's function.
+    """Converts the observations of an environment with a user's function.
 
-    The function takes one observation and returns an array of numbers, always with the same shape and dtype.
-    uint8 arrays with two to four dimensions are images; other integers and booleans are converted to float32.
+    The function takes one observation and returns a numeric array, always of the same shape and dtype. uint8
+    arrays with two to four dimensions are treated as images. Other integers and booleans are converted to
+    float32.
 
     Args:
-        env: with any kind of observations.
+        env: environment with any kind of observations.
         name: ``module:function``, or ``flatten``.
 
     Raises:
         ConfigError: the function does not exist.
-        EnvironmentUnsuitableError: its return value is unsuitable.
+        EnvironmentUnsuitableError: the function fails or returns an unsuitable value.
     """
 
     def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
         super().__init__(env)
         self._name = name
         self._function = _find(name, env.observation_space)
-        # Use a real observation: the function may not handle samples, such as random texts.
+        # Use a real observation, because the function may fail on samples of the space, such as random text.
         self.observation_space = self._space_of(self._result(env.reset(seed=0)[0]))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Reset, and convert the observation."""
+        """Reset the environment and convert the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         return self._transformed(observation), info
 
     def step(self, action: Any) -> tuple[NDArray[Any], SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step, and convert the observation."""
+        """Step the environment and convert the observation."""
         observation, *outcome = self.env.step(action)
         return (self._transformed(observation), *outcome)  # type: ignore[return-value]
 
@@ -63,8 +64,8 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         result, space = self._result(observation), self.observation_space
         if (result.shape, result.dtype) != (space.shape, space.dtype):
             raise self._refusal(
-                f"expected {space.shape} of {space.dtype} as in the first observation, got {result.shape} of "
-                f"{result.dtype}"
+                f"returned shape {result.shape} and dtype {result.dtype}, but for the first observation "
+                f"{space.shape} and {space.dtype}; these must not change"
             )
         return result
 
@@ -74,7 +75,9 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         except (Exception, SystemExit) as error:  # from the user's code
             raise self._refusal(describe_exception(error)) from error
         if result.dtype.kind not in "iufb" or result.size == 0:
-            raise self._refusal(f"expected an array of numbers, got {result.shape} of {result.dtype}")
+            raise self._refusal(
+                f"returned shape {result.shape}, dtype {result.dtype}; must return a non-empty numeric array"
+            )
         return result if result.dtype.kind == "f" or result.dtype == np.uint8 else result.astype(np.float32)
 
     def _space_of(self, example: NDArray[Any]) -> Box:
@@ -87,18 +90,18 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class Flattened:
-    """Concatenates all parts of an observation, with choices as one-hot vectors."""
+    """Transform that concatenates all parts of an observation; discrete values become one-hot vectors."""
 
     space: gym.Space[Any]
 
     def __call__(self, observation: Any) -> NDArray[Any]:
-        """Return one observation as an array."""
+        """Return an observation as a flat numeric array."""
         flat = np.asarray(gym.spaces.flatten(self.space, observation))
         return flat if flat.dtype.kind == "f" or flat.dtype == np.uint8 else flat.astype(np.float32)
 
 
 def has_fixed_size(space: gym.Space[Any]) -> bool:
-    """Return True if ``flatten`` can convert such observations to an array that fits into memory."""
+    """Return True if observations of a space flatten to a fixed number of values, at most a million."""
     try:
         return bool(space.is_np_flattenable) and 0 < gym.spaces.flatdim(space) <= _MOST_NUMBERS
     except NotImplementedError:  # raised by custom spaces
@@ -106,7 +109,7 @@ def has_fixed_size(space: gym.Space[Any]) -> bool:
 
 
 def are_numbers(space: gym.Space[Any]) -> bool:
-    """Return True if observations consist of numbers or choices in any number of parts, of fixed size."""
+    """Return True if observations consist only of numbers and discrete values, and have a fixed size."""
     match space:
         case gym.spaces.Dict():
             parts: Iterable[gym.Space[Any]] = space.spaces.values()
@@ -118,12 +121,12 @@ def are_numbers(space: gym.Space[Any]) -> bool:
 
 
 def told_flattened(declared: object, flat: gym.Space[Any]) -> str:
-    """Return a message about observations that are flattened without a request."""
-    return f"Observations, {one_line(declared)}, are flattened into {gym.spaces.flatdim(flat)} numbers."
+    """Return a notice that observations are flattened by default."""
+    return f"Observations of {one_line(declared)} are flattened into {gym.spaces.flatdim(flat)} numbers."
 
 
 def transform_for(space: gym.Space[Any]) -> str:
-    """Return a transform for observations that ``flatten`` can't convert, or a placeholder for its name."""
+    """Return the name of a transform to suggest for a space, or the placeholder ``module:function``."""
     parts = space.spaces.keys() if isinstance(space, gym.spaces.Dict) else set()
     return _OF_MINIGRID if parts == {"image", "direction", "mission"} else "module:function"
 
@@ -132,7 +135,7 @@ def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:
     if name == FLATTEN:
         if not has_fixed_size(space):
             raise EnvironmentUnsuitableError(
-                f"--{KWARG} {FLATTEN}: expected observations of fixed size, got {one_line(space)}; name a "
+                f"--{KWARG} {FLATTEN}: observations of {one_line(space)} have no fixed size; pass a "
                 "module:function that converts them to an array"
             )
         return Flattened(space)

@@ -1,7 +1,7 @@
-"""Random episodes of an environment, to find a suitable segment length and whether episodes end early.
+"""Random episodes of an environment, to choose the segment length and to detect early ends.
 
-``teach`` and the wrappers use the same rule. A segment without a given length takes 1.5 seconds; if fewer
-than a fifth of the random episodes are that long, it takes half of their median length.
+``teach`` and the wrappers use the same rule. If no segment length is given, a segment takes 1.5 seconds. If
+fewer than a fifth of the random episodes are that long, it takes half of their median length.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,24 +16,24 @@ from teacher.errors import pluralize
 
 TRIAL_EPISODES = 50
 TRIAL_STEPS = 10_000
-"""Steps after which no further episode starts: fewer long episodes are enough."""
+"""Total number of steps after which no further episode starts; fewer episodes suffice if they are long."""
 LIMIT = 1000
-"""Steps after which an episode without a limit is abandoned."""
+"""Number of steps after which a random episode is abandoned if it has no limit."""
 SEGMENT_SECONDS = 1.5
-"""Default length of a segment, if episodes are long enough."""
+"""Default duration of a segment, if episodes are long enough."""
 _LONG_ENOUGH_SHARE = 0.2
 _SHORTEST_LIMIT = 100
-_ENOUGH_REWARDS = 2  # distinct values
+_ENOUGH_REWARDS = 2  # distinct rewards, which show that not only survival is rewarded
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The lengths of some random episodes.
+    """Lengths of some random episodes.
 
     Attributes:
-        lengths: steps of each.
-        horizon: maximum steps of an episode; None if no limit is known.
-        only_survival: all steps that did not end an episode had the same positive reward.
+        lengths: number of steps in each episode.
+        horizon: maximum number of steps in an episode; None if no limit is known.
+        only_survival: True if all steps that did not terminate an episode had the same positive reward.
     """
 
     lengths: Sequence[int]
@@ -42,63 +42,66 @@ class Trial:
 
     @property
     def median(self) -> int:
-        """Return the median length."""
+        """Return the median episode length in steps."""
         return int(median(self.lengths))
 
     @property
     def limit(self) -> int:
-        """Return the maximum steps of an episode; without a limit the longest, or 100 if some end earlier."""
+        """Return the maximum number of steps in an episode.
+
+        Without a known limit, return the longest length, but at least 100 if some episodes ended earlier.
+        """
         longest = max(self.lengths)
         return self.horizon or (max(_SHORTEST_LIMIT, longest) if self.early else longest)
 
     @property
     def early(self) -> int:
-        """Return how many episodes ended before the limit, or before the longest if there is none."""
+        """Return how many episodes ended before the limit or, without one, before the longest episode."""
         full = max(self.lengths) if self.horizon is None else self.horizon
         return sum(length < full for length in self.lengths)
 
     def holding(self, segment_length: int) -> int:
-        """Return how many episodes are at least as long as a segment."""
+        """Return how many episodes are at least ``segment_length`` steps long."""
         return sum(length >= segment_length for length in self.lengths)
 
     def fits(self, segment_length: int) -> bool:
-        """Return True if at least a fifth of the episodes are as long as a segment."""
+        """Return True if at least a fifth of the episodes are at least ``segment_length`` steps long."""
         return self.holding(segment_length) >= _LONG_ENOUGH_SHARE * len(self.lengths)
 
     def fitted(self, wanted: int) -> int:
-        """Return the wanted segment length if it fits, else half the median episode length."""
+        """Return the segment length ``wanted`` if it fits, else half the median episode length."""
         return wanted if self.fits(wanted) else max(1, self.median // 2)
 
     def told_misfit(self, segment_length: int) -> str:
-        """Return a message about how few episodes a segment fits into."""
+        """Return an error message that says how few episodes are long enough for a segment."""
         return (
             f"a segment of {pluralize(segment_length, 'step')} fits into {self.holding(segment_length)} of "
-            f"{len(self.lengths)} random episodes, whose median length is {self.median}"
+            f"{len(self.lengths)} random episodes, which have a median length of {self.median}"
         )
 
     def told(self, wanted: int) -> str:
-        """Return a message with the default segment length, and why it is shorter than usual if it is."""
+        """Return a message with the chosen segment length and, if it is below ``wanted``, the reason."""
         length = self.fitted(wanted)
         if length == wanted:
             return f"Segments of {pluralize(length, 'step')}"
         return (
-            f"Segments of {pluralize(length, 'step')}, half of a random episode's median length "
-            f"({self.median}): too few are as long as the usual {wanted}"
+            f"Segments of {pluralize(length, 'step')}, half the median length of random episodes "
+            f"({self.median}), because too few have the usual {wanted} steps"
         )
 
 
 def usual_length(seconds: float | None, fps: int) -> int:
-    """Return the steps of a segment of ``seconds``, by default 1.5, at the frame rate of clips."""
+    """Convert a segment's duration (None: 1.5 seconds) to steps, at the frame rate of clips."""
     return max(1, int((SEGMENT_SECONDS if seconds is None else seconds) * fps))
 
 
 def of_fixed_length(horizon: int) -> Trial:
-    """Return the trial of an environment whose episodes never end before ``horizon``."""
+    """Return the trial of an environment in which every episode has ``horizon`` steps."""
     return Trial([horizon] * TRIAL_EPISODES, horizon)
 
 
 def never_terminates(env: gym.Env[Any, Any]) -> bool:
-    """Return True if an environment declares that only a limit ends its episodes."""
+    """Return True if the environment declares (``never_terminates``) that only a limit ends episodes."""
     try:
         return bool(env.get_wrapper_attr("never_terminates"))
     except AttributeError:
@@ -112,17 +115,17 @@ def try_episodes(
     most: int = LIMIT,
     tell: Callable[[int], None] = lambda tried: None,
 ) -> Trial:
-    """Play 50 random episodes, or as many as fit into 10,000 steps.
+    """Run 50 random episodes, or fewer if they take 10,000 steps.
 
     Args:
-        env: one environment, not used for anything else.
-        horizon: maximum steps of an episode; None if no limit is known.
-        seed: for episodes and actions.
-        most: steps after which an episode is abandoned.
-        tell: called with the number of episodes tried, from 0.
+        env: an environment that is not used for anything else.
+        horizon: maximum number of steps in an episode; None if no limit is known.
+        seed: seed of episodes and actions.
+        most: number of steps after which an episode is abandoned.
+        tell: called before the first episode and after each one, with the number of episodes so far.
 
     Raises:
-        EnvironmentUnsuitableError: the environment fails in its methods.
+        EnvironmentUnsuitableError: the environment's ``reset`` or ``step`` fails.
     """
     seeded = SeededResets(env, episode_seeds([seed], 0, 1))
     env.action_space.seed(seed)

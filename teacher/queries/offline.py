@@ -107,7 +107,7 @@ def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> Non
     reject_unused(config, "single fit", f"{prefix}reward.")
     if config.initial_epochs is not None and max_updates != MAX_UPDATES:
         raise ConfigError(
-            f"{prefix}max_updates: leave it out, it has no effect with {prefix}reward.initial_epochs, which "
+            f"{prefix}max_updates: has no effect with {prefix}reward.initial_epochs, which "
             f"sets the length of the fit; got {max_updates}"
         )
 

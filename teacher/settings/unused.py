@@ -13,7 +13,7 @@ _LABELS = (
 )
 _NETWORK = ("hidden", "dropout")
 _IMAGE_NETWORK = ("image_dropout", "no_image_batch_norm")
-_SYNTHETIC = "with synthetic_prefs=True: a scripted teacher labels"
+_SYNTHETIC = "with synthetic_prefs=True, because a scripted teacher labels"
 
 UNUSED: Mapping[str, Mapping[str, str]] = {
     # TeachConfig
@@ -22,18 +22,18 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
     "human": {},
     # WrapperConfig
     "synthetic_prefs=True": {"people": _SYNTHETIC, "site": _SYNTHETIC},
-    "synthetic_prefs=False": {"judge": "with synthetic_prefs=False: people label"},
+    "synthetic_prefs=False": {"judge": "with synthetic_prefs=False, because people label"},
     "no site": {"site": 'unless people="site"'},
     # RewardConfig
     "converge": {"epochs": "with --reward.converge"},
     "single fit": {
-        "epochs": "in a single fit; initial_epochs sets its length",
+        "epochs": "in a single fit, whose length initial_epochs sets",
         "converge": "in a single fit, which runs until convergence anyway",
         "refit_after": "in a single fit",
     },
     "wrapper": {
-        "initial_epochs": "in the wrapper; n_initial_training_steps sets the length of the first fit",
-        "converge": "in the wrapper, where a training step is one epoch; epochs sets the length of a fit",
+        "initial_epochs": "in the wrapper, where n_initial_training_steps sets the length of the first fit",
+        "converge": "in the wrapper, which trains for a fixed number of epochs (reward.epochs)",
     },
     "vector observations": dict.fromkeys(_IMAGE_NETWORK, "when observations are not images"),
     "image observations": dict.fromkeys(_NETWORK, "when observations are images"),
@@ -43,7 +43,7 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
     "no exploration": dict.fromkeys(("switch_prob", "random_prob"), "without exploration_frac"),
     "wrapper queries": dict.fromkeys(
         ("exploration_frac", "switch_prob", "random_prob"),
-        "in the wrapper, which makes no exploration steps",
+        "in the wrapper, which takes no exploration steps",
     ),
 }
 """Settings without effect in each mode, and when they have none, for the error message."""
@@ -64,7 +64,7 @@ def _checks(settings: object, reasons: Mapping[str, str]) -> Iterator[Check]:
     """Yield one check for each setting, and one for each changed field of a nested dataclass."""
     for name, reason in reasons.items():
         value, default = getattr(settings, name), _default(settings, name)
-        expectation = f"leave it out, it has no effect {reason}"
+        expectation = f"has no effect {reason}; leave it out"
         if dataclasses.is_dataclass(value):
             for field in dataclasses.fields(value):
                 same = getattr(value, field.name) == getattr(default, field.name)

@@ -1,4 +1,4 @@
-"""Learning from preferences inside any library that steps a Gymnasium environment."""
+"""Gymnasium wrappers that replace an environment's reward with one learned from preferences."""
 
 from teacher.envs.horizon import FixedHorizon
 from teacher.labeling.people import SiteOptions

@@ -1,4 +1,4 @@
-"""Initial state of the wrapper's trainer: saved preferences, predictors, collector, label schedule."""
+"""Setup of the wrapper's trainer: preferences, predictors, label collector and label schedule."""
 
 import contextlib
 import logging
@@ -34,11 +34,11 @@ _log = logging.getLogger("teacher.wrapper")
 
 
 def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> tuple[PreferenceDataset, int]:
-    """Return the preferences to start from, and the number of them from ``prefs_dir``.
+    """Return the preferences to start with, and how many of them were loaded from ``prefs_dir``.
 
     Raises:
-        ConfigError: the saved segments have another length, or ``log_dir`` is from another environment.
-        DataError, OSError: ``prefs_dir`` cannot be read, or is from another environment.
+        ConfigError: saved segments have a different length, or ``log_dir`` is from a different environment.
+        DataError, OSError: ``prefs_dir`` can't be read, or is from a different environment.
     """
     dataset = _saved_preferences(config, source)
     loaded = len(dataset)
@@ -46,35 +46,37 @@ def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> 
     dataset.upsert(ledger.targets())
     if not same_environment(dataset.env_id, source.env_id):
         raise ConfigError(
-            f"log_dir: {config.logs} holds labels for {dataset.env_id}, expected {source.env_id}; choose "
-            "another log_dir"
+            f"log_dir: {config.logs} contains labels for {dataset.env_id}, not for {source.env_id}; choose a "
+            "different log_dir"
         )
-    dataset.env_id = source.env_id  # if the environment has two names
+    dataset.env_id = source.env_id  # the environment may have two IDs
     return dataset, loaded
 
 
 def keep_last(dataset: PreferenceDataset, config: WrapperConfig, most: int | None) -> None:
-    """Limit the dataset to the newest ``most`` preferences, if the predictor's settings have a limit.
+    """Limit the dataset to the newest ``most`` preferences.
+
+    Does nothing if ``most`` is None or no predictor is trained.
 
     Raises:
-        ConfigError: the limit is less than training needs to start.
+        ConfigError: ``most`` is less than ``n_initial_prefs``, so training would never start.
     """
     if most is None or not config.train_reward:
         return
     if most < config.n_initial_prefs:
         raise ConfigError(
-            f"reward.max_preferences: expected n_initial_prefs ({config.n_initial_prefs}) or more, or "
+            f"reward.max_preferences: must be at least n_initial_prefs ({config.n_initial_prefs}), or "
             f"training never starts; got {most}"
         )
     dataset.max_size = min(most, config.max_prefs_in_db)
 
 
 def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
-    """Return the preferences in ``prefs_dir``, none if it is not set.
+    """Load the preferences in ``prefs_dir``; return an empty dataset if ``prefs_dir`` is None.
 
     Raises:
-        ConfigError: its segments have another length.
-        DataError, OSError: it cannot be read, or is from another environment.
+        ConfigError: the saved segments have a different length.
+        DataError, OSError: the file can't be read, or is from a different environment.
     """
     if config.prefs_dir is None:
         return PreferenceDataset()
@@ -86,7 +88,7 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
     )
     if dataset.segment_length != config.segment_steps:
         raise ConfigError(
-            f"segment_length: expected {dataset.segment_length} as in {path}, got {config.segment_length}"
+            f"segment_length: must be {dataset.segment_length}, as in {path}; got {config.segment_length}"
         )
     dataset.env_id = source.env_id
     return dataset
@@ -95,11 +97,11 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
 def first_predictors(
     config: WrapperConfig, source: Source, network: MakeNetwork | None
 ) -> tuple[RewardPredictor | None, RewardPredictor]:
-    """Return the pretrained predictor to use from the first step, None without one, and the one to train.
+    """Return the pretrained predictor to use at once, or None, and the predictor to train.
 
     Raises:
-        ConfigError: a setting of ``reward`` has no effect, or a pretrained predictor has other settings.
-        DataError: the pretrained predictor cannot be read, or does not fit the environment.
+        ConfigError: a field of ``reward`` has no effect, or differs from the pretrained predictor's settings.
+        DataError: the pretrained predictor can't be read, or does not fit the environment.
     """
     folder = config.pretrained_reward_predictor_dir
     if folder is None:
@@ -114,8 +116,8 @@ def first_predictors(
     )
     if config.reward not in (RewardConfig(), used.config):
         raise ConfigError(
-            f"reward: expected the settings of {path}, or none; leave it out with "
-            "pretrained_reward_predictor_dir"
+            f"reward: the settings differ from those of the pretrained predictor {path}; leave "
+            "reward out with pretrained_reward_predictor_dir"
         )
     _log.info("predicting rewards with %s", path)
     return used, trained
@@ -124,7 +126,7 @@ def first_predictors(
 def new_predictor(
     config: WrapperConfig, source: Source, network: MakeNetwork | None, reward: RewardConfig
 ) -> RewardPredictor:
-    """Return an untrained predictor with the settings ``reward``."""
+    """Create an untrained predictor with the settings ``reward``."""
     spaces = source.observation_space, source.action_space
     return RewardPredictor(*spaces, reward, config.seed, config.device, network)
 
@@ -137,18 +139,18 @@ def collector_of(
     parts: contextlib.ExitStack,
     seed: int,
 ) -> Collector:
-    """Return the collector that the settings ask for.
+    """Create the label collector: a scripted teacher, or a collector that asks people.
 
     Args:
         config: settings of the wrapper.
-        source: the environment that segments come from.
-        clips: shows segments to people.
+        source: properties of the environment that segments are recorded from.
+        clips: renders clips of segments for people.
         ledger: stores comparisons and labels.
-        parts: stack that closes the collector.
-        seed: seed of a scripted teacher's UUIDs and mistakes.
+        parts: stack that will close the collector.
+        seed: seed from which a scripted teacher derives the UUIDs of comparisons.
 
     Raises:
-        ConfigError: people cannot label in the configured way.
+        ConfigError: ``judge`` is invalid, or ``people`` is ``"terminal"`` and there is no terminal.
         SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.
     """
     if config.synthetic_prefs or not config.collect_prefs:
@@ -165,7 +167,10 @@ def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
 
 
 def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
-    """Return the label schedule; one by time counts the ``asked`` comparisons as due already."""
+    """Return the label schedule that the settings select.
+
+    A schedule by elapsed time treats the labels of the ``asked`` earlier comparisons as already due.
+    """
     if config.schedule is not None:
         return config.schedule
     if config.n_prefs is not None and config.total_timesteps is not None:
@@ -175,22 +180,24 @@ def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the saved predictors in a folder, oldest first."""
+    """List the files of saved predictors in a folder, oldest first."""
     return sorted(path for path in folder.glob("*.npz") if _CHECKPOINT.fullmatch(path.name))
 
 
 def newest_checkpoint(folder: Path) -> Path:
-    """Return the newest predictor file in a folder of checkpoints or a ``log_dir``; a file is returned as is.
+    """Return the newest predictor file in a checkpoint folder or ``log_dir``.
+
+    A path to a file is returned unchanged.
 
     Raises:
-        DataError: there is none.
+        DataError: the folder contains no predictor files.
     """
     if folder.is_file():
         return folder
     saved = checkpoints(folder) or checkpoints(folder / CHECKPOINTS_NAME)
     if not saved:
         raise DataError(
-            f"expected a folder of saved reward predictors (predictor-*.npz), got {folder}: name the "
-            f"{CHECKPOINTS_NAME} of a log_dir"
+            f"{folder} contains no saved reward predictors (predictor-*.npz): pass a log_dir, or the folder "
+            f"{CHECKPOINTS_NAME} in it"
         )
     return saved[-1]

@@ -1,4 +1,4 @@
-"""Clips of segments by replaying episodes, from image observations, or from frames captured in training."""
+"""Clips of segments, from replayed episodes, image observations, or frames captured in training."""
 
 import contextlib
 from collections.abc import Callable
@@ -27,21 +27,20 @@ Mode = Literal["replay", "observations", "pictures", "none"]
 
 
 class ClipSource:
-    """Makes the clips of segments.
+    """Renders the clips of segments.
 
-    With ``env_fn``, a thread of this process replays the episode in an environment that the function makes.
-    Without it, clips consist of the observations if they are images, otherwise of frames that the environment
-    rendered while it was stepped.
+    If ``env_fn`` is set, a thread replays the episode in an environment made by it. Otherwise, clips show the
+    observations if they are images, or else frames that the environment rendered while it was stepped.
 
     Attributes:
-        mode: one of these ways.
+        mode: source of the frames; ``pictures`` means captured frames, ``none`` that no clips are needed.
 
     Raises:
-        ConfigError: people are to label, and there is no way to show them segments.
+        ConfigError: people label, but segments can't be shown in any of these modes.
     """
 
     def __init__(self, config: WrapperConfig, source: Source, can_draw: bool) -> None:
-        """Choose the mode; ``can_draw`` means that the environment's ``render()`` returns images."""
+        """Choose the mode; ``can_draw`` is True if the environment's ``render()`` returns images."""
         self._config, self._source = config, source
         self.mode: Mode = "none"
         if config.synthetic_prefs or not config.collect_prefs:
@@ -54,33 +53,37 @@ class ClipSource:
             self.mode = "pictures"
         else:
             raise ConfigError(
-                "people need clips: pass env_fn, which makes the environment with render_mode='rgb_array', "
-                "make this environment with it, or pass an obs_transform_func that returns images"
+                "people need clips: pass an env_fn that makes the environment with render_mode='rgb_array', "
+                "make this environment with that render_mode, or pass an obs_transform_func that returns "
+                "images"
             )
         self._stage: ReplayRenderer | None = None
         self._closed = False
         self._thread = ThreadPoolExecutor(1, "clips")
 
     def can_show(self, segment: Segment) -> bool:
-        """Return whether a new segment can be shown, which in mode ``pictures`` needs captured frames."""
+        """Return True if a segment can be shown; in mode ``pictures``, only if frames were captured."""
         return self.mode != "pictures" or segment.frames is not None
 
     def showable(self, segment: Segment) -> Segment:
-        """Return a segment with the frames that its clip needs."""
+        """Return a segment with its observations as frames in mode ``observations``, else unchanged."""
         if self.mode != "observations":
             return segment
         return replace(segment, frames=tuple(jpeg(self._shown(one)) for one in segment.next_observations))
 
     def submit(self, job: ClipJob) -> "Future[Path]":
-        """Start rendering a clip by replay; see :class:`~teacher.labeling.publisher.Renderer`."""
+        """Start rendering a clip in the clip thread; return a future of the file's path."""
         return self._thread.submit(self._film, job)
 
     def frames(self, segment: Segment) -> "Future[list[Frame]]":
-        """Start rendering the frames of a segment."""
+        """Start rendering a segment in the clip thread; return a future of its frames."""
         return self._thread.submit(self._frames, ClipSpec.of(segment))
 
     def close(self) -> None:
-        """Stop after the clip being rendered."""
+        """Stop the clip thread after the current clip, without waiting for it.
+
+        Clips that have not started fail with :class:`RenderError`.
+        """
         self._closed = True
         self._thread.submit(self._close_stage)
         self._thread.shutdown(wait=False)
@@ -91,7 +94,7 @@ class ClipSource:
 
     def _frames(self, spec: ClipSpec) -> list[Frame]:
         if self._closed:
-            raise RenderError("the wrapper was closed before the clip was done")
+            raise RenderError("the wrapper was closed before the clip was rendered")
         if spec.frames is not None:
             return list(captured(spec.frames))
         if self._stage is None:
@@ -99,14 +102,14 @@ class ClipSource:
         try:
             return list(self._stage.frames(spec))
         except BaseException:
-            self._close_stage()  # the next clip makes a new one
+            self._close_stage()  # the next clip makes a new renderer
             raise
 
     def _make(self) -> gym.Env[Any, Any]:
         env = cast(Callable[[], gym.Env[Any, Any]], self._config.env_fn)()
         if env.render_mode != "rgb_array":
             raise RenderError(
-                f"env_fn makes an environment with render_mode={env.render_mode!r}; expected 'rgb_array'"
+                f"env_fn made an environment with render_mode={env.render_mode!r}; it must use 'rgb_array'"
             )
         transform = self._config.obs_transform_func
         if transform is None:
@@ -114,7 +117,7 @@ class ClipSource:
         return TransformObservation(env, transform, self._source.observation_space)
 
     def _shown(self, image: NDArray[np.uint8]) -> Frame:
-        """Return the last channels of an image observation as an enlarged RGB frame."""
+        """Convert an image observation to an RGB frame of its last channels, enlarged by ``zoom_ratio``."""
         shape = cast(spaces.Box, self._source.observation_space).shape
         if len(shape) == 4:
             image = image[-1]

@@ -1,4 +1,4 @@
-"""Common base of the single and the vector wrapper: the trainer and the methods that control it."""
+"""Code shared by both preferences wrappers: their common methods, and construction of the trainer."""
 
 import contextlib
 import logging
@@ -46,55 +46,55 @@ _log = logging.getLogger("teacher.wrapper")
 
 
 class Controls:
-    """Methods of both wrappers that control learning from preferences."""
+    """Base class of both preferences wrappers, with the methods that control learning."""
 
     _trainer: PreferenceTrainer
     _wants_prediction: bool
 
     def __reduce__(self) -> Any:
-        """Refuse to be copied or pickled, as a copy would not learn."""
+        """Raise :class:`ConfigError` when copied or pickled, because a copy would not learn."""
         raise ConfigError(
-            f"{type(self).__name__} cannot be copied or sent to another process, as SubprocVecEnv does: its "
-            f"predictor is trained in this one; {ONE_PREDICTOR}"
+            f"{type(self).__name__} can't be copied or sent to another process, as SubprocVecEnv does, "
+            f"because its predictor is trained in this process; {ONE_PREDICTOR}"
         )
 
     @property
     def trainer(self) -> PreferenceTrainer:
-        """The trainer that submits comparisons and fits the predictor."""
+        """Trainer that submits comparisons and fits the predictor."""
         return self._trainer
 
     @property
     def using_reward_from_predictor(self) -> bool:
-        """True if ``step`` returns predicted rewards now."""
+        """True if ``step`` currently returns predicted rewards."""
         return self._wants_prediction and self._trainer.predictor is not None
 
     @property
     def address(self) -> str:
-        """Address where people label; empty if nobody does."""
+        """URL of the labeling page; empty if labels don't come from the site."""
         return self._trainer.address
 
     def switch_to_true_reward(self) -> None:
-        """Make ``step`` return the environment's own reward until switched back."""
+        """Make ``step`` return true rewards until :meth:`switch_to_predicted_reward` is called."""
         self._wants_prediction = False
 
     def switch_to_predicted_reward(self) -> None:
-        """Make ``step`` return predicted rewards.
+        """Make ``step`` return predicted rewards as soon as there is a predictor.
 
         Raises:
-            DataError: there is no predictor, and none is trained.
+            DataError: there is no predictor, and the settings train none.
         """
         if self._trainer.predictor is None and not self._trainer.config.predicts:
             raise DataError(
-                "there is no reward predictor and none is trained: pass train_reward or "
-                "pretrained_reward_predictor_dir"
+                "there is no reward predictor, and none is being trained: pass train_reward=True or "
+                "pretrained_reward_predictor_dir to the wrapper"
             )
         self._wants_prediction = True
 
     def save_prefs(self) -> Path:
-        """Write all preferences into ``log_dir``, for use as ``prefs_dir``, and return the file's path.
+        """Write all preferences to a file in ``log_dir`` and return its path, which ``prefs_dir`` accepts.
 
         Raises:
-            DataError: there are none yet.
+            DataError: there are no preferences yet.
         """
         return self._trainer.save_preferences()
 
@@ -108,40 +108,45 @@ class Controls:
 
     @property
     def predictor(self) -> RewardPredictor | None:
-        """Predictor of the rewards, a new object after each update; None before the first."""
+        """Predictor that ``step`` uses, replaced by a new object at each update; None before the first."""
         return self._trainer.predictor
 
     def relabel(self, buffer: Any, *, scaled_actions: bool = True) -> int:
-        """Replace all rewards in a replay buffer of Stable-Baselines3 by those of the current predictor.
+        """Replace all rewards in a Stable-Baselines3 replay buffer with the current predictor's rewards.
 
-        Rewards are stored when a step is made, so without relabeling an off-policy agent keeps learning from
-        rewards of earlier predictors, and from zeros before the first. Relabel whenever :attr:`predictor` is
-        a new object. Takes a ``ReplayBuffer``, or with ``obs_transform_func`` a ``DictReplayBuffer``.
-        Wrappers of observations or actions belong inside this one.
+        A replay buffer stores the reward that ``step`` returned at the time. Without relabeling, an
+        off-policy agent keeps learning from rewards of earlier predictors, and from zeros stored before the
+        first one. Relabel whenever :attr:`predictor` is a new object. Observation and action wrappers must be
+        inside this wrapper.
 
         Args:
-            buffer: such as ``model.replay_buffer``.
-            scaled_actions: True if the buffer holds Box actions scaled to [-1, 1], as Stable-Baselines3's
-                agents store them; False if it holds them as executed.
+            buffer: a ``ReplayBuffer`` or, with ``obs_transform_func``, a ``DictReplayBuffer``; for example
+                ``model.replay_buffer``.
+            scaled_actions: True if the buffer stores Box actions scaled to [-1, 1], as Stable-Baselines3's
+                agents do; False if it stores them as executed.
 
         Returns:
-            The number of replaced rewards.
+            The number of rewards replaced.
 
         Raises:
-            ConfigError: the buffer is of another kind, or lacks inputs of the predictor.
+            ConfigError: the buffer is not of a supported type, or lacks data that the predictor uses.
             DataError: there is no predictor yet.
         """
         if (predictor := self.predictor) is None:
             raise DataError(
-                f"there is no reward predictor yet, only {self._trainer.answers} of "
-                f"{self._trainer.config.n_initial_prefs} labels to train one; relabel later"
+                "there is no reward predictor yet: training starts with "
+                f"{self._trainer.config.n_initial_prefs} labels, and only "
+                f"{self._trainer.answers} have arrived; relabel later"
             )
-        spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # of the wrapper that this is part of
+        spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # set by gym.Wrapper
         transform = self._trainer.config.obs_transform_func
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
     def answer(self, count: int | None = None) -> int:
-        """Ask in this notebook about ``count`` waiting pairs, or all, and return the number of labels.
+        """Ask the notebook's user to label up to ``count`` waiting pairs; return the number of labels.
+
+        Args:
+            count: maximum number of pairs; None for all.
 
         Raises:
             ConfigError: ``people`` is not ``"notebook"``.
@@ -150,7 +155,7 @@ class Controls:
 
 
 def _single_spaces(env: Any) -> tuple[Space, Space]:
-    """Return the observation and action space of a single environment."""
+    """Return the observation and action space of one environment, also for a vector environment."""
     observations = getattr(env, "single_observation_space", env.observation_space)
     return observations, getattr(env, "single_action_space", env.action_space)
 
@@ -158,10 +163,24 @@ def _single_spaces(env: Any) -> tuple[Space, Space]:
 def begin(
     env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool
 ) -> PreferenceTrainer:
-    """Return the trainer for an environment with the given keyword arguments."""
+    """Create the trainer for an environment from the wrapper's keyword arguments.
+
+    Also set the log levels, and choose or check the segment length by running random episodes.
+
+    Args:
+        env: the environment or vector environment to wrap.
+        network: function that makes a custom network; None for the default networks.
+        settings: the wrapper's keyword arguments.
+        env_id: Gymnasium ID of the environment, or its class name.
+        can_draw: True if the environment renders images.
+
+    Raises:
+        ConfigError: an argument is invalid, or this is a worker process.
+        EnvironmentUnsuitableError: spaces are not supported, or episodes end early or are too short.
+    """
     config = read_settings(settings)
     require_own_agent(config)
-    working_device(config.device)  # before making a folder
+    working_device(config.device)  # fails before log_dir is created
     for name in ("env_wrapper", "reward_predictor", "pref_interface"):
         logger = {"env_wrapper": "", "reward_predictor": ".predictor", "pref_interface": ".preferences"}[name]
         logging.getLogger(f"teacher.wrapper{logger}").setLevel(getattr(config, f"{name}_log_level"))
@@ -183,48 +202,51 @@ def begin(
 
 
 def is_of_parts(space: Space) -> bool:
-    """Return whether the predictor needs ``obs_transform_func`` for observations of this space."""
+    """Return True if observations of this space need ``obs_transform_func``: dicts, tuples, text."""
     return not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete)
 
 
 def transformed_space(
     space: Space, function: Callable[[Any], Any] | None, make: Callable[[], Any] = lambda: None
 ) -> Space:
-    """Return the space of transformed observations, determined by transforming one.
+    """Return the space of transformed observations, found by transforming one observation.
 
     Args:
-        space: the observation space.
-        function: the transform; None for observations as they are.
-        make: makes an environment, for a real observation if the function fails on a sampled one.
+        space: the environment's observation space.
+        function: the transform; None if observations are not transformed.
+        make: makes an environment to get a real observation from, if the function fails on a sample of the
+            space; may return None.
 
     Raises:
-        ConfigError: the function fails.
+        ConfigError: the function raises an exception.
         EnvironmentUnsuitableError: the result is not a numeric array.
     """
     if function is None:
         if is_of_parts(space):
             name = transform_for(space)
             raise EnvironmentUnsuitableError(
-                f"observations are {one_line(space)}; expected numbers: pass obs_transform_func"
-                f"{'' if ':function' in name else '=' + name.replace(':', '.')}, which returns an array"
+                f"observations of {one_line(space)} are not numeric arrays: pass obs_transform_func"
+                f"{'' if ':function' in name else '=' + name.replace(':', '.')}, a function that converts "
+                "them to arrays"
             )
         return space
     try:
-        made = _made_of_one(space, function, make)
-    except Exception as error:  # it may raise anything
+        made = _transform_one(space, function, make)
+    except Exception as error:  # user code may raise anything
         raise ConfigError(
             f"obs_transform_func failed on an observation: {describe_exception(error)}"
         ) from error
     if made.dtype.kind not in "fiub":
         raise EnvironmentUnsuitableError(
-            f"obs_transform_func returned an array of {made.dtype}; expected a numeric array"
+            f"obs_transform_func returned an array of {made.dtype}; it must return a numeric array"
         )
     if made.dtype == np.uint8:
         return spaces.Box(0, 255, made.shape, np.uint8)
     return spaces.Box(-np.inf, np.inf, made.shape, np.float64 if made.dtype == np.float64 else np.float32)
 
 
-def _made_of_one(space: Space, function: Callable[[Any], Any], make: Callable[[], Any]) -> NDArray[Any]:
+def _transform_one(space: Space, function: Callable[[Any], Any], make: Callable[[], Any]) -> NDArray[Any]:
+    """Transform a sample of the space or, if that fails, an observation of an environment from ``make``."""
     try:
         return np.asarray(function(deepcopy(space).sample()))
     except Exception:
@@ -241,15 +263,19 @@ def predict(
     after: NDArray[Any],
     terminated: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Return predicted rewards ``(n,)`` of ``n`` steps; all inputs are ``(n, ...)``."""
+    """Predict the rewards ``(n,)`` of ``n`` steps; each argument has ``n`` rows."""
     return predictor.step_rewards(StepsBatch(before, actions, after, terminated))
 
 
 def drawn(env: Any) -> Any:
-    """Return what an environment renders. Raises :class:`RenderError` without a display or OpenGL."""
+    """Render an environment and return the result.
+
+    Raises:
+        RenderError: the display or OpenGL library that rendering needs is missing.
+    """
     try:
         return env.render()
-    except Exception as error:  # it may raise anything
+    except Exception as error:  # an environment may raise anything
         if no_screen := why_no_screen():
             raise RenderError(no_screen) from error
         if hasattr(env.unwrapped, "mujoco_renderer"):
@@ -261,5 +287,5 @@ def drawn(env: Any) -> Any:
 
 
 def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:
-    """Return the reward before there is a predictor: zero or the true one, by ``initial_reward``."""
+    """Return the reward of a step before the first predictor: zero, or the true reward."""
     return np.zeros_like(true)[()] if config.predicts and config.initial_reward == "zero" else true

@@ -1,7 +1,7 @@
-"""Checks of episode lengths: the segment length that fits, and episodes that end early.
+"""Checks of episode lengths, to choose a segment length and to detect episodes that end early.
 
-The rules are those of ``teach``, in :mod:`teacher.envs.trial`. Random episodes are tried in a second
-environment of the same kind; if none can be made, the agent's first episodes are the trial.
+``teach`` uses the same rules, in :mod:`teacher.envs.trial`. Random episodes are run in a second instance of
+the environment. If no second instance can be made, the agent's first episodes are checked instead.
 """
 
 import contextlib
@@ -36,12 +36,15 @@ _log = logging.getLogger("teacher.wrapper")
 
 
 class EpisodeWatcher:
-    """Checks the length of the agent's episodes: raises an error for unsuitable first ones, and warns later.
+    """Checks the length of each of the agent's episodes.
+
+    If no random episodes were run, unsuitable first episodes raise an error. Later early ends only log a
+    warning.
 
     Args:
         config: settings with a segment length.
-        env_id: id of the environment.
-        trial: trial of random episodes; None to use the agent's first episodes.
+        env_id: ID of the environment, for messages.
+        trial: lengths of random episodes; None to check the agent's first episodes instead.
 
     Attributes:
         config: settings with a segment length.
@@ -55,10 +58,11 @@ class EpisodeWatcher:
         self._warn_once = WarnOnce()
 
     def note(self, length: int, *, terminated: bool) -> None:
-        """Record the length of one of the agent's episodes.
+        """Check the length of an episode that has just ended.
 
         Raises:
-            EnvironmentUnsuitableError: the agent's first episodes end early or are too short.
+            EnvironmentUnsuitableError: no random episodes were run, and the agent's first episodes end early
+                or are too short.
         """
         if self._trial is None and self.config.collect_prefs:
             self._note_first(length, terminated)
@@ -66,7 +70,7 @@ class EpisodeWatcher:
             self._warn_once(
                 _log,
                 "early end",
-                f"{self._env_id} ended an episode early, and the length of episodes leaks the reward; "
+                f"an episode of {self._env_id} ended early, and the length of an episode leaks the reward; "
                 "pass allow_variable_horizon=True to accept this",
             )
 
@@ -80,88 +84,89 @@ class EpisodeWatcher:
         trial = Trial(self._first, None)
         if self._terminates and trial.early and not self.config.allow_variable_horizon:
             raise EnvironmentUnsuitableError(
-                f"episodes of {self._env_id} take {min(self._first)} to {max(self._first)} steps, and "
-                f"{LEAKS}: {_ways(self.config, trial)}"
+                f"episodes of {self._env_id} have {min(self._first)} to {max(self._first)} steps, and "
+                f"{LEAKS}: {_advice(self.config, trial)}"
             )
         if len(self._first) == TRIAL_EPISODES:
             self._trial = trial
             if not trial.fits(self.config.segment_steps):
-                raise _misfit(trial, self.config.segment_steps)
+                raise _misfit_error(trial, self.config.segment_steps)
 
 
-def _ways(config: WrapperConfig, trial: Trial) -> str:
+def _advice(config: WrapperConfig, trial: Trial) -> str:
+    """Return the part of an error message that says how to handle episodes that end early."""
     first, second = fillings(trial, people=not config.synthetic_prefs)
     return (
-        f'teacher.FixedHorizon(env, "{first}") (or "{second}") around the environment fills missing steps; '
-        "allow_variable_horizon=True accepts it"
+        f'wrap the environment in teacher.FixedHorizon(env, "{first}") (or "{second}") to fill the missing '
+        "steps; or pass allow_variable_horizon=True to accept this"
     )
 
 
 def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
-    """Fit the segment length to an environment, and log it.
+    """Choose the segment length for an environment, and log it.
 
     Args:
-        config: settings as given.
-        env: an environment or a vector environment.
-        env_id: its id.
-        fps: frames per second of its clips.
+        config: the user's settings.
+        env: the environment or vector environment.
+        env_id: ID of the environment, for messages.
+        fps: frames per second of clips.
 
     Returns:
-        A watcher of the agent's episodes that holds the settings with a segment length: the given one, else
-        that of saved pairs, else one that fits the episodes.
+        A watcher whose ``config`` has a segment length: the one in ``config``, else the length of saved
+        segments, else one that fits random episodes.
 
     Raises:
         EnvironmentUnsuitableError: episodes end early, or are shorter than the given segment length.
     """
-    length = config.segment_length or _length_of_pairs(config)
+    length = config.segment_length or _saved_segment_length(config)
     usual = usual_length(None, fps)
-    tried = _trial(config, env, env_id, length or usual) if config.collect_prefs else None
+    tried = _run_trial(config, env, env_id, length or usual) if config.collect_prefs else None
     if tried is not None:
-        length = _checked(config, *tried, env_id, length, usual)
+        length = _check_trial(config, *tried, env_id, length, usual)
     config = dataclasses.replace(config, segment_length=length or usual)
     return EpisodeWatcher(config, env_id, None if tried is None else tried[0])
 
 
-def _checked(
+def _check_trial(
     config: WrapperConfig, trial: Trial, instead: WithoutEnds, env_id: str, given: int | None, usual: int
 ) -> int:
-    """Return the segment length; raise all problems in one error."""
+    """Return the segment length for these random episodes; raise all problems as one error."""
     problems: list[TeacherError] = []
     filled = trial
     if trial.early and not config.allow_variable_horizon:
-        problems.append(_early(config, env_id, trial, instead))
+        problems.append(_early_end_error(config, env_id, trial, instead))
         filled = of_fixed_length(trial.limit)
     if given is not None and not filled.fits(given):
-        problems.append(_misfit(filled, given))
+        problems.append(_misfit_error(filled, given))
     if problems:
         raise join_errors(problems)
     length = given or filled.fitted(usual)
     if length < usual and given is None:
-        _log.warning("%s; pass segment_length for another one", filled.told(usual))
+        _log.warning("%s; pass segment_length to change it", filled.told(usual))
     else:
         _log.info("Segments of %d steps", length)
     return length
 
 
-def _misfit(trial: Trial, length: int) -> EnvironmentUnsuitableError:
+def _misfit_error(trial: Trial, length: int) -> EnvironmentUnsuitableError:
     return EnvironmentUnsuitableError(
         f"{trial.told_misfit(length)}: pass segment_length={trial.median} or less",
         {"segment_length": trial.median},
     )
 
 
-def _early(
+def _early_end_error(
     config: WrapperConfig, env_id: str, trial: Trial, instead: WithoutEnds
 ) -> EnvironmentUnsuitableError:
-    ways = [f"made with {name}={value} none does" for name, value in instead.arguments.items()]
+    ways = [f"make the environment with {name}={value}" for name, value in instead.arguments.items()]
     if instead.env_id is not None:
-        ways.append(f"{instead.env_id} never ends early")
-    ways.append(_ways(config, trial))
+        ways.append(f"use {instead.env_id}, which never ends early")
+    ways.append(_advice(config, trial))
     return EnvironmentUnsuitableError(f"{told_early(env_id, trial)} {LEAKS}: {'; '.join(ways)}")
 
 
-def _trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[Trial, WithoutEnds] | None:
-    """Try random episodes in a second environment; return None if that is not possible."""
+def _run_trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[Trial, WithoutEnds] | None:
+    """Run random episodes in a second instance of the environment; return None if that fails."""
     try:
         other = make_again(env) if config.env_fn is None else config.env_fn()
         if other is None:
@@ -172,14 +177,14 @@ def _trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[T
             if never_terminates(other) and horizon is not None:
                 return of_fixed_length(horizon), instead
             most = wanted if config.allow_variable_horizon else horizon or LIMIT
-            return try_episodes(other, horizon, config.seed, most, _Patience()), instead
+            return try_episodes(other, horizon, config.seed, most, _SlowTrialWarning()), instead
     except (Exception, SystemExit) as error:  # an environment may raise anything
-        _log.info("could not try random episodes: %s", error)
+        _log.info("could not run random episodes: %s", error)
         return None
 
 
-class _Patience:
-    """Logs once that the trial is slow, as in environments that render each step."""
+class _SlowTrialWarning:
+    """Logs one warning if random episodes are slow, for example because each step is rendered."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS
@@ -188,15 +193,15 @@ class _Patience:
         if time.monotonic() > self._until:
             self._until = math.inf
             _log.warning(
-                "trying random episodes, %d of %d so far; allow_variable_horizon=True stops each after one "
-                "segment",
+                "still running random episodes, %d of %d so far; pass allow_variable_horizon=True to stop "
+                "each after one segment",
                 tried,
                 TRIAL_EPISODES,
             )
 
 
-def _length_of_pairs(config: WrapperConfig) -> int | None:
-    """Return the segment length of ``prefs_dir``, else of ``log_dir``; None if neither has segments."""
+def _saved_segment_length(config: WrapperConfig) -> int | None:
+    """Return the length of the segments saved in ``prefs_dir``, else in ``log_dir``; None if unknown."""
     if config.prefs_dir is not None:
         path = Path(config.prefs_dir)
         return saved_length(path / PREFERENCES_NAME if path.is_dir() else path)

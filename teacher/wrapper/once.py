@@ -4,7 +4,10 @@ import logging
 
 
 class WarnOnce:
-    """Logs one warning per topic."""
+    """Logs at most one warning per topic.
+
+    ``topic in warn_once`` is True if a warning on the topic was logged.
+    """
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -13,7 +16,7 @@ class WarnOnce:
         return about in self._given
 
     def __call__(self, log: logging.Logger, about: str, warning: str) -> None:
-        """Log a warning unless one about the same topic was logged already."""
+        """Log ``warning`` unless a warning on the topic ``about`` was logged before."""
         if about not in self._given:
             self._given.add(about)
             log.warning(warning)

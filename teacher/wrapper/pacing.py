@@ -1,4 +1,4 @@
-"""Pacing of comparisons in the wrapper: how many to submit, of which segments, and when."""
+"""Pacing of the wrapper's comparisons: when to submit them, how many, and of which segments."""
 
 import logging
 import math
@@ -15,23 +15,23 @@ from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
 
-_ASKED_AT_ONCE = 10  # pairs
-_CANDIDATES = 2  # new segments per submitted one, once there is a predictor to select by
+_ASKED_AT_ONCE = 10  # maximum pairs per submission
+_CANDIDATES = 2  # new segments to wait for per submitted segment if the predictor selects pairs
 _FEW = "few segments"  # topic of a warning
 
 _log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class QueryPacing:
-    """Submits comparisons of new segments when labels are due, and all missing ones at the last step.
+    """Submits comparisons of new segments as labels fall due, and all remaining ones at the last step.
 
     Args:
         config: settings of the wrapper.
-        learning: submits comparisons and knows the earlier ones.
-        clips: makes the clips of segments.
+        learning: submits the comparisons and counts the earlier ones.
+        clips: renders clips of segments.
 
     Attributes:
-        wanting: True while more segments are needed for the comparisons that are due.
+        wanting: True while due comparisons wait for new segments.
     """
 
     def __init__(
@@ -45,22 +45,27 @@ class QueryPacing:
         self._warn_once = WarnOnce()
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add the new segments that can be shown."""
+        """Add new segments to the pool, except those without the frames that labelers need."""
         showable = [segment for segment in segments if self._clips.can_show(segment)]
         self._learning.pool.add(showable)
         self._unused = min(self._unused + len(showable), self._learning.pool.capacity)
 
     def over(self, steps: int) -> bool:
-        """Return whether all labels of a scripted teacher are due; False for people, to not flood them."""
+        """Return True if a scripted teacher's labels are all due by ``steps``.
+
+        Always False for people, who should not get all remaining comparisons at once.
+        """
         config = self._config
         return config.collect_prefs and config.synthetic_prefs and steps >= self._last_step
 
     def ask(self, steps: int, *, choose: bool) -> None:
-        """Submit the comparisons that are due, of unused segments; once all labels are due, of any.
+        """Submit the comparisons that are due.
+
+        Until all labels are due, pairs consist of new segments only.
 
         Args:
             steps: environment steps so far.
-            choose: select pairs by the predictor.
+            choose: True to select pairs with the predictor, False to select them at random.
         """
         self._warn_of_few(steps)
         if self.over(steps):
@@ -80,7 +85,7 @@ class QueryPacing:
             self._unused -= needed
 
     def _ask_rest(self, steps: int, choose: bool) -> None:
-        """Submit all missing comparisons, replacing pairs that the teacher can't tell apart."""
+        """Submit all remaining comparisons; replace pairs that the teacher can't tell apart."""
         learning = self._learning
         learning.submit_rest(lambda: self._submit(self._missing(steps), steps, choose))
         self._unused = 0
@@ -90,13 +95,13 @@ class QueryPacing:
             self._warn_once(
                 _log,
                 "missing answers",
-                f"{pluralize(missing, 'label')} of {due} missing at the end: no other pair of "
-                f"{pluralize(len(learning.pool), 'segment')} could be told apart; a larger "
-                "max_pref_interface_segs gives more pairs",
+                f"{missing:,} of {pluralize(due, 'label')} are missing at the end: the teacher can't tell "
+                f"apart any other pair of the last {pluralize(len(learning.pool), 'segment')}; raise "
+                "max_pref_interface_segs to get more pairs",
             )
 
     def _submit(self, count: int, steps: int, choose: bool) -> Submitted:
-        """Submit ``count`` pairs, or as many as there are."""
+        """Submit up to ``count`` comparisons and return those submitted."""
         learning = self._learning
         submitted = learning.submit(
             count,
@@ -114,30 +119,30 @@ class QueryPacing:
         return self._learning.due(int(steps))
 
     def _missing(self, steps: int) -> int:
-        """Return the number of due labels without a comparison; before training, of the initial labels."""
+        """Return how many comparisons to submit now; the initial labels come first."""
         asked = self._learning.asked
         missing, initial = self._due(steps) - asked, self._config.n_initial_prefs - asked
         return min(missing, initial) if initial > 0 else missing
 
     def _warn_of_few(self, steps: int) -> None:
-        """Warn if the new segments until the last step will be too few for all labels."""
-        if self._last_step == math.inf or _FEW in self._warn_once:  # before reading the ledger to count
+        """Warn if too few new segments will arrive before the last step to reach all labels."""
+        if self._last_step == math.inf or _FEW in self._warn_once:  # before _due(), which reads the ledger
             return
         missing = self._due(self._last_step) - self._learning.asked
         new = self._unused + int(max(0, self._last_step - steps) / self._learning.pool.length)
         if missing <= new // 2:
             return
-        others = "; the other comparisons reuse earlier segments at the last step"
+        others = "; the remaining comparisons will reuse earlier segments at the last step"
         self._warn_once(
             _log,
             _FEW,
-            f"too few new segments: {pluralize(missing, 'label')} due until step {self._last_step:.0f}, two "
-            f"segments each, but only {pluralize(new, 'segment')}"
+            f"too few new segments: {pluralize(missing, 'label')} will be due by step {self._last_step:.0f} "
+            f"and need two segments each, but there will be only {pluralize(new, 'segment')}"
             f"{others if self._config.synthetic_prefs else ''}; shorten segment_length, lower n_prefs, or "
             "raise total_timesteps",
         )
 
 
 def _last_step(schedule: LabelSchedule) -> float:
-    """Return the step at which all labels are due; infinity if there is none or it is unknown."""
+    """Return the step by which all labels are due; infinity if the schedule has no such step."""
     return schedule.num_timesteps if isinstance(schedule, ExponentialSchedule | RateSchedule) else math.inf

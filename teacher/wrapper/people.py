@@ -1,4 +1,4 @@
-"""Collectors of people's labels: on the site, in a terminal, or in a notebook."""
+"""Setup of labeling by people: on the site, in a terminal, or in a notebook."""
 
 import contextlib
 import uuid
@@ -22,10 +22,12 @@ _RUN_ID_NAME = "run_id"
 def people_collector(
     config: WrapperConfig, source: Source, clips: ClipSource, ledger: Ledger, parts: contextlib.ExitStack
 ) -> Collector:
-    """Return the collector that ``people`` asks for; ``parts`` closes it.
+    """Create the label collector selected by the setting ``people``; ``parts`` will close it.
+
+    For the site, also create or update the experiment and print the URL of the labeling page.
 
     Raises:
-        ConfigError: it does not work here, as a terminal in a notebook.
+        ConfigError: ``people`` is ``"terminal"``, but there is no terminal.
         DataError: the files of an earlier run in ``log_dir`` are damaged.
         SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.
     """
@@ -43,18 +45,20 @@ def people_collector(
         fps=source.fps,
         has_true_reward=True,
     )
-    renderer = clips if clips.mode == "replay" else None  # captured frames need only the usual renderer
+    renderer = clips if clips.mode == "replay" else None  # the default renderer can encode captured frames
     collector = ask_people(site, ledger, settings, parts, renderer=renderer)
-    said = (f"Label here: {collector.experiment.invite_url}", *site.welcome, *about_lost(collector))
-    print(*said, sep="\n", flush=True)
+    notice = (f"Label here: {collector.experiment.invite_url}", *site.welcome, *about_lost(collector))
+    print(*notice, sep="\n", flush=True)
     return collector
 
 
 def run_id_in(logs: Path) -> uuid.UUID:
-    """Return the run id by which the site recognizes the experiment of this ``log_dir``.
+    """Read the run ID stored in ``log_dir``; create it if missing.
+
+    The site recognizes the experiment of an earlier run by this ID.
 
     Raises:
-        DataError: the file that holds it is damaged.
+        DataError: the file with the run ID is damaged.
     """
     path = logs / _RUN_ID_NAME
     if not path.exists():
@@ -63,4 +67,6 @@ def run_id_in(logs: Path) -> uuid.UUID:
     try:
         return uuid.UUID(path.read_text())
     except ValueError as error:
-        raise DataError(f"{path} is damaged: expected a run id; choose another log_dir") from error
+        raise DataError(
+            f"{path} is damaged: it should contain a run ID; choose a different log_dir"
+        ) from error

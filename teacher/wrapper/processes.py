@@ -1,4 +1,4 @@
-"""Checks that an agent has one predictor, trained in one process."""
+"""Checks that the environments of one agent share one predictor, trained in one process."""
 
 import logging
 import multiprocessing
@@ -10,70 +10,70 @@ from teacher.errors import ConfigError
 from teacher.wrapper.settings import WrapperConfig
 
 ONE_PREDICTOR = (
-    "step the environments of one agent in one process, as DummyVecEnv([lambda: first, lambda: "
-    "first.beside(env)]) does, or wrap a Gymnasium AsyncVectorEnv as a whole in HumanPreferencesVectorWrapper"
+    "step all environments of an agent in one process, for example with DummyVecEnv([lambda: first, lambda: "
+    "first.beside(env)]), or wrap a whole Gymnasium AsyncVectorEnv in HumanPreferencesVectorWrapper"
 )
-"""Advice for sharing a predictor between environments, the end of error messages."""
+"""Advice on how environments can share a predictor; the last part of error messages."""
 _log = logging.getLogger("teacher.wrapper")
 _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 class _Learner(Protocol):
-    """A trainer of a predictor."""
+    """Trainer of a predictor, with the attributes that this module uses."""
 
     name: str
     config: WrapperConfig
 
 
 def find_open(name: str | None) -> Any:
-    """Return the open trainer of this process with the given name, None without one."""
+    """Return this process's open trainer of the given name; None if there is none."""
     return None if name is None else _open.get(name)
 
 
 def note_open(trainer: _Learner) -> None:
-    """Register an open trainer; warn if another one of this process also trains a predictor."""
+    """Register an open trainer; warn if this process has another one that trains a predictor."""
     others = [str(other.config.logs) for other in _open.values() if other.config.train_reward]
     if others and trainer.config.train_reward:
         _log.warning(
-            "another wrapper of this process, with the log_dir %s, trains a separate predictor; if both "
-            "environments belong to one agent, make this one by first.beside(env)",
+            "another wrapper in this process, with log_dir %s, trains a separate predictor; if both "
+            "environments belong to one agent, make the second wrapper with first.beside(env)",
             others[0],
         )
     _open[trainer.name] = trainer
 
 
 def note_closed(trainer: _Learner) -> None:
-    """Remove a closed trainer."""
+    """Unregister a closed trainer."""
     _open.pop(trainer.name, None)
 
 
 def require_own_agent(config: WrapperConfig) -> None:
-    """Refuse to train a predictor in a worker process that steps one environment of an agent elsewhere.
+    """Refuse to train a predictor in a worker process that only steps environments.
 
-    Workers of Stable-Baselines3, Gymnasium and Tianshou are recognized as daemonic processes.
+    Worker processes of Stable-Baselines3, Gymnasium and Tianshou are recognized because they are daemonic.
 
     Raises:
-        ConfigError: this is a worker process, and ``own_agent`` is not set.
+        ConfigError: this is a daemonic process, and ``own_agent`` is False.
     """
     is_worker = multiprocessing.parent_process() is not None and multiprocessing.current_process().daemon
     if is_worker and (config.train_reward or config.collect_prefs) and not config.own_agent:
         raise ConfigError(
-            "a wrapper in a worker process, as of SubprocVecEnv or AsyncVectorEnv, would train a separate "
-            f"predictor in each process: {ONE_PREDICTOR}; pass own_agent=True if this process trains its own "
-            "agent, as in a multiprocessing.Pool"
+            "a wrapper in a worker process, such as one of SubprocVecEnv or AsyncVectorEnv, would train a "
+            f"separate predictor in each process: {ONE_PREDICTOR}; pass own_agent=True if this process "
+            "trains its own agent, as in a multiprocessing.Pool"
         )
 
 
 class Home:
-    """Remembers the process that made the wrapper."""
+    """Checks that an object is used only in the process that made it."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
 
     def require(self) -> None:
-        """Raise :class:`ConfigError` in any other process, such as a fork."""
+        """Raise :class:`ConfigError` if this is a different process, such as a fork."""
         if os.getpid() != self._process:
             raise ConfigError(
-                "the wrapper is stepped in another process than it was made in, where it can't ask or learn: "
+                "the wrapper was made in a different process, so it can't collect labels or train here: "
                 f"{ONE_PREDICTOR}"
             )

@@ -1,4 +1,4 @@
-"""Labels from the person who runs the program: each pair is a GIF, each answer a line of input."""
+"""Labeling in a terminal or notebook: each pair is shown as a GIF, each label is typed in."""
 
 import contextlib
 import logging
@@ -25,35 +25,36 @@ from teacher.errors import ConfigError, TeacherError
 from teacher.queries.collector import CollectorStatus
 
 Frames = Callable[[Segment], "Future[list[Frame]]"]
-"""Start rendering a segment; the future gives its frames."""
+"""Function that starts rendering a segment and returns a future of its frames."""
 Read = Callable[[str], str]
-"""Print a question and return the line of answer. Raise EOFError at the end of input."""
+"""Function that prints a prompt and returns the typed line; raises EOFError at the end of input."""
 
 _SIDES = {"l": "left", "r": "right", "e": "equal", "": "cant_tell", "c": "cant_tell"}
 _QUESTION = "[l]eft  [r]ight  [e]qual  [c]an't tell: "
 _GAP = 10  # pixels between the clips
-_CLIP_SECONDS = 60.0
-_LOOK_SECONDS = 0.2
+_CLIP_SECONDS = 60.0  # timeout for rendering a clip
+_LOOK_SECONDS = 0.2  # polling interval
 
 _log = logging.getLogger(__name__)
 
 
 class _ClosedError(EOFError):
-    """The collector was closed while it waited."""
+    """Raised in the waiting thread when the collector is closed."""
 
 
 class PromptCollector:
-    """Asks in a terminal, from a thread, or in a notebook, by calls of :meth:`answer`.
+    """Asks the person who runs the program to label pairs, in a terminal or a notebook.
 
-    The comparison's UUID determines which segment is on the left. Comparisons left open by an earlier process
+    In a terminal, a thread asks about pairs as they are submitted; in a notebook, :meth:`answer` asks. The
+    comparison's UUID determines which segment is on the left. Comparisons that an earlier process left open
     are asked first.
 
     Args:
         ledger: stores comparisons and labels.
-        frames: renders the frames of a segment.
-        folder: folder of the GIF that shows the current pair.
-        fps: frames per second.
-        terminal: file descriptor of the terminal to ask in; None to wait for calls of :meth:`answer`.
+        frames: starts rendering the frames of a segment.
+        folder: folder for the GIF that shows the current pair.
+        fps: frames per second of the GIF.
+        terminal: file descriptor of the terminal's input; None to ask only in :meth:`answer`.
     """
 
     def __init__(
@@ -73,42 +74,47 @@ class PromptCollector:
             self._thread.start()
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        """See :meth:`Collector.submit`."""
+        """Add the pairs to the ledger and to the queue of pairs to ask about."""
         comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]
         self._ledger.write(comparisons)
         self._waiting.extend(comparisons)
         self._wake.set()
 
     def receive(self) -> list[Preference]:
-        """See :meth:`Collector.receive`."""
+        """Return the labels given since the last call; raise the error that stopped the thread, if any."""
         if self._trouble is not None:
             raise self._trouble
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     @property
     def status(self) -> CollectorStatus:
-        """See :meth:`Collector.status`; finished once the input has ended."""
+        """Status with one labeler; its state is ``finished`` after the end of input."""
         return CollectorStatus(state=self._state, active_labelers=1, failed=self._failed)
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """See :meth:`Collector.report`; does nothing, as the program shows its own progress."""
+        """Do nothing: the program shows its own progress."""
 
     def show(self, film: Path, step: int) -> None:
-        """See :meth:`Collector.show`; does nothing, as only pairs are shown."""
+        """Do nothing: only pairs are shown, not videos of episodes."""
 
     def finish(self) -> None:
-        """See :meth:`Collector.finish`."""
+        """Stop asking, like :meth:`close`."""
         self.close()
 
     def close(self) -> None:
-        """See :meth:`Collector.close`."""
+        """Stop asking, and wait up to 5 seconds for the thread to end."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(5.0)
 
     def answer(self, count: int | None = None, read: Read | None = None) -> int:
-        """Ask in this thread about ``count`` waiting pairs, or all, and return the number of labels."""
+        """Ask about waiting pairs in the calling thread and return the number of labels.
+
+        Args:
+            count: maximum number of pairs; None for all.
+            read: reads a line; None for ``input``.
+        """
         answered = 0
         with contextlib.suppress(EOFError):
             while self._waiting and answered != count:
@@ -124,22 +130,22 @@ class PromptCollector:
                 self._wake.wait()
         except EOFError:
             self._state = "finished"
-        except Exception as error:  # raised by receive()
+        except Exception as error:  # re-raised by receive()
             self._trouble = error
 
     def _ask(self, comparison: Comparison, read: Read, show: Callable[[Path], None]) -> bool:
-        """Ask about a comparison and return whether it has a label; it has none if it cannot be shown."""
+        """Ask about a comparison; return True if it was labeled, False if it could not be rendered."""
         swapped = bool(comparison.uuid.int & 1)
         left, right = (comparison.first, comparison.second)[:: -1 if swapped else 1]
         try:
-            clips = [self._pictures(side) for side in (left, right)]
+            clips = [self._render(side) for side in (left, right)]
         except _ClosedError:
             self._waiting.appendleft(comparison)
             raise
         except (TeacherError, TimeoutError) as error:
             self._ledger.set_status([comparison.uuid], "failed")
             self._failed += 1
-            _log.warning("cannot show a pair, asking about another one instead: %s", error)
+            _log.warning("skipping a pair that could not be rendered: %s", error)
             return False
         path = self._folder / "pair.gif"
         write_gif(path, side_by_side(*clips), self._fps)
@@ -154,8 +160,8 @@ class PromptCollector:
         self._record(comparison, _decision(side, swapped))
         return True
 
-    def _pictures(self, segment: Segment) -> list[Frame]:
-        """Return the frames of a segment, waiting for them until a timeout or :meth:`close`."""
+    def _render(self, segment: Segment) -> list[Frame]:
+        """Render the frames of a segment; raise an exception on timeout or :meth:`close`."""
         made, deadline = self._frames(segment), time.monotonic() + _CLIP_SECONDS
         while True:
             try:
@@ -184,13 +190,13 @@ def _decision(side: str, swapped: bool) -> Decision:
 
 
 def side_by_side(left: Sequence[Frame], right: Sequence[Frame]) -> list[Frame]:
-    """Return the frames of two clips, of the same shape, joined side by side."""
+    """Join two clips of equal length and size side by side, with a white gap between them."""
     gap = np.full((left[0].shape[0], _GAP, 3), 255, np.uint8)
     return [np.hstack([one, gap, other]) for one, other in zip(left, right, strict=True)]
 
 
 def write_gif(path: Path, frames: Sequence[Frame], fps: int) -> None:
-    """Write a looping GIF to ``path`` atomically."""
+    """Write frames to ``path`` as a looping GIF, replacing any existing file atomically."""
     first, *rest = [Image.fromarray(frame) for frame in frames]
     part = path.with_suffix(".part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,8 +209,8 @@ def _tell(path: Path) -> None:
 
 
 def _show_here(path: Path) -> None:
-    """Display the GIF in a notebook, print its path elsewhere."""
-    if not _in_notebook():  # IPython may be installed but would only print an object
+    """Display the GIF if this is a notebook, else print its path."""
+    if not _in_notebook():  # outside a notebook, IPython would only print an object's repr
         _tell(path)
         return
     from IPython.display import Image as Shown  # noqa: PLC0415
@@ -214,15 +220,19 @@ def _show_here(path: Path) -> None:
 
 
 def _in_notebook() -> bool:
-    """Return whether this process is a notebook's kernel, which displays images."""
+    """Return True if this process is a notebook kernel, which can display images."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 def terminal_descriptor() -> int:
-    """Return the file descriptor of standard input. Raises :class:`ConfigError` without a terminal."""
-    problem = 'people: there is no terminal here; in a notebook pass people="notebook"'
-    if _in_notebook():  # nobody types into the kernel's standard input
+    """Return the file descriptor of standard input.
+
+    Raises:
+        ConfigError: standard input can't be read, for example in a notebook.
+    """
+    problem = 'people: there is no terminal here; in a notebook, pass people="notebook"'
+    if _in_notebook():  # a notebook's user can't type into the kernel's standard input
         raise ConfigError(problem)
     try:
         return sys.stdin.fileno()
@@ -231,14 +241,14 @@ def terminal_descriptor() -> int:
 
 
 class _Lines:
-    """Reads lines from a file descriptor in one thread, until ``stop`` is set."""
+    """Reads lines from a file descriptor until the event ``stop`` is set."""
 
     def __init__(self, descriptor: int, stop: threading.Event) -> None:
         self._descriptor, self._stop = descriptor, stop
         self._begun = b""
 
     def read(self, question: str) -> str:
-        """See :data:`Read`."""
+        """Print a prompt and return the next line; raise EOFError at the end of input or on ``stop``."""
         print(question, end="", flush=True)
         while b"\n" not in self._begun:
             if self._stop.is_set():

@@ -1,4 +1,4 @@
-"""Recording of segments from an environment that another program steps, cut during its episodes."""
+"""Recording of an environment's steps, and cutting of its running episodes into segments."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +16,14 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True)
 class Source:
-    """The environment that segments come from.
+    """Properties of the environment that segments are recorded from.
 
     Attributes:
-        env_id: id of the environment.
+        env_id: Gymnasium ID of the environment, or its class name.
         observation_space: space of the observations in segments, after any transform.
         action_space: action space of one environment.
-        replayable: True if the seed of each episode is known, so that it can be replayed.
-        fps: frames per second of a clip; one frame is one step.
+        replayable: True if the seed of every episode is known, so that episodes can be replayed.
+        fps: frames per second of clips, with one frame per step.
     """
 
     env_id: str
@@ -38,12 +38,12 @@ class Step:
     """One environment step.
 
     Attributes:
-        action: action as executed.
-        observation: observation after the step, transformed.
+        action: action that was executed.
+        observation: transformed observation after the step.
         reward: true reward.
-        terminated: the episode ended in a terminal state.
-        truncated: the episode was cut off, as by a time limit.
-        frame: frame rendered after the step, as a JPEG file; None if none was captured.
+        terminated: True if the episode ended in a terminal state.
+        truncated: True if the episode was cut off, for example by a time limit.
+        frame: JPEG image rendered after the step; None if no frame was captured.
     """
 
     action: Any
@@ -55,10 +55,15 @@ class Step:
 
 
 class SegmentRecorder:
-    """Records the steps of one environment and cuts them into segments during its episodes.
+    """Records the steps of one environment and cuts them into segments while episodes are running.
 
-    It holds at most the steps of two segments, and of replayable episodes all actions.
-    :class:`SegmentCutter` chooses where segments start.
+    It buffers the steps of at most two segments and, if episodes can be replayed, all actions of the current
+    episode. :class:`SegmentCutter` chooses where segments start.
+
+    Args:
+        source: properties of the environment.
+        length: steps per segment.
+        random: draws the start of the first segment in each episode.
     """
 
     def __init__(self, source: Source, length: int, random: np.random.Generator) -> None:
@@ -69,30 +74,30 @@ class SegmentRecorder:
         self._began = False
         self._collecting = True
         self._cutter = SegmentCutter(length, random)
-        self._actions: list[Any] = []  # of the whole episode if it is replayable
+        self._actions: list[Any] = []  # of the whole episode if it can be replayed
         self._rewards: list[float] = []
         self._states: list[NDArray[Any]] = []
         self._frames: list[bytes | None] = []
-        self._first = 0  # index in the episode of the first step held
+        self._first = 0  # index in the episode of the first buffered step
         self.steps = 0
-        """Steps of the current episode."""
+        """Number of steps so far in the current episode."""
 
     def begin(self, observation: Any, seed: int | None = None) -> None:
-        """Start an episode that was reset with ``seed``."""
+        """Start recording an episode that was reset with ``seed`` and returned ``observation``."""
         self._seed, self._began, self.steps = seed or 0, True, 0
         self._actions = []
         self._hold_from(observation)
 
     def leave(self) -> None:
-        """Ignore the rest of the episode, which cannot be reproduced."""
+        """Ignore the rest of the current episode, because replay can't reproduce it."""
         self._began = False
 
     def pause(self) -> None:
-        """Stop cutting segments and drop the steps held."""
+        """Stop cutting segments and drop the buffered steps."""
         self._collecting = False
 
     def resume(self) -> None:
-        """Cut segments again, from the next step on."""
+        """Start cutting segments again, beginning with the next step."""
         self._collecting = True
 
     def add(self, step: Step) -> list[Segment]:
@@ -115,9 +120,9 @@ class SegmentRecorder:
         return segments
 
     def _segment(self, part: slice, terminated: bool) -> Segment:
-        """Return these steps of the episode as a segment, with frames if all were captured."""
+        """Return the steps ``part`` of the episode as a segment, with frames if all were captured."""
         held = slice(part.start - self._first, part.stop - self._first)
-        replayable = self._source.replayable  # otherwise the recipe holds only the segment's actions
+        replayable = self._source.replayable  # otherwise the recipe contains only the segment's actions
         actions = np.stack(self._actions[: part.stop] if replayable else self._actions[held])
         frames = tuple(frame for frame in self._frames[held] if frame is not None)
         return Segment(
@@ -132,7 +137,7 @@ class SegmentRecorder:
         )
 
     def _hold_from(self, observation: Any) -> None:
-        """Drop all steps held and start cutting at the current step, which ``observation`` follows."""
+        """Drop the buffered steps and start cutting now, at the current ``observation``."""
         self._first, self._cutter = self.steps, SegmentCutter(self._length, self._random, self.steps)
         self._rewards, self._frames = [], []
         self._states = [self._array(observation)]
@@ -140,12 +145,12 @@ class SegmentRecorder:
             self._actions = []
 
     def _drop(self, count: int) -> None:
-        """Drop the first ``count`` steps held."""
+        """Drop the first ``count`` buffered steps."""
         self._first += count
         del self._rewards[:count], self._frames[:count], self._states[:count]
         if not self._source.replayable:
             del self._actions[:count]
 
     def _array(self, observation: Any) -> NDArray[Any]:
-        """Return a copy, as some environments overwrite the array they returned."""
+        """Copy an observation, because some environments overwrite the array they returned."""
         return np.array(observation, self._source.observation_space.dtype)

@@ -1,8 +1,9 @@
 """Relabeling of Stable-Baselines3's replay buffers with predicted rewards.
 
-``ReplayBuffer`` and ``DictReplayBuffer`` store steps by time, then environment: observations as the
-environment returns them (images channels-first), the final one where an episode ended; Box actions scaled to
-[-1, 1]; ``dones`` for any episode end, and ``timeouts`` for ends by a time limit.
+``ReplayBuffer`` and ``DictReplayBuffer`` store arrays ``(steps, num_envs, ...)``. Observations are stored as
+the environment returns them, except that images are channels-first; ``next_observations`` has the final
+observation where an episode ended. Box actions are scaled to [-1, 1]. ``dones`` marks every end of an
+episode, ``timeouts`` only the ends by a time limit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +25,13 @@ _NEEDED = ("observations", "actions", "rewards", "dones", "timeouts", "size")
 
 @dataclass(frozen=True)
 class ReplayFormat:
-    """Format of an environment's steps in a replay buffer.
+    """Converts the contents of a replay buffer to the predictor's inputs.
 
     Attributes:
-        observation_space: observation space of one environment, as the agent sees it.
+        observation_space: observation space of one environment, before ``transform``.
         action_space: action space of one environment.
-        transform: turns an observation into the predictor's input; None for no change.
-        scaled_actions: True if Box actions are scaled to [-1, 1].
+        transform: converts an observation to the predictor's input; None for no conversion.
+        scaled_actions: True if the buffer stores Box actions scaled to [-1, 1].
     """
 
     observation_space: Space
@@ -39,10 +40,11 @@ class ReplayFormat:
     scaled_actions: bool
 
     def relabel(self, buffer: Any, predictor: RewardPredictor) -> int:
-        """Replace the rewards of all steps in a buffer and return their number.
+        """Replace all rewards in a buffer with predicted ones and return how many were replaced.
 
         Raises:
-            ConfigError: the buffer is of another kind, lacks inputs of the predictor, or has other spaces.
+            ConfigError: the buffer is not of a supported type, lacks data that the predictor uses, or has
+                different spaces.
             DataError: a predicted reward is NaN or infinite.
         """
         self._check(buffer, predictor)
@@ -53,7 +55,7 @@ class ReplayFormat:
             after = before = None
             if "next_state" in predictor.inputs:
                 after = before = self._observations(buffer.next_observations, part)
-            if "state" in predictor.inputs or before is None:  # otherwise not needed
+            if "state" in predictor.inputs or before is None:  # else a placeholder is enough
                 before = self._observations(buffer.observations, part)
             terminated = (buffer.dones[part] * (1 - buffer.timeouts[part])).ravel() > 0
             rewards = relabeled(predictor, before, self._actions(buffer.actions[part]), after, terminated)
@@ -63,33 +65,36 @@ class ReplayFormat:
     def _check(self, buffer: Any, predictor: RewardPredictor) -> None:
         if missing := [name for name in _NEEDED if not hasattr(buffer, name)]:
             raise ConfigError(
-                "expected a replay buffer of Stable-Baselines3, as model.replay_buffer of SAC, TD3, DDPG and "
-                f"DQN, got {type(buffer).__name__} without {missing[0]}; other agents need no relabeling"
+                "relabel() needs a replay buffer of Stable-Baselines3, such as model.replay_buffer of SAC, "
+                f"TD3, DDPG or DQN, but {type(buffer).__name__} has no attribute {missing[0]}; "
+                "agents without a replay buffer don't need relabeling"
             )
         if hasattr(buffer, "her_ratio"):
             raise ConfigError(
-                f"{type(buffer).__name__} computes its own rewards for relabeled goals, so predicted rewards "
-                "would not be used; use a DictReplayBuffer"
+                f"{type(buffer).__name__} recomputes rewards for substituted goals, so predicted rewards "
+                "would be ignored; use a DictReplayBuffer"
             )
         if getattr(buffer, "optimize_memory_usage", False) and "next_state" in predictor.inputs:
             raise ConfigError(
-                "a buffer with optimize_memory_usage lacks the final observations of episodes, which this "
-                "predictor uses; leave that out, or pass RewardConfig(inputs='state,action')"
+                "a replay buffer with optimize_memory_usage=True doesn't store the final observations of "
+                "episodes, which this predictor uses; make the buffer without that argument, or pass "
+                "RewardConfig(inputs='state,action') to the wrapper"
             )
         if "terminated" in predictor.inputs and not getattr(buffer, "handle_timeout_termination", True):
             raise ConfigError(
-                "a buffer with handle_timeout_termination=False does not record truncations, which this "
-                "predictor uses; leave it out, or choose other inputs (reward.inputs)"
+                "a replay buffer with handle_timeout_termination=False doesn't store truncations, which this "
+                "predictor uses; make the buffer without that argument, or choose different predictor inputs "
+                "(reward.inputs)"
             )
         found = getattr(buffer, "action_space", self.action_space)
         if "action" in predictor.inputs and found != self.action_space:
             raise ConfigError(
-                f"expected actions of {one_line(self.action_space)} in the buffer, as this wrapper executes, "
-                f"got {one_line(found)}; put wrappers of actions inside this one"
+                f"the buffer stores actions of {one_line(found)}, but this wrapper executes actions of "
+                f"{one_line(self.action_space)}; put action wrappers inside this one"
             )
 
     def _observations(self, kept: Any, part: slice) -> NDArray[Any]:
-        """Return observations ``(n, *shape)`` as the predictor uses them."""
+        """Return the transformed observations ``(n, *shape)`` of the stored time steps ``part``."""
         if isinstance(kept, Mapping):
             return np.stack([np.asarray(self._transformed(one)) for one in self._dicts(kept, part)])
         flat = _as_returned(kept[part], self.observation_space)
@@ -102,15 +107,15 @@ class ReplayFormat:
         space = self.observation_space
         if not isinstance(space, spaces.Dict) or space.spaces.keys() != kept.keys():
             raise ConfigError(
-                f"expected observations of {one_line(space)} in the buffer, as this wrapper returns, got a "
-                f"dict of {', '.join(kept)}; put wrappers of observations inside this one"
+                f"the buffer stores observations with the keys {', '.join(kept)}, but this wrapper returns "
+                f"observations of {one_line(space)}; put observation wrappers inside this one"
             )
         columns = {name: _as_returned(array[part], space[name]) for name, array in kept.items()}
         for index in range(len(next(iter(columns.values())))):
             yield {name: column[index] for name, column in columns.items()}
 
     def _actions(self, kept: NDArray[Any]) -> NDArray[Any]:
-        """Return actions ``(n, *action_shape)`` as executed."""
+        """Return stored actions as executed, ``(n, *action_shape)``, undoing any scaling."""
         space = self.action_space
         actions: NDArray[Any] = kept.reshape(-1, *(space.shape or ()))
         if self.scaled_actions and isinstance(space, spaces.Box):
@@ -119,16 +124,16 @@ class ReplayFormat:
 
 
 def _as_returned(kept: NDArray[Any], space: Space) -> NDArray[Any]:
-    """Reshape ``(steps, environments, *stored)`` to ``(n, *shape)`` as the environment returned them."""
+    """Reshape stored observations ``(steps, num_envs, *stored)`` to ``(n, *space.shape)``."""
     shape, found = space.shape or (), kept.shape[2:]
     if not shape and found == (1,):  # Discrete
         return kept.reshape(-1)
     flat: NDArray[Any] = kept.reshape(-1, *found)
     if found == shape:
         return flat
-    if len(shape) == 3 and found == (shape[2], *shape[:2]):  # VecTransposeImage put the channels in front
+    if len(shape) == 3 and found == (shape[2], *shape[:2]):  # VecTransposeImage moved the channels first
         return flat.transpose(0, 2, 3, 1)
     raise ConfigError(
-        f"expected observations of shape {shape} in the buffer, as this wrapper returns, got {found}; put "
-        "wrappers of observations inside this one"
+        f"the buffer stores observations of shape {found}, but this wrapper returns observations of shape "
+        f"{shape}; put observation wrappers inside this one"
     )

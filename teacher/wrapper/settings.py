@@ -1,4 +1,4 @@
-"""Settings of the wrapper: DRLHP's arguments and newer ones."""
+"""Settings of the wrappers that learn from preferences: DRLHP's arguments and newer ones."""
 
 import difflib
 import logging
@@ -20,92 +20,101 @@ People = Literal["site", "terminal", "notebook"]
 InitialReward = Literal["zero", "true"]
 
 OTHER_NAMES = {"synthetic_preferences": "synthetic_prefs"}
-"""Settings by the names that DRLHP's README uses."""
+"""Setting names in DRLHP's README, mapped to field names of :class:`WrapperConfig`."""
 
 DROPPED: Mapping[str, str] = {
-    "mp_context": "asking and training run in a thread of the environment's process",
-    "reward_database_refresh_interval": "every fit uses all labels received before it",
+    "mp_context": "the wrapper asks for labels and trains in a thread, not in other processes",
+    "reward_database_refresh_interval": "every fit uses all labels received so far",
 }
-"""Arguments of DRLHP's wrapper that have no effect here, with the reason."""
+"""Arguments of DRLHP's wrapper that have no effect here, mapped to the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrapperConfig:
-    """Settings of the wrapper; raises :class:`ConfigError` for invalid values.
+    """Settings of the wrappers that learn from preferences.
 
     A training step is one epoch over all labels.
+
+    Raises:
+        ConfigError: a value is invalid, has no effect, or contradicts another one.
     """
 
     train_reward: Annotated[bool, "train a reward predictor on the labels"] = True
-    collect_prefs: Annotated[bool, "submit comparisons of the agent's segments"] = True
+    collect_prefs: Annotated[bool, "submit comparisons of the agent's segments for labeling"] = True
     segment_length: Annotated[
         int | None,
-        "steps of a segment, within one episode (default: 1.5 seconds, or half an episode if random episodes "
-        "are shorter)",
+        "steps per segment (default: 1.5 seconds, or half the median length of random episodes if those are "
+        "shorter)",
         COUNT,
     ] = None
     prefs_dir: Annotated[
-        str | Path | None, "start with the preferences that save_prefs() wrote into this folder"
+        str | Path | None, "folder of preferences, written by save_prefs(), to start with"
     ] = None
     log_dir: Annotated[
         str | Path,
-        "folder of labels, checkpoints, and TensorBoard logs; labels already in it are used",
+        "folder for labels, checkpoints and TensorBoard logs; labels already in it are reused",
     ] = "drlhp_logs"
-    max_prefs_in_db: Annotated[int, "maximum preferences to learn from, the newest ones", COUNT] = 10_000
+    max_prefs_in_db: Annotated[int, "maximum number of preferences; the oldest are dropped", COUNT] = 10_000
     obs_transform_func: Annotated[
         Callable[[Any], Any] | None,
-        "turns an observation into a vector or image for segments and predictor; the agent sees the "
-        "untransformed observation",
+        "converts an observation to a vector or image for segments and the predictor; the agent still sees "
+        "the original",
     ] = None
     n_initial_training_steps: Annotated[
-        int, "training steps before step returns predicted rewards", COUNT
+        int, "training steps before step() returns predicted rewards", COUNT
     ] = 50
-    n_initial_prefs: Annotated[int, "labels before training starts", COUNT] = 40
+    n_initial_prefs: Annotated[int, "labels needed before training starts", COUNT] = 40
     pretrained_reward_predictor_dir: Annotated[
         str | Path | None,
-        "start with the newest predictor in this folder of checkpoints and its settings; leave out reward or "
-        "pass the same",
+        "checkpoint folder; its newest predictor is used from the start, with its saved settings (leave out "
+        "reward, or pass equal settings)",
     ] = None
     reward_predictor_ckpt_interval: Annotated[
-        int, "training steps between predictor checkpoints; the last five are kept", COUNT
+        int, "training steps between predictor checkpoints; only the last five are kept", COUNT
     ] = 10
     reward_predictor_refresh_interval: Annotated[
-        int, "training steps between updates of the predictor that step uses", COUNT
+        int, "training steps between updates of the predictor that step() uses", COUNT
     ] = 20
     validation_interval: Annotated[int, "training steps between evaluations on held-out labels", COUNT] = 10
     synthetic_prefs: Annotated[
-        bool, "labels from a scripted teacher on the true reward instead of from people"
+        bool, "get labels from a scripted teacher, which uses the true reward, instead of from people"
     ] = True
     max_pref_interface_segs: Annotated[
-        int, "newest segments to sample comparisons from", Fits("2 or more", lambda count: count >= 2)
+        int,
+        "number of newest segments to sample comparisons from",
+        Fits("2 or more", lambda count: count >= 2),
     ] = 50
-    zoom_ratio: Annotated[int, "enlargement of clips of image observations", COUNT] = 4
+    zoom_ratio: Annotated[int, "scale factor of clips made from image observations", COUNT] = 4
     channels: Annotated[
         int,
-        "channels of an image observation to show, the last ones of a frame stack: 1 or 3",
+        "how many of an image observation's last channels to show: 1 or 3",
         Fits("1 or 3", lambda count: count in (1, 3)),
     ] = 3
-    env_wrapper_log_level: Annotated[int, "level of logger teacher.wrapper"] = logging.INFO
-    reward_predictor_log_level: Annotated[int, "level of logger teacher.wrapper.predictor"] = logging.INFO
-    pref_interface_log_level: Annotated[int, "level of logger teacher.wrapper.preferences"] = logging.INFO
+    env_wrapper_log_level: Annotated[int, "log level of the logger teacher.wrapper"] = logging.INFO
+    reward_predictor_log_level: Annotated[int, "log level of the logger teacher.wrapper.predictor"] = (
+        logging.INFO
+    )
+    pref_interface_log_level: Annotated[int, "log level of the logger teacher.wrapper.preferences"] = (
+        logging.INFO
+    )
 
     env_fn: Annotated[
         Callable[[], Any] | None,
-        "makes a copy of the environment with render_mode='rgb_array', to render clips by replaying episodes",
+        "makes another instance of the environment, with render_mode='rgb_array', to render clips by replay",
     ] = None
     background: Annotated[
-        bool, "ask and train in a background thread; False: inside step, for reproducible runs"
+        bool, "ask for labels and train in a thread; False: inside step(), for reproducible runs"
     ] = True
     initial_reward: Annotated[
-        InitialReward, "reward that step returns until there is a predictor: zero, or the true reward"
+        InitialReward, "what step() returns before there is a predictor: zero, or the true reward"
     ] = "zero"
     n_prefs: Annotated[
         int | None,
-        "total labels (default: no limit, one every 3 s, or 4 per second from a scripted teacher)",
+        "total labels (default: no limit, one every 3 s from people, 4 per second from a scripted teacher)",
         COUNT,
     ] = None
     total_timesteps: Annotated[
-        int | None, "environment steps over which to spread n_prefs, with a decreasing rate", COUNT
+        int | None, "environment steps over which n_prefs is spread, at a decreasing rate", COUNT
     ] = None
     allow_variable_horizon: Annotated[
         bool, "accept episodes that end early, although their length leaks the reward"
@@ -115,18 +124,18 @@ class WrapperConfig:
     ] = None
     judge: Annotated[
         Judge | str,
-        "scripted teacher with synthetic_prefs: a function of two segments, or a teacher of teach --teacher",
+        "scripted teacher for synthetic_prefs: a function of two segments, or a value of teach --teacher",
     ] = "oracle"
-    people: Annotated[People, "where people label without synthetic_prefs"] = "site"
-    site: Annotated[SiteOptions, "the labeling site and the prompt"] = field(default_factory=SiteOptions)
-    reward: Annotated[RewardConfig, "reward predictor"] = field(default_factory=RewardConfig)
-    queries: Annotated[QueryConfig, "query selection"] = field(default_factory=QueryConfig)
+    people: Annotated[People, "where people label if synthetic_prefs is False"] = "site"
+    site: Annotated[SiteOptions, "labeling site and prompt"] = field(default_factory=SiteOptions)
+    reward: Annotated[RewardConfig, "settings of the reward predictor"] = field(default_factory=RewardConfig)
+    queries: Annotated[QueryConfig, "settings of query selection"] = field(default_factory=QueryConfig)
     own_agent: Annotated[
         bool,
-        "allow training in a daemonic process, as of a multiprocessing.Pool, that trains its own agent",
+        "allow training in a daemonic process, such as a multiprocessing.Pool worker, with its own agent",
     ] = False
     seed: Annotated[int, "random seed", SEED] = 1
-    device: Annotated[str, "torch device of the predictor"] = "cpu"
+    device: Annotated[str, "PyTorch device of the predictor"] = "cpu"
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
@@ -142,50 +151,56 @@ class WrapperConfig:
             (
                 "n_prefs",
                 (self.n_prefs is None) == (self.total_timesteps is None),
-                "expected together with total_timesteps",
+                "must be passed together with total_timesteps, or neither",
             ),
             (
                 "n_prefs",
                 self.n_prefs is None or self.n_prefs >= self.n_initial_prefs,
-                f"expected n_initial_prefs ({self.n_initial_prefs}) or more",
+                f"must be at least n_initial_prefs ({self.n_initial_prefs})",
             ),
             (
                 "max_prefs_in_db",
                 not self.train_reward or self.max_prefs_in_db >= self.n_initial_prefs,
-                f"expected n_initial_prefs ({self.n_initial_prefs}) or more, or training never starts",
+                f"must be at least n_initial_prefs ({self.n_initial_prefs}), or training never starts",
             ),
             (
                 "background",
                 self.background or not self.collect_prefs or self.counts_steps,
-                "asking inside step needs a schedule by steps: pass n_prefs and total_timesteps, or schedule",
+                "without a thread, labels need a schedule: pass n_prefs and total_timesteps, or schedule",
             ),
             (
                 "background",
                 self.background or self.synthetic_prefs or not self.collect_prefs,
-                "step cannot wait for people; leave it out",
+                "must be True if people label, because step() can't wait for them",
             ),
             (
                 "train_reward",
                 not self.train_reward or self.collect_prefs or self.prefs_dir is not None,
-                "needs labels: pass collect_prefs=True or a prefs_dir",
+                "training needs labels: pass collect_prefs=True or prefs_dir",
             ),
             (
                 "schedule",
                 self.schedule is None or self.n_prefs is None,
-                "expected either schedule or n_prefs and total_timesteps",
+                "can't be combined with n_prefs and total_timesteps; leave out one or the other",
             ),
         ]
 
     @property
     def segment_steps(self) -> int:
-        """Segment length. Raises ValueError before it is fitted to the environment."""
+        """Segment length in steps.
+
+        Raises:
+            ValueError: ``segment_length`` is None; ``fit_to_environment`` sets it.
+        """
         if self.segment_length is None:
-            raise ValueError("expected settings that were fitted to an environment")
+            raise ValueError(
+                "segment_length is not set; expected the settings that fit_to_environment() returns"
+            )
         return self.segment_length
 
     @property
     def counts_steps(self) -> bool:
-        """True if labels are due by environment steps rather than by time."""
+        """True if labels fall due by environment steps, False if they fall due by elapsed time."""
         return self.n_prefs is not None or self.schedule is not None
 
     @property
@@ -195,14 +210,14 @@ class WrapperConfig:
 
     @property
     def logs(self) -> Path:
-        """Folder ``log_dir`` as a path."""
+        """Folder for labels, checkpoints and logs (``log_dir``), as a path."""
         return Path(self.log_dir)
 
 
 def read_settings(settings: Mapping[str, Any]) -> WrapperConfig:
-    """Return the settings of keyword arguments, by their own names or those of DRLHP's README.
+    """Convert the wrapper's keyword arguments to settings; names from DRLHP's README are accepted, too.
 
-    Warns about arguments that have no effect here.
+    Emits a warning for arguments of DRLHP's wrapper that have no effect here.
 
     Raises:
         ConfigError: an argument is unknown or given twice, or a value is invalid.
@@ -215,10 +230,10 @@ def read_settings(settings: Mapping[str, Any]) -> WrapperConfig:
             warnings.warn(f"{name} has no effect here: {DROPPED[name]}; leave it out", stacklevel=3)
         elif name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else "see docs/wrapper.md for its arguments"
+            hint = f"did you mean {close[0]}?" if close else "docs/wrapper.md lists all arguments"
             raise ConfigError(f"the wrapper has no argument {argument}; {hint}")
         elif name in given:
-            raise ConfigError(f"expected one of {argument} and {name}, got both")
+            raise ConfigError(f"{argument} and {name} are the same setting; pass only one of them")
         else:
             given[name] = value
     return WrapperConfig(**given)

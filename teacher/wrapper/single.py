@@ -1,4 +1,4 @@
-"""The wrapper of a single environment."""
+"""Wrapper that learns the reward of a single Gymnasium environment from preferences."""
 
 from collections.abc import Iterator
 from typing import Any, SupportsFloat
@@ -23,38 +23,39 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.trainer import PreferenceTrainer
 
 SAME_AS = "same_as"
-"""Additional argument in the ``spec`` only: name of the trainer to use if it is still open."""
-_MAX_BESIDE = 1024  # environments of one agent, each with its own share of the seeds
+"""Keyword argument found only in a ``spec``: name of the trainer to share if it is still open."""
+_MAX_BESIDE = 1024  # maximum environments that share a trainer; each draws different seeds
 
 
 class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Learns a reward from preferences about an agent's behavior, and returns it from ``step``.
 
-    For any library that steps a Gymnasium environment::
+    Works with any library that steps a Gymnasium environment::
 
         env = HumanPreferencesEnvWrapper(gym.make("Pendulum-v1"), segment_length=50, log_dir="drlhp_logs")
         PPO("MlpPolicy", env).learn(100_000)
         env.close()
 
     ``step`` returns the predicted reward as soon as there is a predictor; ``info["true_reward"]`` is always
-    the environment's own.
+    the environment's own reward.
 
-    A wrapper made from the ``spec`` of another one that is still open shares its predictor, as by
-    :meth:`beside`.
+    A wrapper that is made from the ``spec`` of an open wrapper shares that wrapper's predictor, like one made
+    by :meth:`beside`.
 
     Args:
-        env: the environment; non-numeric observations need ``obs_transform_func``.
-        reward_predictor_network: function of the input shape that makes a custom network; None for the
-            default networks.
+        env: the environment to wrap; observations that are not numeric need ``obs_transform_func``.
+        reward_predictor_network: function that makes a custom ``torch.nn.Module`` for an input shape; None
+            for the default networks.
         settings: fields of :class:`~teacher.wrapper.settings.WrapperConfig`.
 
     Raises:
         ConfigError: an argument is unknown or invalid.
         EnvironmentUnsuitableError: the observation or action space is not supported, or random episodes end
-            early or are shorter than a segment; raised by ``step`` if the agent's first episodes are the
-            trial.
-        DataError: the content of ``prefs_dir`` or ``pretrained_reward_predictor_dir`` does not fit.
-        BackgroundError: asking or learning failed; raised by ``step`` and ``close``.
+            early or are shorter than a segment. If random episodes can't be run, ``step`` checks the agent's
+            first episodes instead and raises this.
+        DataError: the files in ``prefs_dir`` or ``pretrained_reward_predictor_dir`` can't be read or don't
+            match the environment.
+        BackgroundError: collecting labels or training failed; raised by ``step`` and ``close``.
     """
 
     def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
@@ -77,16 +78,20 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         return wrapper
 
     def beside(self, env: gym.Env[Any, Any]) -> "HumanPreferencesEnvWrapper":
-        """Wrap another environment of the same kind, which shares this wrapper's trainer and predictor.
+        """Wrap another environment of the same agent, sharing this wrapper's trainer and predictor.
 
-        For libraries that step several: ``DummyVecEnv([lambda: first, lambda: first.beside(env)])``.
-        Learning continues until all of them are closed.
+        For libraries that step several environments:
+        ``DummyVecEnv([lambda: first, lambda: first.beside(env)])``. Learning continues until all wrappers
+        that share the trainer are closed.
+
+        Raises:
+            ConfigError: ``env`` has different observation or action spaces.
         """
         spaces = self.env.observation_space, self.env.action_space
         if (env.observation_space, env.action_space) != spaces:
             raise ConfigError(
-                f"expected an environment of {spaces[0]} and {spaces[1]}, got {env.observation_space} and "
-                f"{env.action_space}"
+                f"beside() needs an environment with the spaces {spaces[0]} and {spaces[1]}, but this one "
+                f"has {env.observation_space} and {env.action_space}"
             )
         return self._of(env, self)
 
@@ -105,24 +110,25 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment, for clips by replay with one of the wrapper's seeds if none is given."""
+        """Reset the environment and start recording an episode.
+
+        If ``seed`` is None and clips are rendered by replay, the wrapper chooses a seed.
+        """
         if self._trainer.source.replayable and seed is None:
             seed = next(self._seeds)
         observation, info = self.env.reset(seed=seed, options=options)
         self._observation = self._trainer.transform(observation)
         self._recorder.begin(self._observation, seed)
         if options and self._trainer.source.replayable:
-            self._recorder.leave()  # replay cannot repeat a reset with options
+            self._recorder.leave()  # a reset with options can't be replayed
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment; return the predicted reward, and the true one as ``info["true_reward"]``."""
+        """Step the environment; return the predicted reward, and put the true one into ``info``."""
         trainer = self._trainer
-        executed = np.array(
-            action, self.action_space.dtype
-        )  # a copy: an environment may write into its action
+        executed = np.array(action, self.action_space.dtype)  # copied, because environments may modify it
         action = executed.copy()[()] if trainer.source.replayable else action
-        before = np.array(self._observation)  # a copy: an environment may write into what it returned
+        before = np.array(self._observation)  # copied, because environments may overwrite it
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._observation = trainer.transform(observation)
         trainer.steps += 1
@@ -143,18 +149,18 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         return observation, reward, terminated, truncated, {**info, TRUE_REWARD_KEY: true}
 
     def start_segment_collection(self) -> None:
-        """Collect segments for comparisons from now on."""
+        """Resume the collection of segments for comparisons."""
         self._recorder.resume()
 
     def stop_segment_collection(self) -> None:
-        """Stop collecting segments for comparisons, for example to evaluate the agent."""
+        """Stop collecting segments for comparisons, for example while the agent is evaluated."""
         self._recorder.pause()
 
     def close(self) -> None:
-        """Close the environment; closing the last one that shares a trainer stops asking and learning.
+        """Close the environment; the last wrapper to close also stops labeling and training.
 
         Raises:
-            BackgroundError: asking or learning failed before.
+            BackgroundError: collecting labels or training failed earlier in the background thread.
         """
         if self._closed:
             return

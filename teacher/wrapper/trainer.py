@@ -1,7 +1,8 @@
-"""Learning from preferences in the background of an environment that another program steps.
+"""Learning from preferences in the background, while another program steps the environment.
 
-A thread does it, or ``step`` itself for reproducible runs. The environment's side passes segments through a
-queue and uses an immutable copy of the predictor, so that neither waits for the other.
+Learning runs in a thread or, for reproducible runs, inside ``step``. The thread that steps the environment
+passes segments through a queue and uses an immutable copy of the predictor, so neither thread waits for the
+other.
 """
 
 import contextlib
@@ -35,35 +36,35 @@ from teacher.wrapper.prompt import PromptCollector
 from teacher.wrapper.recording import Source
 from teacher.wrapper.turns import LearningTurns
 
-_SEGMENTS_QUEUED = 1000  # the newest are kept if they arrive faster than they are processed
-_SEGMENTS_WAITED_FOR = 50
+_SEGMENTS_QUEUED = 1000  # if more arrive before they are processed, the oldest are dropped
+_SEGMENTS_WAITED_FOR = 50  # segment lengths without a segment before a warning
 _IDLE_SECONDS = 0.1
 _CLOSE_SECONDS = 10.0
-_LAST_ANSWERS_SECONDS = 60.0  # longer than the fit that they wait for
+_LAST_ANSWERS_SECONDS = 60.0  # longer than a fit, which delays the last labels
 
 _log = logging.getLogger("teacher.wrapper")
 _preferences_log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class _StoppedError(Exception):
-    """Aborts a fit when the trainer is closed."""
+    """Raised inside a fit to abort it when the trainer is closed."""
 
 
 class PreferenceTrainer:
-    """Submits comparisons, fits the predictor to the labels, and provides copies of it.
+    """Submits comparisons, fits the predictor to the labels, and publishes copies of the predictor.
 
-    The environment's side calls the public methods; the learning runs in turns, in a separate thread or
-    within :meth:`give`.
+    The thread that steps the environment calls the public methods. Learning runs in turns, in a separate
+    thread or, with ``background=False``, within :meth:`give`.
 
     Args:
-        episodes: watches episode lengths, and holds the settings fitted to the environment.
-        source: the environment that segments come from.
-        can_draw: True if the environment can be rendered while it is stepped.
-        network: makes a custom network of each ensemble member.
+        episodes: checks episode lengths; its ``config`` has a segment length.
+        source: properties of the environment that segments are recorded from.
+        can_draw: True if the environment can render images while it is stepped.
+        network: makes a custom network for each ensemble member; None for the default networks.
 
     Attributes:
-        name: unique name, also across processes.
-        episodes: watches episode lengths.
+        name: random name that is unique across processes.
+        episodes: checks episode lengths.
     """
 
     def __init__(
@@ -77,8 +78,8 @@ class PreferenceTrainer:
         self.episodes = episodes
         self._parts = contextlib.ExitStack()
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
-        self._patience: float = _SEGMENTS_WAITED_FOR * config.segment_steps  # steps without a segment
-        self._users = self._ever = 0  # wrappers, now and ever
+        self._patience: float = _SEGMENTS_WAITED_FOR * config.segment_steps  # steps until a warning
+        self._users = self._ever = 0  # number of wrappers using this trainer, now and ever
         self._failure: BaseException | None = None
         self._stop, self._wake = threading.Event(), threading.Event()
         self.clips = ClipSource(config, source, can_draw)
@@ -93,38 +94,38 @@ class PreferenceTrainer:
 
     @property
     def learning(self) -> PreferenceLearning[Ledger]:
-        """The learning state: ledger, pool, dataset, collector and predictor."""
+        """State of learning: ledger, segment pool, dataset, label collector and predictor."""
         return self._turns.learning
 
     @property
     def predictor(self) -> RewardPredictor | None:
-        """Current copy of the predictor; None before the first."""
+        """Copy of the predictor that computes rewards now; None until the first one is published."""
         return self._turns.predictor
 
     @property
     def training_steps(self) -> int:
-        """Epochs over all preferences so far."""
+        """Number of training steps so far, each one epoch over all preferences."""
         return self._turns.training_steps
 
     @property
     def steps(self) -> int:
-        """Environment steps so far."""
+        """Number of environment steps so far, in all wrappers that use this trainer."""
         return self._turns.steps
 
     @steps.setter
     def steps(self, steps: int) -> None:
         self._turns.steps = steps
 
-    # For the environment's side.
+    # The methods below are called by the thread that steps the environment.
 
     def join(self) -> int:
-        """Register a wrapper that uses this trainer, and return its number."""
+        """Register a wrapper that uses this trainer, and return its zero-based index."""
         self._users += 1
         self._ever += 1
         return self._ever - 1
 
     def leave(self) -> None:
-        """Remove a wrapper; removing the last one closes the trainer."""
+        """Unregister a wrapper; the last one to leave closes the trainer."""
         self._users -= 1
         if self._users == 0:
             note_closed(self)
@@ -136,33 +137,36 @@ class PreferenceTrainer:
         return self.learning.pool
 
     def transform(self, observation: Any) -> Any:
-        """Return an observation after ``obs_transform_func``."""
+        """Apply ``obs_transform_func``, if there is one, to an observation."""
         function = self.config.obs_transform_func
         return observation if function is None else function(observation)
 
     @property
     def address(self) -> str:
-        """Address where people label; empty if nobody does."""
+        """URL of the labeling page; empty if labels don't come from the site."""
         collector = self.learning.collector
         return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
 
     def answer(self, count: int | None) -> int:
-        """Ask in this notebook about waiting pairs and return the number of labels.
+        """Ask the notebook's user to label up to ``count`` waiting pairs; return the number of labels.
+
+        Args:
+            count: maximum number of pairs; None for all.
 
         Raises:
             ConfigError: ``people`` is not ``"notebook"``.
         """
         collector = self.learning.collector
         if not isinstance(collector, PromptCollector) or self.config.people != "notebook":
-            raise ConfigError('answer() needs a wrapper with synthetic_prefs=False, people="notebook"')
+            raise ConfigError('answer() needs a wrapper with synthetic_prefs=False and people="notebook"')
         return collector.answer(count)
 
     def give(self, segments: Sequence[Segment]) -> None:
-        """Pass new segments to the trainer, without waiting; with ``background=False``, learn from them here.
+        """Pass new segments to the learning thread without blocking; with ``background=False``, learn now.
 
         Raises:
-            BackgroundError: asking or learning in the background failed.
-            ConfigError: another process made this trainer.
+            BackgroundError: collecting labels or training failed in the background thread.
+            ConfigError: this is not the process that made the trainer.
         """
         self._home.require()
         if segments:
@@ -170,7 +174,7 @@ class PreferenceTrainer:
         elif self.steps >= self._patience:
             self._patience *= 10
             _preferences_log.warning(
-                "no segment of %s in %s: episodes are shorter, or collection is stopped",
+                "no segment of %s was recorded in %s: episodes are shorter, or segment collection is stopped",
                 pluralize(self.config.segment_steps, "step"),
                 pluralize(self.steps, "step"),
             )
@@ -184,15 +188,15 @@ class PreferenceTrainer:
                 pass
 
     def check(self) -> None:
-        """Raise :class:`BackgroundError` if the thread has failed."""
+        """Raise :class:`BackgroundError` if the background thread has failed."""
         if self._failure is not None:
             error = self._failure
-            told = str(error) if isinstance(error, TeacherError) else describe_exception(error)
-            raise BackgroundError(f"asking and learning in the background failed: {told}") from error
+            reason = str(error) if isinstance(error, TeacherError) else describe_exception(error)
+            raise BackgroundError(f"learning from preferences in the background failed: {reason}") from error
 
     @property
     def wants_frames(self) -> bool:
-        """True if frames of the current steps are to be captured."""
+        """True if frames should be captured now, because due comparisons wait for segments with frames."""
         return self._turns.pacing.wanting and self.clips.mode == "pictures"
 
     @property
@@ -201,9 +205,9 @@ class PreferenceTrainer:
         return len(self.learning.dataset)
 
     def save_preferences(self) -> Path:
-        """Write all preferences by :func:`~teacher.datasets.preference_files.save_preferences`.
+        """Write all preferences to a file in ``log_dir`` and return its path.
 
-        If all labels are due and the thread is still asking for the last ones, wait for them.
+        If all labels are due but the thread has not received the last ones, wait for them for up to a minute.
         """
         if self._thread is not None and self._turns.incomplete:
             self._wake.set()
@@ -215,7 +219,7 @@ class PreferenceTrainer:
         return self._turns.save_preferences()
 
     def save_predictor(self) -> Path:
-        """Write the current predictor and return the file's path.
+        """Write the current predictor to the checkpoints in ``log_dir`` and return the file's path.
 
         Raises:
             DataError: there is no predictor yet.
@@ -223,17 +227,20 @@ class PreferenceTrainer:
         return self._turns.save_predictor()
 
     def close(self) -> None:
-        """Stop asking and learning; comparisons and labels stay in ``log_dir``.
+        """Stop submitting comparisons and training; comparisons and labels stay in ``log_dir``.
 
         Raises:
-            BackgroundError: the thread failed, and this was not raised before.
+            BackgroundError: the background thread has failed.
         """
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
-            if self._thread.is_alive():  # it keeps its resources and ends with the process
-                _log.warning("learning did not stop within %.0f s; leaving it behind", _CLOSE_SECONDS)
+            if self._thread.is_alive():  # the daemon thread keeps its resources until the process exits
+                _log.warning(
+                    "the learning thread did not stop within %.0f s; it will end with the process",
+                    _CLOSE_SECONDS,
+                )
                 return
         with self._parts:
             if self._thread is not None and self._turns.incomplete and self._failure is None:
@@ -242,7 +249,7 @@ class PreferenceTrainer:
             self._turns.save_unsaved()
         self.check()
 
-    # The following methods run in the thread, if there is one.
+    # The methods below run in the background thread, if there is one.
 
     def _work(self) -> None:
         try:
@@ -254,14 +261,14 @@ class PreferenceTrainer:
             pass
         except BaseException as error:
             self._failure = error
-            self._turns.complete.set()  # so that nothing waits for it forever
+            self._turns.complete.set()  # no more labels will arrive, so nothing should wait for them
 
     def _turn(self) -> bool:
-        """Run one turn, and return whether training steps are left."""
+        """Run one turn of learning; return True if training steps are left."""
         return self._turns.turn(self._given_now(), self._check_stop)
 
     def _given_now(self) -> list[Segment]:
-        """Return the segments queued at the call, as a fast environment keeps adding more."""
+        """Remove and return the segments queued at this moment; more may be added meanwhile."""
         return [self._given.popleft() for _ in range(len(self._given))]
 
     def _check_stop(self, updates: int) -> None:

@@ -1,4 +1,4 @@
-"""The turns of background learning: add segments, submit, receive, fit, publish, save."""
+"""Turns of background learning: add segments, submit comparisons, receive labels, fit, publish, save."""
 
 import contextlib
 import logging
@@ -45,22 +45,22 @@ _preferences_log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class LearningTurns:
-    """Learns from preferences in turns, in any thread.
+    """Learns from preferences in short turns, which run in a thread or within ``step``.
 
     Args:
-        config: settings fitted to the environment.
-        source: the environment that segments come from.
-        clips: makes the clips of segments.
-        network: makes a custom network of each ensemble member.
-        parts: stack that closes what is opened here.
+        config: settings with a segment length.
+        source: properties of the environment that segments are recorded from.
+        clips: renders clips of segments.
+        network: makes a custom network for each ensemble member; None for the default networks.
+        parts: stack that will close the files and objects opened here.
 
     Attributes:
-        learning: submits, receives and fits.
-        predictor: current copy of the predictor, never modified; None before the first.
-        training_steps: epochs over all preferences so far.
-        steps: environment steps so far.
+        learning: submits comparisons, receives labels and fits the predictor.
+        predictor: published copy of the predictor, never modified; None until the first one is published.
+        training_steps: number of training steps so far, each one epoch over all preferences.
+        steps: number of environment steps so far.
         left: remaining training steps of the current fit.
-        complete: set when all labels are due, asked for and received.
+        complete: event set once all labels are due, requested and received.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class LearningTurns:
         self._config, self._source, self._network = config, source, network
         self.training_steps = self.steps = self.left = 0
         self.complete = threading.Event()
-        self._published = self._saved = 0  # training steps of the predictor in use and of the saved one
+        self._published = self._saved = 0  # training steps of the published and of the saved predictor
         self._warn_once = WarnOnce()
-        self._lock = threading.Lock()  # for the dataset and its files
-        _hold_folder(config.logs, parts)
+        self._lock = threading.Lock()  # guards the dataset and the files
+        _lock_folder(config.logs, parts)
         ledger = parts.enter_context(contextlib.closing(Ledger(config.logs / LEDGER_NAME)))
         dataset, loaded = first_preferences(config, source, ledger)
         if len(dataset):
@@ -85,7 +85,7 @@ class LearningTurns:
         self.predictor, predictor = first_predictors(config, source, network)
         keep_last(dataset, config, predictor.config.max_preferences)
         parts.callback(clips.close)
-        # A scripted teacher's UUIDs follow from the seed, and must differ from those of loaded preferences.
+        # A scripted teacher derives UUIDs from the seed; they must differ from those of loaded preferences.
         seed = config.seed + (loaded << 32)
         collector = collector_of(config, source, clips, ledger, parts, seed)
         self.learning = PreferenceLearning(
@@ -105,11 +105,11 @@ class LearningTurns:
         )
 
     def turn(self, segments: Sequence[Segment], check_stop: Callable[[int], None]) -> bool:
-        """Add segments, submit comparisons, and train for a few steps; return whether steps are left.
+        """Add segments, submit comparisons, and train briefly; return True if training steps are left.
 
         Args:
             segments: new segments.
-            check_stop: called within a fit with the number of updates; an exception aborts the fit.
+            check_stop: called during a fit with the number of updates so far; may raise to abort the fit.
         """
         self.take(segments)
         if self._config.collect_prefs:
@@ -117,33 +117,33 @@ class LearningTurns:
         return self._config.train_reward and self._learn(check_stop)
 
     def take(self, segments: Sequence[Segment]) -> None:
-        """Add new segments."""
+        """Add new segments to the pool, and to the predictor's running normalization if it has one."""
         self.pacing.add(segments)
         if self.learning.predictor.follows:
             for segment in segments:
                 self.learning.predictor.follow(segment)
 
     def ask(self) -> None:
-        """Submit the comparisons that are due, and receive labels even if that fails."""
-        steps = self.steps  # a snapshot, as the environment keeps stepping
+        """Submit the comparisons that are due, then receive labels, even if submitting fails."""
+        steps = self.steps  # copied, because the environment keeps stepping
         try:
             self.pacing.ask(steps, choose=self.predictor is not None)
         finally:
             with self._lock:
                 received = self.learning.receive()
         if received.only_cant_tell:
-            told = only_cant_tell(received, self.learning.collector.status)
-            self._warn_once(_preferences_log, "can't tell", told)
+            warning = only_cant_tell(received, self.learning.collector.status)
+            self._warn_once(_preferences_log, "can't tell", warning)
         if self.pacing.over(steps):
             self.complete.set()
 
     @property
     def incomplete(self) -> bool:
-        """True if all labels are due but not all have been asked for and received."""
+        """True if all labels are due but some have not been requested or received yet."""
         return self.pacing.over(self.steps) and not self.complete.is_set()
 
     def _learn(self, check_stop: Callable[[int], None]) -> bool:
-        """Run some training steps if there are new labels; return whether steps are left."""
+        """Run some training steps if there are new labels; return True if steps are left."""
         if self.left == 0:
             if len(self.learning.dataset) < self._config.n_initial_prefs:
                 return False
@@ -169,7 +169,7 @@ class LearningTurns:
         return self.left > 0
 
     def _publish(self) -> None:
-        """Replace the predictor in use by a copy of the trained one if it is old enough."""
+        """Publish a copy of the trained predictor if the published one is old enough."""
         first = self.training_steps >= self._config.n_initial_training_steps and self.predictor is None
         age = self.training_steps - self._published
         if not first and (self.predictor is None or age < self._config.reward_predictor_refresh_interval):
@@ -178,7 +178,7 @@ class LearningTurns:
         copy.load_state_dict(self.learning.predictor.state_dict())
         copy.env_id = self.learning.predictor.env_id
         self.predictor, self._published = copy, self.training_steps
-        _log.info("predicting rewards with the predictor of training step %d", self.training_steps)
+        _log.info("now predicting rewards with the predictor of training step %d", self.training_steps)
 
     def _report(self, values: dict[str, float]) -> None:
         values = {**values, "labels/answered": len(self.learning.dataset)}
@@ -195,27 +195,27 @@ class LearningTurns:
         )
 
     def save_preferences(self) -> Path:
-        """Write all preferences and return the file's path."""
+        """Write all preferences to ``log_dir`` and return the file's path."""
         path, spaces = self._config.logs / PREFERENCES_NAME, self._source
         with self._lock:
             save_preferences(path, self.learning.dataset, spaces.observation_space, spaces.action_space)
         return path
 
     def save_predictor(self) -> Path:
-        """Write the current predictor and return the file's path.
+        """Write the published predictor to the checkpoints and return the file's path.
 
         Raises:
             DataError: there is no predictor yet.
         """
         if self.predictor is None:
             raise DataError(
-                f"there is no reward predictor yet, only {len(self.learning.dataset)} of "
-                f"{self._config.n_initial_prefs} labels to train one; save it later"
+                f"there is no reward predictor yet: training starts with {self._config.n_initial_prefs} "
+                f"labels, and only {len(self.learning.dataset)} have arrived; save it later"
             )
         return self._save(self.predictor, self._published)
 
     def save_unsaved(self) -> None:
-        """Write the current predictor if it is newer than the saved one."""
+        """Write the published predictor if it is newer than the last one saved."""
         if self._published > self._saved and self.predictor is not None:
             self._save(self.predictor, self._published)
 
@@ -231,13 +231,13 @@ class LearningTurns:
         return path
 
 
-def _hold_folder(logs: Path, parts: contextlib.ExitStack) -> None:
+def _lock_folder(logs: Path, parts: contextlib.ExitStack) -> None:
     try:
         parts.enter_context(locked_folder(logs))
     except BlockingIOError as error:
         raise ConfigError(
-            f"log_dir: {logs} is in use by another wrapper; close that one, choose another log_dir, or, "
-            "for several environments of one agent, use first.beside(env)"
+            f"log_dir: {logs} is in use by another wrapper; close that wrapper, choose a different "
+            "log_dir, or, if both environments belong to one agent, use first.beside(env)"
         ) from error
     except OSError as error:
-        raise ConfigError(f"log_dir: cannot make {logs}: {error.strerror}") from error
+        raise ConfigError(f"log_dir: can't create {logs}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The wrapper of a vector environment."""
+"""Wrapper that learns the reward of a Gymnasium vector environment from preferences."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,10 +28,19 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 def replayable(
     env_fn: Callable[[], gym.Env[Any, Any]], num_envs: int, seed: int = 1
 ) -> list[Callable[[], gym.Env[Any, Any]]]:
-    """Return functions that make the environments of a vector environment for clips by ``env_fn``.
+    """Return functions for a vector environment that make environments with replayable episodes.
 
-    Vector environments autoreset without a seed; these environments reset with one and put it into the info
-    of the reset. Infos of steps are dropped.
+    Vector environments autoreset without a seed, so episodes could not be replayed for clips. The
+    environments made here draw a seed for each such reset and put it into the info of the reset. Infos of
+    steps are dropped.
+
+    Args:
+        env_fn: makes one environment.
+        num_envs: number of functions to return.
+        seed: determines the seeds of all episodes.
+
+    Raises:
+        ConfigError: ``num_envs`` or ``seed`` is invalid.
     """
 
     num_envs = whole_number(num_envs, "num_envs", COUNT)
@@ -44,14 +53,15 @@ def replayable(
 
 
 class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, Any]):
-    """Like :class:`HumanPreferencesEnvWrapper`, for a Gymnasium vector environment in any autoreset mode.
+    """Learns a reward from preferences, and returns it from ``step`` of a vector environment.
 
-    ::
+    Works with any Gymnasium vector environment in any autoreset mode::
 
         envs = HumanPreferencesVectorWrapper(gym.make_vec("Pendulum-v1", 8), segment_length=50)
 
-    It takes the same arguments and has the same methods and errors; ``infos["true_reward"]`` holds the true
-    rewards of all environments. With ``env_fn``, make the environments by :func:`replayable`.
+    Arguments, methods and errors are the same as in :class:`HumanPreferencesEnvWrapper`.
+    ``infos["true_reward"]`` is the array of all environments' true rewards. If you pass ``env_fn``, make the
+    environments with :func:`replayable`.
     """
 
     def __init__(
@@ -77,7 +87,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         self._ended = np.zeros(self.num_envs, np.bool_)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those of ``options["reset_mask"]``."""
+        """Reset all environments, or only those selected by ``options["reset_mask"]``."""
         observations, infos = self.env.reset(seed=seed, options=options)
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_))
         self._observations = self._each(observations)
@@ -86,11 +96,11 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all environments; return predicted rewards, and true ones as ``infos["true_reward"]``."""
+        """Step all environments; return predicted rewards, and put the true ones into ``infos``."""
         trainer = self._trainer
         executed = np.array(actions, self.action_space.dtype)
         actions = executed.copy() if trainer.source.replayable else actions
-        before = [np.array(one) for one in self._observations]  # copies: environments may write into them
+        before = [np.array(one) for one in self._observations]  # environments may overwrite them
         observations, true, terminated, truncated, infos = self.env.step(actions)
         real = ~self._ended if self._mode is AutoresetMode.NEXT_STEP else np.ones_like(self._ended)
         ended = terminated | truncated
@@ -129,38 +139,42 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         return predict(predictor, np.stack(before), actions, np.stack(after), np.asarray(terminated))
 
     def _begin(self, mask: NDArray[np.bool_], infos: dict[str, Any]) -> None:
-        """Start episodes in the environments of ``mask``, from their last observations."""
+        """Start recording new episodes in the environments selected by ``mask``.
+
+        Raises:
+            ConfigError: clips need replay, but an environment does not report the seed of its reset.
+        """
         for index in np.asarray(mask).nonzero()[0].tolist():
             seed = None
             if self._trainer.source.replayable:
                 if not infos.get(f"_{SEED_KEY}", np.zeros(self.num_envs, np.bool_))[index]:
                     raise ConfigError(
-                        "env_fn: the seeds of these environments' resets are not known; make them by "
-                        "teacher.wrapper.replayable(env_fn, num_envs)"
+                        "env_fn: these environments don't report the seeds of their resets, so episodes "
+                        "can't be replayed; make them with teacher.wrapper.replayable(env_fn, num_envs)"
                     )
                 seed = int(infos[SEED_KEY][index])
             self._recorders[index].begin(self._observations[index], seed)
 
     def _each(self, observations: Any) -> list[Any]:
-        """Return the transformed observations, one per environment."""
+        """Split batched observations into a list with one transformed observation per environment."""
         each: Iterator[Any] = iterate(self.observation_space, observations)
         return [self._trainer.transform(one) for one in each]
 
     def start_segment_collection(self) -> None:
-        """Collect segments for comparisons from now on."""
+        """Resume the collection of segments for comparisons."""
         for recorder in self._recorders:
             recorder.resume()
 
     def stop_segment_collection(self) -> None:
-        """Stop collecting segments for comparisons, for example to evaluate the agent."""
+        """Stop collecting segments for comparisons, for example while the agent is evaluated."""
         for recorder in self._recorders:
             recorder.pause()
 
     def close(self, **kwargs: Any) -> None:
-        """Close the environments, and stop asking and learning.
+        """Close the environments, submit no more comparisons, and stop training the predictor.
 
         Raises:
-            BackgroundError: asking or learning failed before.
+            BackgroundError: collecting labels or training failed earlier in the background thread.
         """
         if self._released:
             return

@@ -1,1 +1,1 @@
-"""Vector environments that step many environments at once."""
+"""Fast vector environments, which step many environments in one batch or in several threads."""

@@ -1,6 +1,6 @@
-"""Batched stepping: Python runs once per step of all environments, with arithmetic in numpy.
+"""Base class of vector environments that compute one step of all environments with numpy arrays.
 
-Results equal those of ``SyncVectorEnv`` bit for bit. The simulations and their rules are in
+Results are bit-identical to those of ``SyncVectorEnv``. The subclasses are in
 :mod:`~teacher.envs.fast.batched_mujoco` and :mod:`~teacher.envs.fast.batched_classic`.
 """
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 class Outcome(NamedTuple):
-    """Results of a step of ``n`` environments: arrays of ``n`` rows."""
+    """Results of one step of ``n`` environments; each array has ``n`` rows."""
 
     observations: Array
     rewards: Array
@@ -27,9 +27,10 @@ class Outcome(NamedTuple):
 
 
 def plain_entry_point(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
-    """Return the environment class that ``make_env`` makes from these arguments; None for special cases.
+    """Return the entry point of the class that ``make_env`` would instantiate; None for special cases.
 
-    Special cases are arguments other than a step limit, further wrappers, and episodes without a limit.
+    Special cases, which can't be batched, are arguments other than a step limit, additional wrappers, and
+    episodes without a step limit.
     """
     spec = gym.registry.get(resolve_env_id(env_id))
     if spec is None or spec.additional_wrappers or set(kwargs) - {"max_episode_steps"}:
@@ -39,12 +40,14 @@ def plain_entry_point(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
 
 
 class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
-    """A ``SyncVectorEnv`` that steps environments of one id with a :func:`plain_entry_point` at once.
+    """``SyncVectorEnv`` that steps all its environments at once, without calling their ``step`` methods.
 
-    Resets go through the environments and their wrappers; steps bypass them.
+    The environments must all have the same ID, which :func:`plain_entry_point` must accept. Resets still go
+    through the environments and their wrappers.
 
     Args:
-        env_fns: each makes one environment with ``make_env``, optionally wrapped in ``SeededResets``.
+        env_fns: functions that each make one environment with ``make_env``, optionally wrapped in
+            ``SeededResets``.
         autoreset_mode: as in Gymnasium.
     """
 
@@ -60,16 +63,16 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
 
     @abc.abstractmethod
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
-        """Step the environments in ``stepping``; results and state of the others will be overwritten."""
+        """Step the environments in the mask ``stepping``; results of the others are ignored."""
 
     @abc.abstractmethod
     def _take_over(self, index: int) -> None:
-        """Take the state of an environment that was just reset."""
+        """Copy the state of an environment that was just reset."""
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those in ``options["reset_mask"]``; see ``SyncVectorEnv.reset``."""
+        """Reset all environments, or only those selected by ``options["reset_mask"]``."""
         if self._reset_once:  # a masked reset also returns the others' observations
             self._env_obs = list(self._observations.copy())
         mask = (options or {}).get("reset_mask", slice(None))
@@ -83,7 +86,7 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all environments; see ``SyncVectorEnv.step``."""
+        """Step all environments at once, with the same results as ``SyncVectorEnv.step``."""
         actions = np.asarray(actions)
         self._check_may_step(actions)
         resetting = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
@@ -106,11 +109,11 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
 
     def _check_may_step(self, actions: Array) -> None:
         if not self._reset_once:
-            raise gym.error.ResetNeeded("expected a reset before the first step: call reset()")
+            raise gym.error.ResetNeeded("call reset() before the first step()")
         if actions.shape != self.action_space.shape:
-            raise ValueError(f"expected actions of shape {self.action_space.shape}, got {actions.shape}")
+            raise ValueError(f"actions must have shape {self.action_space.shape}, not {actions.shape}")
         if self.autoreset_mode is AutoresetMode.DISABLED and self._autoreset_envs.any():
-            raise AssertionError("an environment has ended: reset it before the next step")
+            raise AssertionError("an episode has ended: reset its environment before the next step")
 
     def _begin_episode(self, index: int, observations: Array, infos: dict[str, Any]) -> dict[str, Any]:
         observations[index], info = self.envs[index].reset()

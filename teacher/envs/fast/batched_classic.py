@@ -1,9 +1,9 @@
 """Batched stepping of CartPole environments.
 
-Their physics is a few lines of arithmetic, so Python's overhead dominates. The same arithmetic is done below
-for all environments, in the order of Gymnasium's class, so that results are equal bit for bit. Gymnasium's
-own ``CartPoleVectorEnv`` draws all initial states from one generator, so that single episodes could not be
-replayed.
+CartPole's physics is a few lines of arithmetic, so Python's overhead dominates its run time. The same
+arithmetic is done below for all environments at once, in the order of Gymnasium's class, so results are
+bit-identical. Gymnasium's own ``CartPoleVectorEnv`` is not used, because it draws all initial states from one
+generator, so single episodes could not be replayed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
 
 
 class BatchedCartPole(BatchedVectorEnv):
-    """Steps CartPole environments at once, for ids that :func:`supports` accepts."""
+    """Steps many CartPole environments at once, for IDs that :func:`supports` accepts."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class BatchedCartPole(BatchedVectorEnv):
         cart = self._physical[0]
         self._limits = np.array([[cart.x_threshold], [cart.theta_threshold_radians]])
         self._state = np.zeros((4, self.num_envs))
-        """Position, velocity, angle and angular velocity, one per row."""
+        """Cart position, cart velocity, pole angle and pole angular velocity: one row each."""
 
     def _take_over(self, index: int) -> None:
         self._state[:, index] = self._physical[index].state
 
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
         if np.count_nonzero((actions != 0) & (actions != 1)):
-            raise ValueError(f"expected actions of 0 or 1, got {actions.tolist()}")
+            raise ValueError(f"CartPole actions must be 0 or 1; got {actions.tolist()}")
         positions, velocities = self._state[::2], self._state[1::2]
         accelerations = self._accelerations(actions, theta=positions[1], theta_dot=velocities[1])
         tau = self._physical[0].tau

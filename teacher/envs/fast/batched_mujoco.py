@@ -1,8 +1,8 @@
-"""Batched stepping of MuJoCo environments: the physics of each, then all observations and rewards in numpy.
+"""Batched stepping of MuJoCo environments, with all observations and rewards computed in numpy.
 
-Gymnasium's v5 environments, stepped one by one, spend as long in Python as in the physics of the smaller
-models. The rules below repeat the arithmetic of the v5 classes and of
-:class:`~teacher.envs.families.FamilyRules` in the same order and with the same dtypes.
+When Gymnasium's v5 environments with small models are stepped one by one, Python takes as long as physics.
+Here only the physics is stepped per environment. The rules below repeat the arithmetic of the v5 classes and
+of :class:`~teacher.envs.families.FamilyRules` in the same order and with the same dtypes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +20,13 @@ from teacher.envs.fast.physics import Physics, Simulation
 
 
 class Motion(NamedTuple):
-    """Results of the physics of one step of ``n`` environments, one per row.
+    """Physics results of one step of ``n`` environments, with one row per environment.
 
     Attributes:
-        actions: ``(n, controls)``, in the caller's dtype.
-        velocity: ``(n,)``, of the root's x, in m/s: the mean over the step.
-        qpos: ``(n, positions)`` after the step.
-        qvel: ``(n, velocities)`` after the step.
+        actions: actions of the step, ``(n, controls)``, in the caller's dtype.
+        velocity: mean x velocity of the root during the step in m/s, ``(n,)``.
+        qpos: MuJoCo's positions after the step, ``(n, positions)``.
+        qvel: MuJoCo's velocities after the step, ``(n, velocities)``.
     """
 
     actions: Array
@@ -35,7 +35,7 @@ class Motion(NamedTuple):
     qvel: Array
 
 
-# The first argument is any of the v5 environments: all have the same weights and ranges.
+# The first argument is any one of the v5 environments: all have the same weights and ranges.
 Rule = Callable[[Any, Motion], Outcome]
 
 
@@ -95,7 +95,7 @@ def _within(values: Array, limits: tuple[float, float]) -> Array:
     return inside
 
 
-# By entry point of the class. None of them observes contact forces, so mj_rnePostConstraint is not called.
+# Rules by entry point of the class. No rule uses contact forces, so mj_rnePostConstraint is not called.
 RULES: Mapping[str, Rule] = {
     "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv": _half_cheetah,
     "gymnasium.envs.mujoco.hopper_v5:HopperEnv": _hopper,
@@ -110,11 +110,12 @@ def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
 
 
 class BatchedMujoco(BatchedVectorEnv):
-    """Steps MuJoCo environments at once, for ids that :func:`supports` accepts.
+    """Steps many MuJoCo environments at once, for IDs that :func:`supports` accepts.
 
     Args:
-        env_fns: each makes one environment with ``make_env``, optionally wrapped in ``SeededResets``.
-        workers: simulation threads, including the caller's.
+        env_fns: functions that each make one environment with ``make_env``, optionally wrapped in
+            ``SeededResets``.
+        workers: number of simulation threads, including the caller's thread.
         autoreset_mode: as in Gymnasium.
     """
 
@@ -130,7 +131,7 @@ class BatchedMujoco(BatchedVectorEnv):
         self._rule = RULES[f"{type(self._v5).__module__}:{type(self._v5).__qualname__}"]
         self._dt: float = self._v5.dt
         self._family = find_family_rules(self.envs[0])
-        # Views of the state that MuJoCo writes.
+        # Views of MuJoCo's state.
         self._qpos: list[Array] = [env.data.qpos for env in physical]
         self._qvel: list[Array] = [env.data.qvel for env in physical]
         self._x = np.zeros(self.num_envs)
@@ -138,7 +139,7 @@ class BatchedMujoco(BatchedVectorEnv):
         self._physics = Physics(simulations, self._v5.frame_skip, min(workers, self.num_envs))
 
     def _take_over(self, index: int) -> None:
-        self._x[index] = self._qpos[index][0]  # all other state is MuJoCo's
+        self._x[index] = self._qpos[index][0]  # MuJoCo stores all other state
 
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
         self._physics.step(actions, np.flatnonzero(stepping).tolist())
@@ -147,7 +148,7 @@ class BatchedMujoco(BatchedVectorEnv):
         outcome = self._rule(self._v5, Motion(actions, velocity, qpos, qvel))
         if self._family is None:
             return outcome
-        # The family's rule indexes one environment's data by component; here each component is a row.
+        # The rule indexes one environment's data by component, so each component must be a row here.
         rewards = self._family.rule(outcome.rewards, SimpleNamespace(qpos=qpos.T))
         return Outcome(outcome.observations, rewards, np.zeros(self.num_envs, np.bool_))
 

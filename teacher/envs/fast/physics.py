@@ -1,4 +1,4 @@
-"""MuJoCo simulations of several environments, stepped by the caller and helper threads."""
+"""Stepping of several MuJoCo simulations in the caller's thread and helper threads."""
 
 import threading
 from collections import deque
@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 
 class Simulation(NamedTuple):
-    """One environment's ``mujoco.MjModel`` and ``mujoco.MjData``."""
+    """The ``mujoco.MjModel`` and ``mujoco.MjData`` of one environment."""
 
     model: Any
     data: Any
 
 
 class Physics:
-    """Steps independent simulations; any free thread takes the next one.
+    """Steps independent simulations in several threads; each free thread takes the next simulation.
 
-    MuJoCo releases the GIL while it simulates. The caller works like the helpers, and waits only for helpers
-    that have started: a helper that gets no CPU time costs nothing.
+    MuJoCo releases the GIL while it simulates. The caller's thread works, too, and waits only for helper
+    threads that have started, so a helper that gets no CPU time does not delay a step.
 
     Args:
         simulations: the simulations to step.
@@ -39,14 +39,15 @@ class Physics:
         self._helpers = [_Helper(self._work) for _ in range(workers - 1)]
 
     def step(self, controls: NDArray[Any], indices: Sequence[int]) -> None:
-        """Step the simulations at ``indices`` with their rows of ``controls``; leave the others unchanged.
+        """Step the simulations at ``indices``; leave the others unchanged.
 
         Args:
-            controls: ``(simulations, controls)``.
-            indices: simulations to step.
+            controls: ``(simulations, controls)``, with one row per simulation; rows that are not in
+                ``indices`` are ignored.
+            indices: indices of the simulations to step.
 
         Raises:
-            mujoco.FatalError: from any of the threads.
+            mujoco.FatalError: a simulation failed, in any thread.
         """
         for index in indices:
             self._controls[index][:] = controls[index]
@@ -61,13 +62,13 @@ class Physics:
                 helper.wait()
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the helper threads."""
         for helper in self._helpers:
             helper.close()
         self._helpers = []
 
     def _work(self) -> None:
-        """Step pending simulations until none is left."""
+        """Step pending simulations until none are left."""
         while True:
             try:
                 model, data = self._pending.popleft()
@@ -77,7 +78,7 @@ class Physics:
 
 
 class _Helper:
-    """A thread that runs ``work`` each time it is woken."""
+    """Thread that runs ``work`` once for each call of :meth:`wake`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work
@@ -91,7 +92,7 @@ class _Helper:
         self._wakes.put(True)
 
     def wait(self) -> None:
-        """Wait until work that has started is done; raise the error that ended it."""
+        """Wait for work that has started; raise its exception if it failed."""
         with self._busy:
             error, self._error = self._error, None
         if error is not None:
@@ -106,5 +107,5 @@ class _Helper:
             with self._busy:
                 try:
                     self._work()
-                except BaseException as error:  # raised in the caller
+                except BaseException as error:  # re-raised by wait()
                     self._error = error

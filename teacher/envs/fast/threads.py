@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 
 class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
-    """A ``SyncVectorEnv`` whose environments step in ``workers`` threads, each with a share of them.
+    """``SyncVectorEnv`` that distributes its environments over ``workers`` threads.
 
-    MuJoCo releases the GIL while it simulates. Results equal those of ``SyncVectorEnv``, because environments
-    are independent.
+    Threads run in parallel where the simulator releases the GIL, as MuJoCo does. Results are the same as in
+    ``SyncVectorEnv``, because environments are independent.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step all environments; see ``SyncVectorEnv.step``."""
+        """Step all environments in the threads, with the same results as ``SyncVectorEnv.step``."""
         if self.autoreset_mode is AutoresetMode.DISABLED and self._autoreset_envs.any():
-            raise AssertionError("an environment has ended: reset it before the next step")
+            raise AssertionError("an episode has ended: reset its environment before the next step")
         rows = list(iterate(self.action_space, actions))
         infos: list[list[dict[str, Any]]] = [[] for _ in rows]
 
@@ -47,7 +47,7 @@ class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
         return self._gathered(infos)
 
     def _step_one(self, index: int, action: Any) -> list[dict[str, Any]]:
-        """Step or reset one environment and store the result; return its infos in batching order."""
+        """Step or reset one environment and store the result; return its infos, to be batched in order."""
         env = self.envs[index]
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._autoreset_envs[index]:
             self._env_obs[index], info = env.reset()

@@ -135,10 +135,10 @@ def test_floats_from_0_to_1_are_scaled_to_bytes() -> None:
 @pytest.mark.parametrize(
     ("picture", "says"),
     [
-        (RED.astype(np.float32), "float32 from 0 to 255; expected uint8, or floats from 0 to 1"),
-        (RED.astype(np.int64) - 1, "int64 from -1 to 254"),
-        (np.full((2, 4, 3), np.nan), "float64 from nan to nan"),
-        (np.zeros((2, 4, 3), bool), "bool from 0 to 0"),
+        (RED.astype(np.float32), "float32 values from 0 to 255; frames must be uint8, or floats from 0 to 1"),
+        (RED.astype(np.int64) - 1, "int64 values from -1 to 254"),
+        (np.full((2, 4, 3), np.nan), "float64 values from nan to nan"),
+        (np.zeros((2, 4, 3), bool), "bool values from 0 to 0"),
         (np.zeros((2, 4), np.uint8), r"shape \(2, 4\); expected an RGB array"),
         (np.zeros((2, 4, 4), np.uint8), r"shape \(2, 4, 4\)"),
         ([RED], "list"),

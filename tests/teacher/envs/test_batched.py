@@ -219,10 +219,10 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(gym.error.ResetNeeded, match="reset"):
         envs.step(actions)
     envs.reset()
-    with pytest.raises(ValueError, match=r"\(5, 3\), got \(5, 2\)"):
+    with pytest.raises(ValueError, match=r"\(5, 3\), not \(5, 2\)"):
         envs.step(actions[:, :2])
     envs.step(actions)
-    with pytest.raises(AssertionError, match="reset it before"):
+    with pytest.raises(AssertionError, match="reset its environment before"):
         envs.step(actions)
     envs.close()
 
@@ -231,7 +231,7 @@ def test_actions_that_cartpole_does_not_have_are_refused() -> None:
     envs = BatchedCartPole(makers("CartPole-v1"))
     envs.reset()
     for action in (-1, 2):
-        with pytest.raises(ValueError, match=rf"expected actions of 0 or 1, got \[{action}, 0, 0, 0, 0\]"):
+        with pytest.raises(ValueError, match=rf"actions must be 0 or 1; got \[{action}, 0, 0, 0, 0\]"):
             envs.step(np.array([action, 0, 0, 0, 0]))
     envs.close()
 

@@ -67,7 +67,7 @@ def test_steps_beyond_a_block_and_a_reset_keep_their_pictures(dots: TaskInfo) ->
 def test_without_the_option_nothing_is_drawn(dots: TaskInfo) -> None:
     plain = dataclasses.replace(dots, captures=False)
     assert next(random_trajectories(plain, seed=1)).frames is None
-    with pytest.raises(ValueError, match="expected next-step autoreset"):
+    with pytest.raises(ValueError, match="use next-step autoreset"):
         make_vector_env(dots, 1, 1, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
@@ -123,7 +123,9 @@ def test_large_pictures_are_made_smaller_and_small_ones_are_not() -> None:
 
 def test_an_environment_that_does_not_replay_is_told_from_one_that_does() -> None:
     check_replay(describe_task("LunarLander-v3"), seed=1)
-    with pytest.raises(EnvironmentUnsuitableError, match=r"gives a different result: .* --capture_frames"):
+    with pytest.raises(
+        EnvironmentUnsuitableError, match=r"gives different observations.*: .* --capture_frames"
+    ):
         check_replay(describe_task("BipedalWalker-v3"), seed=1)
 
 
@@ -155,7 +157,7 @@ def test_an_environment_that_fails_when_it_is_played_again_is_an_error_of_one_li
     finally:
         gym.registry.pop("Once-v0")
     assert str(error.value) == (
-        "Once-v0 failed when an episode was replayed: RuntimeError: the robot is gone; fix it"
+        "replaying an episode of Once-v0 failed: RuntimeError: the robot is gone; fix the environment"
     )
 
 

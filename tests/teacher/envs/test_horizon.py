@@ -176,7 +176,7 @@ def test_a_run_is_trained_gone_on_with_played_and_exported(
     )
     said = capsys.readouterr().out
     (folder,) = Path("runs").glob("*/x")
-    assert ("Observations, Discrete(16), are flattened into 16 numbers." in said) == ("Lake" in settings)
+    assert ("Observations of Discrete(16) are flattened into 16 numbers." in said) == ("Lake" in settings)
     assert list(folder.glob("videos/*.mp4"))
     config, _ = load_config(folder)
     assert task_of(config).kwargs["fixed_horizon"] == config.fixed_horizon

@@ -182,21 +182,21 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
         (
             "fit labels.npz reward.npz --reward.epochs 3",
             2,
-            "teach fit: --reward.epochs: leave it out, it has no effect in a single fit",
+            "teach fit: --reward.epochs: has no effect in a single fit",
         ),
         (
             "fit labels.npz reward.npz --reward.image_dropout 0.1",
             2,
-            "teach fit: --reward.image_dropout: leave it out, it has no effect when observations",
+            "teach fit: --reward.image_dropout: has no effect when observations",
         ),
         (
             "fit labels.npz reward.npz --reward.initial_epochs 3 --max_updates 5",
             2,
-            "teach fit: --max_updates: leave it out, it has no effect with --reward.initial_epochs, which",
+            "teach fit: --max_updates: has no effect with --reward.initial_epochs, which",
         ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
-        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is not a predictor but"),
-        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is not a predictor but"),
+        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is an .npz file but not a predictor"),
+        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is an .npz file but not a predictor"),
         ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
     ],
 )

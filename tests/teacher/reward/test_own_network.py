@@ -50,7 +50,7 @@ def test_a_run_learns_by_the_network_of_the_page_and_goes_on_with_it(tmp_path: P
         ("--network my_network:leaves_later", "got SystemExit: 0"),
         (
             "--network my_network:quadratic -p rl --teacher oracle",
-            "--network: leave it out, it has no effect with -p rl; got 'my_network:quadratic'",
+            "--network: has no effect with -p rl; leave it out; got 'my_network:quadratic'",
         ),
         (
             "--network my_network:quadratic --reward.inputs state,next_state,terminated --reward.shaping 0.9",

@@ -444,7 +444,7 @@ def test_settings_of_another_kind_of_network_are_refused(
     values: dict[str, Any] = {
         "hidden": 5, "dropout": 0.1, "image_dropout": 0.1, "no_image_batch_norm": True
     }  # fmt: skip
-    with pytest.raises(ConfigError, match=rf"^reward\.{setting}: leave it out, it has no effect .*; got "):
+    with pytest.raises(ConfigError, match=rf"^reward\.{setting}: has no effect .*; got "):
         reject_unused_of_network(RewardConfig(**{setting: values[setting]}), space, own_network=own)
 
 

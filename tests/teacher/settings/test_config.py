@@ -77,11 +77,14 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
         ({"predictor": "human", "bind": "::"}, "needs public_url"),
         ({"predictor": "human", "bind": "0.0.0.0"}, "needs public_url"),  # noqa: S104 (refused)
         ({"gold": 0.6, "predictor": "human"}, "0 to 0.5"),
-        ({"gold": 0.1}, "--gold: leave it out, it has no effect with -p synth; got 0.1"),
+        ({"gold": 0.1}, "--gold: has no effect with -p synth; leave it out; got 0.1"),
         ({"teacher": "mistaken"}, "expected oracle"),
         ({"teacher": "mistake:2"}, "mistake"),
         ({"teacher": "noisy:1", "predictor": "human"}, "python -m teacher.bots --teacher"),
-        ({"teacher": "mistake:0.1", "predictor": "rl"}, "no effect with -p rl; got 'mistake:0.1'"),
+        (
+            {"teacher": "mistake:0.1", "predictor": "rl"},
+            "no effect with -p rl; leave it out; got 'mistake:0.1'",
+        ),
         ({"teacher": "mistake:0.1", "predictor": "human"}, "python -m teacher.bots --teacher"),
     ],
 )
@@ -453,6 +456,6 @@ def test_all_settings_that_do_not_fit_are_refused_at_once() -> None:
     )
     with pytest.raises(
         ConfigError,
-        match=r"--gold: leave it out, .* -p synth; got 0\.1; --site_url: leave it out, .*; got 'here'",
+        match=r"--gold: has no effect .*-p synth; leave it out; got 0\.1; --site_url: has no effect .*; got 'here'",
     ):
         make_config(predictor="synth", gold=0.1, site_url="here")

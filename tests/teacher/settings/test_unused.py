@@ -39,7 +39,7 @@ def make(predictor: str, **changes: Any) -> TeachConfig:
 def test_a_setting_without_effect_is_refused_with_its_mode(predictor: str, name: str) -> None:
     option = {"reward": r"reward\.members", "queries": r"queries\.selection"}.get(name, name)
     with pytest.raises(
-        ConfigError, match=rf"--{option}: leave it out, it has no effect with -p {predictor}; got"
+        ConfigError, match=rf"--{option}: has no effect with -p {predictor}; leave it out; got"
     ):
         make(predictor, **{name: OTHER[name]})
 
@@ -70,14 +70,14 @@ def test_a_preset_sets_only_what_has_an_effect(preset: str) -> None:
 
 
 def test_settings_of_parts() -> None:
-    with pytest.raises(ConfigError, match=r"^--queries\.uncertainty: leave it out, .* with random selection"):
+    with pytest.raises(ConfigError, match=r"^--queries\.uncertainty: has no effect .*with random selection"):
         QueryConfig(selection="random", uncertainty="logit")
     with pytest.raises(
-        ConfigError, match=r"^--queries\.switch_prob: leave it out, .* without exploration_frac"
+        ConfigError, match=r"^--queries\.switch_prob: has no effect .*without exploration_frac"
     ):
         QueryConfig(switch_prob=0.1)
     with pytest.raises(
-        ConfigError, match=r"^--reward\.epochs: leave it out, .* with --reward\.converge; got 3$"
+        ConfigError, match=r"^--reward\.epochs: has no effect .*with --reward\.converge; leave it out; got 3$"
     ):
         make("synth", reward=RewardConfig(converge=True, epochs=3))
 
@@ -88,7 +88,7 @@ def test_settings_of_another_network_are_refused_before_a_run(
     monkeypatch.chdir(tmp_path)
     words = "-p synth -e Pendulum-v1 -n x -l 40 -t 400 -V --reward.image_dropout 0.1"
     assert main(words.split()) == 2
-    assert "--reward.image_dropout: leave it out, it has no effect when obs" in capsys.readouterr().err
+    assert "--reward.image_dropout: has no effect when obs" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

@@ -62,7 +62,7 @@ def test_a_segment_that_was_not_given_fits_into_episodes(
     config, task, length = plan.config, plan.task, plan.segment_length
     assert length == (steps or length)
     shortened = length < int(1.5 * task.fps)
-    assert (f"Segments of {length} steps, half of a random episode's median" in said) == shortened
+    assert (f"Segments of {length} steps, half the median length of random" in said) == shortened
     assert shortened == (config.segment_steps is not None)
     if steps is None:
         assert 3 <= length <= 15
@@ -74,7 +74,7 @@ def test_a_fitted_length_is_kept_with_the_run(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().out
     steps = load_config(Path("runs/CartPole-v1/x"))[0].segment_steps
     assert steps is not None
-    assert f"Segments of {steps} steps, half of a random" in said
+    assert f"Segments of {steps} steps, half the median" in said
     assert f"Training CartPole-v1 for 300 steps in segments of {steps} steps;" in said
     assert main(["--resume", "runs/CartPole-v1/x"]) == 0
 
@@ -84,8 +84,9 @@ def test_a_given_segment_that_cannot_work_is_refused_with_a_command_that_works(g
     line = f"{FIRST} -e CartPole-v1 {given} --allow_variable_horizon"
     error = refused(line)
     steps = error.remedy["segment_steps"]
-    assert f"random episodes, whose median length is {steps}: pass --segment_steps {steps} or less" in str(
-        error
+    assert (
+        f"random episodes, which have a median length of {steps}: pass --segment_steps {steps} or less"
+        in str(error)
     )
     assert "--segment_seconds" not in corrected(error)
     assert checked(corrected(error))[0].config.segment_steps == steps
@@ -121,7 +122,7 @@ def corrected(error: TeacherError) -> str:
         ),
         (
             "minigrid:MiniGrid-Empty-5x5-v0",
-            ["no step limit per episode", "has observations Dict"],
+            ["no step limit per episode", "has observations of Dict"],
             [
                 "--max_episode_steps 100",
                 "--obs_transform teacher.envs.minigrid:cells",
@@ -289,8 +290,8 @@ def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.Monkey
     monkeypatch.setitem(gym.registry, "Words-v0", spec)
     error = refused(f"{FIRST} -e Words-v0")
     assert isinstance(error, EnvironmentUnsuitableError)
-    assert "has observations Text(1, 5" in str(error)
-    assert "has actions MultiBinary(2)" in str(error)
+    assert "has observations of Text(1, 5" in str(error)
+    assert "has actions of MultiBinary(2)" in str(error)
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
     rest = str(error).partition("; partly corrected: ")[2]
     assert "--obs_transform module:function --fixed_horizon restart" in rest

@@ -63,7 +63,7 @@ def test_segments_are_as_long_as_episodes_allow(
     assert 1 <= length <= 10
     assert f"Segments of {length} step" in caplog.text
     shortened = length < usual_length(None, env.trainer.source.fps)
-    assert ("half of a random episode's median length" in caplog.text) == shortened
+    assert ("half the median length of random episodes" in caplog.text) == shortened
     play(env, 520)
     assert env.trainer.answers == 24, "where there were none at all"
 
@@ -110,7 +110,7 @@ def test_what_teach_refuses_is_refused_in_one_line(
         "50 of 50 random episodes of",
         "the length of an episode leaks the reward",
         'teacher.FixedHorizon(env, "restart") (or "absorb")',
-        "allow_variable_horizon=True accepts it",
+        "or pass allow_variable_horizon=True to accept this",
         "a segment of 101 steps fits into 0 of 50",
         "pass segment_length=100 or less",
     ):
@@ -121,7 +121,7 @@ def test_what_teach_refuses_is_refused_in_one_line(
 def test_what_never_ends_early_is_named(wrap: Wrap) -> None:
     with pytest.raises(
         EnvironmentUnsuitableError,
-        match="made with terminate_when_unhealthy=False none does; teacher/Walker-v1 never ends early",
+        match="the environment with terminate_when_unhealthy=False; use teacher/Walker-v1, which never ends",
     ):
         wrap(gym.make("Walker2d-v5"))
     wrap(gym.make("Walker2d-v5", terminate_when_unhealthy=False, max_episode_steps=50)).close()
@@ -163,7 +163,7 @@ def test_an_environment_in_use_is_not_tried(wrap_vector: WrapVector) -> None:
 def test_where_none_can_be_made_the_first_episodes_are_the_trial(wrap: Wrap) -> None:
     env = wrap(Falls())
     with pytest.raises(
-        EnvironmentUnsuitableError, match=r"episodes of Falls take \d+ to \d+ steps, and the le"
+        EnvironmentUnsuitableError, match=r"episodes of Falls have \d+ to \d+ steps, and the le"
     ):
         play(env, 100)
     play(wrap(Falls(), allow_variable_horizon=True, log_dir=env.trainer.config.logs / "allowed"), 200)
@@ -172,7 +172,7 @@ def test_where_none_can_be_made_the_first_episodes_are_the_trial(wrap: Wrap) -> 
 def test_short_episodes_end_the_run_that_would_have_no_segment(wrap: Wrap) -> None:
     env = wrap(Line(steps=4))
     play(env, 4 * 49)
-    with pytest.raises(EnvironmentUnsuitableError, match=r"0 of 50 .* is 4: pass segment_length=4 or"):
+    with pytest.raises(EnvironmentUnsuitableError, match=r"0 of 50 .* of 4: pass segment_length=4 or"):
         play(env, 4)
 
 
@@ -249,7 +249,7 @@ def test_observations_of_parts_are_flattened_for_the_predictor_alone(
     "space", [gym.spaces.Text(4), gym.spaces.Dict({"where": BOX, "says": gym.spaces.Sequence(BOX)})]
 )
 def test_texts_and_the_like_are_refused(wrap: Wrap, space: gym.Space[Any]) -> None:
-    with pytest.raises(EnvironmentUnsuitableError, match="expected numbers: pass obs_transform_func"):
+    with pytest.raises(EnvironmentUnsuitableError, match="are not numeric arrays: pass obs_transform_func"):
         wrap(Parts(space))
 
 
@@ -265,7 +265,7 @@ def test_a_trial_that_takes_long_is_told_of_once(
 ) -> None:
     monkeypatch.setattr(episode_check, "_PATIENCE_SECONDS", -1.0)
     wrap(gym.make("Pendulum-v1", max_episode_steps=20))
-    assert caplog.text.count("trying random episodes, 0 of 50 so far") == 1
+    assert caplog.text.count("running random episodes, 0 of 50 so far") == 1
 
 
 def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:
@@ -273,8 +273,8 @@ def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:
     with pytest.raises(EnvironmentUnsuitableError) as refused:
         wrap(env, segment_length=101)
     for part in (
-        "observations are Dict('direction'",
-        "pass obs_transform_func=teacher.envs.minigrid.cells, which returns",
+        "observations of Dict('direction'",
+        "pass obs_transform_func=teacher.envs.minigrid.cells, a function that",
         "leaks the reward",
         "a segment of 101 steps fits into 0 of 50",
     ):

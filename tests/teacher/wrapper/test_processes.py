@@ -18,7 +18,7 @@ from teacher import HumanPreferencesEnvWrapper
 from teacher.errors import ConfigError
 from tests.teacher.wrapper.conftest import INSIDE, Line, Wrap, WrapVector, play
 
-OTHER_PREDICTOR = "another wrapper of this process"
+OTHER_PREDICTOR = "another wrapper in this process"
 
 
 def wrapped(log_dir: Path, **settings: Any) -> HumanPreferencesEnvWrapper:
@@ -28,16 +28,16 @@ def wrapped(log_dir: Path, **settings: Any) -> HumanPreferencesEnvWrapper:
 def test_a_wrapper_is_not_sent_to_another_process(wrap: Wrap) -> None:
     """As SubprocVecEnv and AsyncVectorEnv send what makes their environments."""
     first = wrap()
-    with pytest.raises(ConfigError, match=r"cannot be copied or sent to another process.*DummyVecEnv"):
+    with pytest.raises(ConfigError, match=r"can't be copied or sent to another process.*DummyVecEnv"):
         SubprocVecEnv([lambda: first, lambda: first.beside(Line())])
     for copy in (pickle.dumps, deepcopy):
-        with pytest.raises(ConfigError, match=r"HumanPreferencesEnvWrapper cannot be copied or sent"):
+        with pytest.raises(ConfigError, match=r"HumanPreferencesEnvWrapper can't be copied or sent"):
             copy(first)
 
 
 def test_the_vector_wrapper_is_not_sent_either(wrap_vector: WrapVector) -> None:
     envs = wrap_vector(AsyncVectorEnv([Line, Line]))
-    with pytest.raises(ConfigError, match=r"HumanPreferencesVectorWrapper cannot be copied or sent"):
+    with pytest.raises(ConfigError, match=r"HumanPreferencesVectorWrapper can't be copied or sent"):
         pickle.dumps(envs)
 
 
@@ -99,7 +99,7 @@ def test_a_wrapper_is_not_stepped_in_a_process_that_was_forked_from_its_own(wrap
     here, there = context.Pipe(duplex=False)
     worker = context.Process(target=step_elsewhere, args=(there.send, env))
     worker.start()
-    assert "stepped in another process than it was made in" in here.recv()
+    assert "the wrapper was made in a different process" in here.recv()
     worker.join()
     env.step(np.zeros(1, np.float32))
 
@@ -125,10 +125,7 @@ def test_a_second_predictor_in_a_process_is_warned_of(
     wrapped(tmp_path / "second", train_reward=False).close()
     assert OTHER_PREDICTOR not in caplog.text
     second = wrapped(tmp_path / "third")
-    assert (
-        f"{OTHER_PREDICTOR}, with the log_dir {tmp_path / 'first'}, trains a separate predictor"
-        in caplog.text
-    )
+    assert f"{OTHER_PREDICTOR}, with log_dir {tmp_path / 'first'}, trains a separate predictor" in caplog.text
     caplog.clear()
     first.close()
     second.close()

@@ -156,7 +156,7 @@ def test_a_notebook_is_no_terminal_although_its_kernel_has_an_input(monkeypatch:
         ipython = ModuleType("IPython")
         ipython.get_ipython = lambda: SimpleNamespace(kernel="one")  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "IPython", ipython)
-        with pytest.raises(ConfigError, match='in a notebook pass people="notebook"'):
+        with pytest.raises(ConfigError, match='in a notebook, pass people="notebook"'):
             terminal_descriptor()
 
 

@@ -45,7 +45,8 @@ def test_all_answers_come_with_the_last_step_where_segments_are_few(
     assert env.trainer.answers == config.n_prefs
     assert caplog.text.count(FEW) == 1
     assert (
-        "100 labels due until step 600, two segments each, but only 5" in caplog.text
+        "100 labels will be due by step 600 and need two segments each, but there will be only 5"
+        in caplog.text
         or "train_reward" not in settings
     )
 
@@ -141,5 +142,8 @@ def test_a_judge_that_fails_loses_no_answer_and_holds_nobody_up(
 def test_answers_that_no_pair_is_left_for_are_told_of(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
     env = wrap(**COLLECT, max_pref_interface_segs=4)
     play(env, 600)
-    assert "of 100 missing at the end: no other pair of 4 segments could be told apart" in caplog.text
+    assert (
+        "of 100 labels are missing at the end: the teacher can't tell apart any other pair of the last 4"
+        in caplog.text
+    )
     assert env.trainer.answers < 100

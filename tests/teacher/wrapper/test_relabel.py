@@ -301,20 +301,22 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
         return kind(10, space, how.pop("action_space", actions), device="cpu", **how)
 
     buffer = make(n_envs=2)
-    with pytest.raises(DataError, match="no reward predictor yet, only 0 of 12 labels"):
+    with pytest.raises(
+        DataError, match="no reward predictor yet: training starts with 12 labels, and only 0"
+    ):
         env.relabel(buffer)
     play(env, 600)
     refusals: list[tuple[Any, str]] = [
-        (make(RolloutBuffer), "got RolloutBuffer without dones"),
-        ([], "got list without observations"),
+        (make(RolloutBuffer), "but RolloutBuffer has no attribute dones"),
+        ([], "but list has no attribute observations"),
         (
             make(optimize_memory_usage=True, handle_timeout_termination=False),
-            "optimize_memory_usage lacks the final observations of episodes",
+            "optimize_memory_usage=True doesn't store the final observations of episodes",
         ),
-        (make(handle_timeout_termination=False), "does not record truncations"),
+        (make(handle_timeout_termination=False), "doesn't store truncations"),
         (
             make(action_space=gym.spaces.Box(-1, 1, (1,))),
-            r"expected actions of Box\(-3.0, 5.0.* inside this one",
+            r"this wrapper executes actions of Box\(-3.0, 5.0.* inside this one",
         ),
     ]
     for refused, words in refusals:
@@ -322,14 +324,14 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
             env.relabel(refused)
     other = make(space=gym.spaces.Box(-1, 1, (5,)))
     other.pos = 3
-    with pytest.raises(ConfigError, match=r"observations of shape \(2,\) in the buffer, .* got \(5,\); put"):
+    with pytest.raises(ConfigError, match=r"stores observations of shape \(5,\), .* of shape \(2,\); put"):
         env.relabel(other)
     goals = gym.spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), observations))
-    with pytest.raises(ConfigError, match="HerReplayBuffer computes its own rewards"):
+    with pytest.raises(ConfigError, match="HerReplayBuffer recomputes rewards"):
         env.relabel(make(HerReplayBuffer, goals, env=None))
     parts = make(DictReplayBuffer, goals)
     parts.pos = 3
-    with pytest.raises(ConfigError, match="got a dict of achieved_goal, desired_goal, observation"):
+    with pytest.raises(ConfigError, match="with the keys achieved_goal, desired_goal, observation"):
         env.relabel(parts)
 
 
@@ -389,5 +391,5 @@ def test_many_steps_are_relabeled_in_parts(monkeypatch: pytest.MonkeyPatch, wrap
     parts = relabeled(env.predictor, states[:-1], actions, states[1:])
     np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-6)
     assert relabeled(env.predictor, states[:0], actions[:0], states[:0]).shape == (0,)
-    with pytest.raises(ConfigError, match="expected next observations"):
+    with pytest.raises(ConfigError, match="needs next observations"):
         relabeled(env.predictor, states, states)

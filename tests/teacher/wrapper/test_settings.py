@@ -35,7 +35,7 @@ def test_what_was_dropped_is_warned_of(name: str) -> None:
 
 def test_both_names_are_understood() -> None:
     assert not read_settings({"synthetic_preferences": False}).synthetic_prefs
-    with pytest.raises(ConfigError, match="expected one of synthetic_preferences and synthetic_prefs"):
+    with pytest.raises(ConfigError, match="synthetic_preferences and synthetic_prefs are the same setting"):
         read_settings({"synthetic_prefs": False, "synthetic_preferences": False})
 
 
@@ -44,62 +44,62 @@ def test_both_names_are_understood() -> None:
     [
         ({"segment_lenght": 3}, "no argument segment_lenght; did you mean segment_length"),
         ({"segment_length": 0}, "segment_length: expected 1 or more; got 0"),
-        ({"n_prefs": 100}, "n_prefs: expected together with total_timesteps"),
+        ({"n_prefs": 100}, "n_prefs: must be passed together with total_timesteps"),
         (
             {"n_prefs": 10, "total_timesteps": 100},
-            r"n_prefs: expected n_initial_prefs \(40\) or more; got 10",
+            r"n_prefs: must be at least n_initial_prefs \(40\); got 10",
         ),
         (
             {"max_prefs_in_db": 39},
-            r"max_prefs_in_db: expected n_initial_prefs \(40\) or more, or training never starts; got 39",
+            r"max_prefs_in_db: must be at least n_initial_prefs \(40\), or training never starts; got 39",
         ),
-        ({"background": False}, "background: asking inside step needs a schedule by steps"),
+        ({"background": False}, "background: without a thread, labels need a schedule: pass"),
         (
             {"background": False, "synthetic_prefs": False, "n_prefs": 50, "total_timesteps": 100},
-            "background: step cannot wait for people",
+            "background: must be True if people label",
         ),
-        ({"collect_prefs": False}, "train_reward: needs labels"),
+        ({"collect_prefs": False}, "train_reward: training needs labels"),
         ({"people": "everyone"}, "people: expected site, terminal or notebook; got 'everyone'"),
         ({"channels": 4}, "channels: expected 1 or 3; got 4"),
         (
             {"schedule": ConstantRate(9, 1.0), "n_prefs": 50, "total_timesteps": 100},
-            "schedule: expected either schedule or n_prefs and total_timesteps",
+            "schedule: can't be combined with n_prefs and total_timesteps",
         ),
         (
             {"judge": "mistake:0.1", "synthetic_prefs": False},
-            "judge: leave it out, it has no effect with synthetic_prefs=False: people label",
+            "judge: has no effect with synthetic_prefs=False, because",
         ),
         (
             {"people": "notebook"},
-            "people: leave it out, it has no effect with synthetic_prefs=True: a scripted teacher labels",
+            "people: has no effect with synthetic_prefs=True, because",
         ),
         (
             {"site": SiteOptions(name="a")},
-            r"site\.name: leave it out, .* with synthetic_prefs=True",
+            r"site\.name: has no effect .*with synthetic_prefs=True",
         ),
         (
             {"site": SiteOptions(name="a"), "synthetic_prefs": False, "people": "notebook"},
-            r'site\.name: leave it out, it has no effect unless people="site"',
+            r'site\.name: has no effect unless people="site"',
         ),
         (
             {"reward": RewardConfig(initial_epochs=3)},
-            r"reward\.initial_epochs: leave it out, .* n_initial_training_steps sets .*; got 3",
+            r"reward\.initial_epochs: has no effect .*n_initial_training_steps sets .*; got 3",
         ),
         (
             {"reward": RewardConfig(converge=True)},
-            r"reward\.converge: leave it out, .* in the wrapper",
+            r"reward\.converge: has no effect .*in the wrapper",
         ),
         (
             {"queries": QueryConfig(exploration_frac=0.1)},
-            r"queries\.exploration_frac: leave it out, it has no effect in the wrapper, which makes no",
+            r"queries\.exploration_frac: has no effect in the wrapper, which takes no",
         ),
         (
             {"queries": QueryConfig(exploration_frac=0.1, switch_prob=0.1)},
-            r"queries\.switch_prob: leave",
+            r"queries\.switch_prob: has no effect",
         ),
         (
             {"queries": QueryConfig(exploration_frac=0.1, random_prob=0.1)},
-            r"queries\.random_prob: leave",
+            r"queries\.random_prob: has no effect",
         ),
     ],
 )

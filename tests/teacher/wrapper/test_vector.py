@@ -51,7 +51,7 @@ def test_they_learn_and_their_segments_replay(wrap_vector: WrapVector, mode: Aut
 
 def test_environments_whose_resets_are_not_known_are_refused(wrap_vector: WrapVector) -> None:
     envs = wrap_vector(SyncVectorEnv([Line, Line]), env_fn=Line)
-    with pytest.raises(ConfigError, match=r"make them by teacher\.wrapper\.replayable"):
+    with pytest.raises(ConfigError, match=r"make them with teacher\.wrapper\.replayable"):
         envs.reset(seed=1)
 
 
