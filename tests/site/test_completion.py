@@ -141,7 +141,7 @@ def test_one_code_for_both_ends_is_refused(trainer: Trainer, code: str, other: s
     sent = {**CODES, "completion_code": code, "screen_out_code": other}
     response = client.post("/experiments/hopper/invites", sent)
     assert response.status_code == (400 if refused else 302)
-    assert ("Those who are stopped need another code" in response.content.decode()) is refused
+    assert ("Labelers who are stopped need a different code" in response.content.decode()) is refused
     assert Invite.objects.count() == (0 if refused else 1)
 
 

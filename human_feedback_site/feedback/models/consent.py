@@ -1,4 +1,4 @@
-"""What labelers agree to before their first pair, and who agreed."""
+"""Consent texts that labelers must accept before their first pair, and their answers."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 
 class ConsentText(models.Model):
-    """One version of an experiment's consent text; it is never changed, only followed by another."""
+    """One version of an experiment's consent text; never edited, only replaced by a new version."""
 
     experiment = models.ForeignKey("feedback.Experiment", models.CASCADE, related_name="consent_texts")
     text = models.TextField()
@@ -23,12 +23,12 @@ class ConsentText(models.Model):
 
     @staticmethod
     def digest_of(text: str) -> str:
-        """Return by what a version is known."""
+        """Return the SHA-256 hex digest that identifies a version by its text."""
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ConsentAnswer(models.Model):
-    """What a labeler said to a version, and when; a later answer stands beside it."""
+    """A labeler's answer to one version of the consent text; a later answer is a new row."""
 
     text = models.ForeignKey(ConsentText, models.CASCADE, related_name="answers")
     labeler = models.ForeignKey("feedback.Labeler", models.CASCADE, related_name="consent_answers")

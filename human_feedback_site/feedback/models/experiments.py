@@ -1,4 +1,4 @@
-"""What is asked for: training runs, and what they tell of themselves."""
+"""Experiments with their prompts, decision counters, episode videos and learning curves."""
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-MAX_PROMPT = 2000  # letters
+MAX_PROMPT = 2000  # characters
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
 validate_name = RegexValidator(
     rf"\A{NAME_PATTERN}\Z", "Use 1 to 100 letters, digits, underscores and hyphens.", code="invalid_name"
@@ -16,25 +16,28 @@ _one_or_more = (MinValueValidator(1),)
 
 
 class ExperimentManager(models.Manager["Experiment"]):
-    """Experiments that are there: one that is being deleted is nobody's any more."""
+    """Default manager for experiments; hides those that are being deleted."""
 
     def get_queryset(self) -> models.QuerySet["Experiment"]:
-        """Leave out what is being deleted."""
+        """Return all experiments except those that are being deleted."""
         return super().get_queryset().filter(deletion_asked_at=None)
 
 
 class Experiment(models.Model):
-    """One training run that asks for labels."""
+    """A training run that requests labels."""
 
     class State(models.TextChoices):
-        """Whether labelers are given work; the trainer obeys it too."""
+        """State of an experiment. Labelers get work only while it is ``RUNNING``.
+
+        The trainer waits while the state is ``PAUSED`` and stops when it is ``FINISHED``.
+        """
 
         RUNNING = "running"
         PAUSED = "paused"
         FINISHED = "finished"
 
     class Aggregation(models.TextChoices):
-        """How the labels of a comparison become one decision."""
+        """Method that combines the labels of a comparison into one decision."""
 
         AUTOMATIC = "automatic", _("Dawid-Skene where several labelers judge a comparison")
         MAJORITY = "majority", _("majority")
@@ -136,14 +139,14 @@ class Experiment(models.Model):
 
     @property
     def weighs_labelers(self) -> bool:
-        """Whether decisions are those of Dawid and Skene."""
+        """Return True if decisions use the Dawid-Skene model, which weights labelers by accuracy."""
         if self.aggregation == self.Aggregation.AUTOMATIC:
             return self.overlap > 1 or (self.overlap_share > 0 and self.overlap_more > 1)
         return self.aggregation == self.Aggregation.DAWID_SKENE
 
 
 class PromptVersion(models.Model):
-    """A prompt that an experiment has or had; they are counted from 1."""
+    """One version of an experiment's prompt; versions are numbered from 1."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="prompts")
     version = models.PositiveIntegerField()
@@ -169,10 +172,10 @@ class PromptVersion(models.Model):
 
 
 class SequenceCounter(models.Model):
-    """The number of the newest decision of an experiment.
+    """Sequence number of an experiment's newest decision.
 
-    It is raised under a row lock that is held until the answer's transaction commits, so numbers appear in
-    commit order: a reader that has seen number n will never find a smaller one later.
+    Incrementing it locks this row until the transaction commits, so numbers become visible in commit order. A
+    reader that has seen number n never finds a new decision with a smaller number later.
     """
 
     experiment = models.OneToOneField(Experiment, models.CASCADE, primary_key=True, related_name="counter")
@@ -183,7 +186,7 @@ class SequenceCounter(models.Model):
 
 
 class Episode(models.Model):
-    """A film of a whole episode of the policy as it was at some step."""
+    """A video of one whole episode, played by the policy at some training step."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
     step = models.PositiveBigIntegerField(help_text="Environment steps made when it ended.")
@@ -198,7 +201,7 @@ class Episode(models.Model):
 
 
 class TrainingPoint(models.Model):
-    """One value of a learning curve."""
+    """One point of a learning curve: the value of the metric ``tag`` at a training step."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="points")
     step = models.PositiveBigIntegerField()

@@ -1,4 +1,4 @@
-"""Links that let people in, who came by them from a platform, and how far those are who came by several."""
+"""Invitation links, the platform participants who used them, and a labeler's progress per link."""
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator, URLValidator
@@ -17,16 +17,16 @@ _https = URLValidator(schemes=["https"])
 
 
 class Invite(models.Model):
-    """A link to label an experiment; the link itself is signed, so that no key is kept here."""
+    """An invitation link to label an experiment; the link is signed, so no secret is stored."""
 
     class Kind(models.TextChoices):
-        """Whom it lets in."""
+        """Type of invitation: for one named labeler, or for a new anonymous labeler at each use."""
 
         NAMED = "named", _("one labeler, by name")
         ANONYMOUS = "anonymous", _("each time a new labeler, under a pseudonym")
 
     class Platform(models.TextChoices):
-        """Where its people come from."""
+        """Recruiting platform that sends the participants."""
 
         NONE = "", _("no platform")
         PROLIFIC = "prolific", "Prolific"
@@ -71,14 +71,22 @@ class Invite(models.Model):
         return f"{self.kind} {self.pk}"
 
     def clean(self) -> None:
-        """Refuse one code for two ends: the platform could not tell who is to be paid."""
+        """Raise ValidationError if the completion code and the screen-out code are the same.
+
+        The platform could not tell which participants to pay.
+        """
         if self.completion_code and self.completion_code.casefold() == self.screen_out_code.casefold():
-            message = _("Those who are stopped need another code: by this one the platform pays.")
+            message = _(
+                "Labelers who are stopped need a different code: the platform pays for the completion code."
+            )
             raise ValidationError({"screen_out_code": message})
 
 
 class InvitePart(models.Model):
-    """A labeler's part by a link, while it is there by another; see ``services/parts.py``."""
+    """A labeler's progress under one invitation, stored while a different invitation is current.
+
+    ``services/parts.py`` explains how answers are assigned to invitations.
+    """
 
     participation = models.ForeignKey(Participation, models.CASCADE, related_name="parts")
     invite = models.ForeignKey(Invite, models.CASCADE, related_name="parts")
@@ -98,7 +106,7 @@ class InvitePart(models.Model):
 
 
 class Arrival(models.Model):
-    """Whom a platform sent, under the platform's numbers: the only place where these are kept."""
+    """A participant sent by a platform. The platform's IDs are stored only here."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="arrivals")
     invite = models.ForeignKey(Invite, models.CASCADE, related_name="arrivals")

@@ -1,4 +1,4 @@
-"""What was answered: claims, answers, withdrawals, and what became of them."""
+"""Leases, labels, undos and decisions."""
 
 import uuid
 
@@ -13,18 +13,18 @@ from human_feedback_site.feedback.models.people import Labeler
 
 
 class Lease(models.Model):
-    """A labeler's claim on a comparison, with the sides of the screen fixed.
+    """A labeler's temporary right to answer a comparison, with the left and right clip fixed.
 
-    It is live while it is not answered and not expired. Expiry is judged by the database's clock. Only a
-    lease to judge takes one of the comparison's places.
+    A lease is live until it is answered or expires by the database's clock. Only a ``JUDGE`` lease reserves
+    one of the label slots (``wanted``) of its comparison.
     """
 
     class Purpose(models.TextChoices):
-        """What the answer is for; labelers cannot tell."""
+        """Use of the answer: a regular label, an attention check or a repeat. Labelers can't tell."""
 
         JUDGE = "judge"
-        GOLD = "gold"  # to see whether the labeler knows what is known
-        REPEAT = "repeat"  # to see whether the labeler says the same again
+        GOLD = "gold"  # an attention check: the answer is compared with the known one
+        REPEAT = "repeat"  # a pair shown again: the answer is compared with the labeler's first one
 
     uuid = models.UUIDField(unique=True, default=uuid.uuid4)
     comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="leases")
@@ -59,10 +59,10 @@ class Lease(models.Model):
 
 
 class Label(models.Model):
-    """One labeler's answer, as given on the screen."""
+    """One labeler's answer to a comparison, as given on the screen."""
 
     class Choice(models.TextChoices):
-        """A side of the screen, or neither."""
+        """Answer in terms of the screen: the left clip, the right clip, equal or can't tell."""
 
         LEFT = "left"
         RIGHT = "right"
@@ -70,13 +70,13 @@ class Label(models.Model):
         CANT_TELL = "cant_tell"
 
     class Status(models.TextChoices):
-        """Whether it fills one of its comparison's places, waits for one, or what else it was for."""
+        """Use of a label: counted in the decision, waiting for a free slot, a check, or ignored."""
 
         COUNTED = "counted"
-        SURPLUS = "surplus"  # it counts as soon as a place is free
+        SURPLUS = "surplus"  # counts as soon as one of the comparison's slots is free
         GOLD = "gold"
         REPEAT = "repeat"
-        VOID = "void"  # it counts for nothing: a second answer, or that of a labeler who was stopped
+        VOID = "void"  # ignored: a second answer, or an answer from a labeler who was stopped
 
     uuid = models.UUIDField(
         unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
@@ -108,12 +108,12 @@ class Label(models.Model):
 
     @property
     def verdict(self) -> Outcome:
-        """The answer with the screen taken out of it."""
+        """Return the answer in terms of the first and second clip."""
         return verdict_of(self.choice, swapped=self.swapped)
 
 
 def verdict_of(choice: str, *, swapped: bool) -> Outcome:
-    """Take the screen out of an answer."""
+    """Convert an answer about the left and right clip to one about the first and second clip."""
     if choice == Label.Choice.EQUAL:
         return Outcome.EQUAL
     if choice == Label.Choice.CANT_TELL:
@@ -122,7 +122,7 @@ def verdict_of(choice: str, *, swapped: bool) -> Outcome:
 
 
 class Undo(models.Model):
-    """The withdrawal of a label, appended beside it."""
+    """The withdrawal of a label, stored in its own row; the label stays unchanged."""
 
     uuid = models.UUIDField(
         unique=True, help_text="Chosen by the browser, so that sending again changes nothing."
@@ -151,7 +151,7 @@ class Undo(models.Model):
 
 
 class Decision(models.Model):
-    """A new or revised outcome of a comparison: one item of the feed that trainers read."""
+    """A new or revised outcome of a comparison; one item of the feed that trainers read."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="decisions")
     comparison = models.ForeignKey(Comparison, models.CASCADE, related_name="decisions")
@@ -171,7 +171,7 @@ class Decision(models.Model):
         constraints = (models.UniqueConstraint(fields=("experiment", "seq"), name="decision_seq"),)
         indexes = (
             models.Index("comparison", F("seq").desc(), name="decision_newest"),
-            # To find what is seldom said among very many, the newest first; all else is found soon without.
+            # Finds rare decisions among very many, newest first; common ones need no index.
             models.Index(
                 fields=("experiment", "decision", "comparison"),
                 name="decision_seldom",

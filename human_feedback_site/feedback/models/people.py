@@ -1,4 +1,4 @@
-"""Who takes part: labelers, how they do, and the keys of trainers."""
+"""Labelers, their participation in experiments, and the API tokens of trainers."""
 
 import hashlib
 
@@ -20,7 +20,7 @@ validate_labeler_name = RegexValidator(
 
 
 class Labeler(models.Model):
-    """A person who judges comparisons, invited by a researcher to some experiments."""
+    """A person who judges comparisons, invited by a researcher to certain experiments."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="labeler")
     name = models.CharField(max_length=MAX_LABELER_NAME)
@@ -43,12 +43,12 @@ class Labeler(models.Model):
 
 
 class Participation(models.Model):
-    """How a labeler does in an experiment; it outlasts the invitation."""
+    """A labeler's answer counts, checks and status in one experiment; outlasts the invitation."""
 
     CHECKS_KEPT = 10
 
     class Notice(models.TextChoices):
-        """What a labeler is told about its checks, or about its part."""
+        """Notice shown to a labeler: warned or stopped because of failed checks, or task done."""
 
         WARNED = "warned"
         STOPPED = "stopped"
@@ -124,35 +124,38 @@ class Participation(models.Model):
 
     @property
     def answered(self) -> int:
-        """Answers that stand."""
+        """Return the number of valid answers that were not withdrawn."""
         return self.answers - self.undone
 
     @property
     def part_answered(self) -> int:
-        """Those of them that belong to the invitation by which the labeler came last."""
+        """Return ``answered`` for the current invitation only."""
         return self.answered - (self.elsewhere or 0)
 
     @property
     def failures(self) -> int:
-        """Failed checks among the last of each kind."""
+        """Return the number of failed checks, for whichever kind of check has more failures.
+
+        Only the last ``CHECKS_KEPT`` checks of each kind are considered.
+        """
         return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
 
     @property
     def notice(self) -> str | None:
-        """What the labeler is told about its checks: ``stopped``, ``warned``, or nothing."""
+        """Return the notice about the labeler's checks: ``stopped``, ``warned`` or None."""
         is_stopped = self.stopped_at is not None
         return self.notice_after(self.failures, self.experiment.warn_failures, is_stopped=is_stopped)
 
     @classmethod
     def notice_after(cls, failures: int, warn_failures: int, *, is_stopped: bool) -> str | None:
-        """Return what a labeler is told who has failed so many checks."""
+        """Return the notice for a labeler with this many failed checks: ``stopped``, ``warned`` or None."""
         if is_stopped:
             return cls.Notice.STOPPED.value
         return cls.Notice.WARNED.value if failures >= warn_failures else None
 
 
 class ApiToken(models.Model):
-    """A trainer's key to the API; only its hash is kept."""
+    """A trainer's API token; only its hash is stored."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100, default="trainer", help_text="What it is used for.")
@@ -180,5 +183,8 @@ class ApiToken(models.Model):
 
     @staticmethod
     def digest_of(token: str) -> str:
-        """Return what is stored of ``token``: it has 256 random bits, so one round of SHA-256 is enough."""
+        """Return the SHA-256 hex digest under which ``token`` is stored.
+
+        A token has 256 random bits, so one round of SHA-256 without salt is safe.
+        """
         return hashlib.sha256(token.encode()).hexdigest()
