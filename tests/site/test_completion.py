@@ -150,7 +150,7 @@ def test_an_invitation_knows_that_its_codes_differ(trainer: Trainer) -> None:
     invite = Invite(experiment=trainer.experiment, kind="anonymous", expires_at=day)
     invite.full_clean()
     invite.completion_code = invite.screen_out_code = "X1"
-    with pytest.raises(ValidationError, match="need another code"):
+    with pytest.raises(ValidationError, match="need a different code"):
         invite.full_clean()
 
 
