@@ -1,4 +1,4 @@
-"""Consent texts that labelers must accept before their first pair, and their answers."""
+"""Consent texts, which labelers accept or decline before their first pair, and the answers."""
 
 import hashlib
 
@@ -28,7 +28,7 @@ class ConsentText(models.Model):
 
 
 class ConsentAnswer(models.Model):
-    """A labeler's answer to one version of the consent text; a later answer is a new row."""
+    """A labeler's answer to one version of the consent text; a later answer adds a row."""
 
     text = models.ForeignKey(ConsentText, models.CASCADE, related_name="answers")
     labeler = models.ForeignKey("feedback.Labeler", models.CASCADE, related_name="consent_answers")

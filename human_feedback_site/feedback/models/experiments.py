@@ -186,7 +186,7 @@ class SequenceCounter(models.Model):
 
 
 class Episode(models.Model):
-    """A video of one whole episode, played by the policy at some training step."""
+    """A video of one whole episode, recorded with the policy at one training step."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
     step = models.PositiveBigIntegerField(help_text="Environment steps made when it ended.")

@@ -83,7 +83,7 @@ class Invite(models.Model):
 
 
 class InvitePart(models.Model):
-    """A labeler's progress under one invitation, stored while a different invitation is current.
+    """A labeler's progress under an invitation that is not the labeler's current one.
 
     ``services/parts.py`` explains how answers are assigned to invitations.
     """

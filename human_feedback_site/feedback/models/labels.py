@@ -15,12 +15,12 @@ from human_feedback_site.feedback.models.people import Labeler
 class Lease(models.Model):
     """A labeler's temporary right to answer a comparison, with the left and right clip fixed.
 
-    A lease is live until it is answered or expires by the database's clock. Only a ``JUDGE`` lease reserves
-    one of the label slots (``wanted``) of its comparison.
+    A lease is live until it is answered or expires, by the database's clock. A comparison has ``wanted``
+    label slots; only a lease with the purpose ``JUDGE`` reserves one.
     """
 
     class Purpose(models.TextChoices):
-        """Use of the answer: a regular label, an attention check or a repeat. Labelers can't tell."""
+        """Purpose of a lease: a regular label, an attention check or a repeat. Labelers can't tell."""
 
         JUDGE = "judge"
         GOLD = "gold"  # an attention check: the answer is compared with the known one
@@ -70,7 +70,7 @@ class Label(models.Model):
         CANT_TELL = "cant_tell"
 
     class Status(models.TextChoices):
-        """Use of a label: counted in the decision, waiting for a free slot, a check, or ignored."""
+        """Role of a label: counted in the decision, waiting for a free slot, a check, or ignored."""
 
         COUNTED = "counted"
         SURPLUS = "surplus"  # counts as soon as one of the comparison's slots is free
@@ -108,12 +108,12 @@ class Label(models.Model):
 
     @property
     def verdict(self) -> Outcome:
-        """Return the answer in terms of the first and second clip."""
+        """Return the answer as ``first``, ``second``, ``equal`` or ``cant_tell``."""
         return verdict_of(self.choice, swapped=self.swapped)
 
 
 def verdict_of(choice: str, *, swapped: bool) -> Outcome:
-    """Convert an answer about the left and right clip to one about the first and second clip."""
+    """Convert ``left`` or ``right`` to ``first`` or ``second``; other choices stay the same."""
     if choice == Label.Choice.EQUAL:
         return Outcome.EQUAL
     if choice == Label.Choice.CANT_TELL:

@@ -43,7 +43,7 @@ class Labeler(models.Model):
 
 
 class Participation(models.Model):
-    """A labeler's answer counts, checks and status in one experiment; outlasts the invitation."""
+    """A labeler's answer counts, checks and status in one experiment; outlives the invitation."""
 
     CHECKS_KEPT = 10
 
@@ -124,19 +124,19 @@ class Participation(models.Model):
 
     @property
     def answered(self) -> int:
-        """Return the number of valid answers that were not withdrawn."""
+        """Return the number of valid answers: those that are neither void nor withdrawn."""
         return self.answers - self.undone
 
     @property
     def part_answered(self) -> int:
-        """Return ``answered`` for the current invitation only."""
+        """Return the number of valid answers given under the current invitation."""
         return self.answered - (self.elsewhere or 0)
 
     @property
     def failures(self) -> int:
-        """Return the number of failed checks, for whichever kind of check has more failures.
+        """Return the number of recent failures for whichever type of check was failed more often.
 
-        Only the last ``CHECKS_KEPT`` checks of each kind are considered.
+        Attention checks and watch-time checks are counted separately, each over the last ``CHECKS_KEPT``.
         """
         return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
 

@@ -48,8 +48,8 @@ def judgments() -> QuerySet[Label]:
 def waiting_labels() -> QuerySet[Label]:
     """Return the surplus labels that may take a free slot, at most one per labeler and comparison.
 
-    This is the labeler's oldest surplus label. Labelers who were stopped, or who already have a counted label
-    for the comparison, are excluded.
+    It is the labeler's oldest one. Labelers who were stopped, or who already have a counted label for the
+    comparison, are excluded.
     """
     same = judgments().filter(comparison=OuterRef("comparison"), labeler=OuterRef("labeler"))
     ahead = same.filter(Q(status=Label.Status.COUNTED) | Q(pk__lt=OuterRef("pk")))

@@ -28,7 +28,7 @@ from human_feedback_site.feedback.models.querysets import (
 )
 
 MOST_COUNTED = 10_000
-"""Maximum number of matching comparisons that are counted and listed; more need narrower filters."""
+"""Maximum number of matches counted and listed; seeing the rest requires narrower filters."""
 
 STATES = ("waiting", "leased", "answered", "decided", "cancelled", "gold")
 NOTHING = "none"  # filter value for comparisons without a decision
@@ -37,7 +37,7 @@ SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
 """Maximum number of IDs in one SQL statement; both databases allow slightly more.
 
-A filter for a rare decision looks only at this many comparisons that ever had the decision.
+A filter for a rare decision checks at most this many comparisons that ever had it.
 """
 MOST_COMPARED = 10_000
 """Maximum number of comparisons checked for labels that disagree, because each check is slow."""
@@ -74,7 +74,7 @@ class Filters:
 
 
 class Matching:
-    """An experiment's comparisons that match filters; a sequence for Django's paginator."""
+    """Lazy list of an experiment's comparisons that match filters, for Django's paginator."""
 
     def __init__(self, experiment: Experiment, filters: Filters) -> None:
         found = _filtered(experiment, filters).order_by(*_ORDERS[filters.order])
@@ -102,7 +102,7 @@ class Matching:
         return self._found[place]
 
     def on(self, page: Page[Comparison]) -> QuerySet[Comparison]:
-        """Return the matches on a page of a paginator."""
+        """Return the matches on one page of the paginator."""
         return self[max(0, page.start_index() - 1) : page.end_index()]
 
 
@@ -140,7 +140,7 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
 def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
     """Yield, for each slow filter in use, candidate IDs and the maximum number of them to check.
 
-    A list with one ID more than the maximum means that there are further candidates.
+    A list that is one ID longer than the maximum means that there are more candidates.
     """
     if filters.decision in SELDOM_SAID:
         yield _ever_decided(experiment, filters), MOST_NAMED
@@ -177,7 +177,7 @@ def _different_outcomes() -> Subquery:
 def uuids_from(beginning: str) -> tuple[UUID, UUID]:
     """Return the lowest and the highest UUID that begins with ``beginning``.
 
-    A search for this range uses the index in both databases.
+    Both databases can search this range with an index.
     """
     digits = beginning.replace("-", "")[:32]
     return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

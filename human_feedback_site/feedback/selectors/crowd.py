@@ -69,7 +69,7 @@ def agreement(experiment: Experiment) -> Agreement:
 
 
 def labelers(experiment: Experiment) -> list[LabelerQuality]:
-    """Return quality statistics for each labeler who has a participation, sorted by name."""
+    """Return quality statistics of all labelers who take part in the experiment, sorted by name."""
     gold, consensus = _gold(experiment), _consensus(experiment)
     left, consistency, seconds = _left(experiment), _consistency(experiment), _seconds(experiment)
     taking_part = experiment.participations.select_related("labeler", "experiment").order_by("labeler__name")

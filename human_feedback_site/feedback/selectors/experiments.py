@@ -102,8 +102,8 @@ def last_seq(experiment: Experiment) -> int:
 def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
     """Return the decisions after the cursor ``after``, without gaps.
 
-    The counter is read first. All numbers up to it are committed, so no decision up to it can appear later.
-    Each decision is annotated with the newest ``prompt_version`` of its comparison's counted labels.
+    The counter is read first. All decisions up to that number are committed, so none of them can appear
+    later. Each decision is annotated with the newest ``prompt_version`` of its comparison's counted labels.
     """
     newest = last_seq(experiment)
     counting = Label.objects.filter(
@@ -132,7 +132,7 @@ def progress_of(experiment: Experiment) -> Progress:
 def count_open(experiment: Experiment) -> tuple[int, int]:
     """Count open comparisons, and how many of them were requested during training.
 
-    Trainers ask every few seconds, so this reads only the open comparisons, of perhaps a million.
+    Trainers call this every few seconds, so it reads only open comparisons; there may be a million others.
     """
     counts = experiment.comparisons.filter(status=Comparison.Status.OPEN).aggregate(
         all=Count("pk"), training=Count("pk", filter=Q(phase=Comparison.Phase.TRAINING))

@@ -57,7 +57,7 @@ def _shown(example: Example) -> ShownExample:
 
 
 def side_of(outcome: Outcome, *, swapped: bool) -> str:
-    """Return the screen choice that expresses ``outcome``; the reverse of ``verdict_of``."""
+    """Return the choice on the screen that expresses ``outcome``, such as ``left`` for ``first``."""
     if outcome not in {Outcome.FIRST, Outcome.SECOND}:
         return outcome.value
     return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
@@ -80,8 +80,8 @@ class AnsweredCounts:
 
     Attributes:
         answered: all comparisons with at least one counted label.
-        before_training: of those requested before training, the ones with a decision other than
-            ``cant_tell``. It is 0 if training has begun or waits for no labels.
+        before_training: comparisons requested before training that have a decision other than ``cant_tell``;
+            0 if training has begun or does not wait for labels.
         training: True once a comparison was requested during training, even if labels are withdrawn later.
     """
 

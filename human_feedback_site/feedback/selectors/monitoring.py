@@ -1,4 +1,4 @@
-"""Live status of an experiment for a page that refreshes itself, with few SQL statements."""
+"""Live status of an experiment, read with few SQL statements because open pages poll it."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -59,7 +59,7 @@ def rotate_token(token: ApiToken) -> str:
 
 
 def revoke_tokens(tokens: QuerySet[ApiToken]) -> int:
-    """Delete the tokens, which stop working, and return how many were deleted."""
+    """Revoke tokens by deleting them; return how many there were."""
     return tokens.delete()[0]
 
 
@@ -87,7 +87,7 @@ def label_url(experiment: Experiment, base_url: str) -> str:
 
 
 def page_url(experiment: Experiment, base_url: str) -> str:
-    """Return the URL of the experiment's own page under ``base_url``."""
+    """Return the URL of the experiment page under ``base_url``."""
     return base_url.rstrip("/") + reverse("experiment", args=[experiment.name])
 
 
@@ -130,7 +130,7 @@ def kept_invite(token: str) -> int | None:
 
 
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler and the experiment that the token of a run's own link names.
+    """Return the labeler and the experiment named in the token of a run's own link.
 
     Raises :class:`django.core.signing.BadSignature` if the token is forged or expired, :class:`NotFoundError`
     if the experiment no longer exists, and :class:`WithdrawnError` if the labeler was removed from the
@@ -178,8 +178,8 @@ def new_labeler(researcher: User, name: str) -> Labeler:
 def labeler_for(user: User, experiment: Experiment) -> Labeler:
     """Return ``user`` as a labeler of ``experiment``.
 
-    An experiment's owner becomes a labeler of it when needed; others must be invited. Raises
-    :class:`NotFoundError` if the user was not.
+    The experiment's owner is added to its labelers when needed. Raises :class:`NotFoundError` for a user who
+    is neither the owner nor invited.
     """
     labeler = Labeler.objects.filter(user=user, experiments=experiment).first()
     if labeler is not None:

@@ -29,7 +29,7 @@ from human_feedback_site.feedback.services.decisions import (
 VOTES = 50_000  # number of newest votes used; decisions on older ones are not revised
 ITERATIONS = 40
 _AT_ONCE = 200
-_SAME = 0.01  # change of a probability up to which the feed gets no new decision
+_SAME = 0.01  # changes of a probability up to this size are not published
 
 
 def weigh_all(until: float) -> int:
@@ -70,10 +70,7 @@ def weigh_labelers(experiment: Experiment) -> int:
 
 
 def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
-    """Return the newest votes as (comparison ID, labeler ID, outcome), and the known answers.
-
-    The known answers of gold comparisons are keyed by comparison ID.
-    """
+    """Return the newest (comparison ID, labeler ID, outcome) votes, and gold answers by comparison ID."""
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
     found = labels.order_by("-pk").values_list(
@@ -89,7 +86,7 @@ def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int
 
 
 def revise_everything(experiment: Experiment) -> int:
-    """Recompute the decisions of all labeled comparisons, such as after a change of method.
+    """Recompute the decisions of all labeled comparisons, for use after the method has changed.
 
     Returns the number of decisions that changed.
     """

@@ -1,8 +1,8 @@
 """Recording and undoing of labelers' answers.
 
 Labels and undos are append-only. A label is counted if its comparison has a free slot. A labeler's second
-standing answer to the same pair is void, and so is any answer by a stopped labeler: void labels are stored
-but ignored. ``docs/leases.md`` lists the rules.
+answer to the same pair is void unless the first was withdrawn, and so is any answer by a stopped labeler.
+Void labels are stored but ignored. ``docs/leases.md`` lists the rules.
 
 Each transaction locks rows in the same order: the comparison, the labeler's rows, and last the experiment's
 sequence counter, which stays locked until the commit.
@@ -130,8 +130,8 @@ def _wants_labels(comparison: Comparison) -> bool:
 def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Participation) -> str:
     """Return the status for a new answer to a locked comparison.
 
-    A labeler may have one standing answer per pair, plus one for each kind of check; any other answer is
-    void.
+    A labeler may have one label per pair and one for each kind of check, not counting withdrawn ones. Further
+    answers are void.
     """
     if participation.stopped_at is not None:
         return Label.Status.VOID
@@ -150,7 +150,7 @@ def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Part
 
 
 def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome, confusion: Any) -> Verdict:
-    """Add one label to a locked comparison's scores, save it, and return the new verdict."""
+    """Add a label to a locked comparison's scores, save the comparison, and return its new verdict."""
     weighs = lease.weighs_labelers
     first, equal, second = score_of(outcome, confusion, weighs_labelers=weighs)
     comparison.n_labels += 1
@@ -196,9 +196,9 @@ def _note_checks(participation: Participation, lease: AnsweredLease, label: Labe
 
 
 def _watched_ms(lease: AnsweredLease, label: Label) -> int:
-    """Return the watch time in milliseconds, as reported by the browser but at most the lease's age.
+    """Return the watch time reported by the browser in milliseconds, but at most the lease's age.
 
-    If the browser reported none, it is the lease's age.
+    Without a report, this is the lease's age.
     """
     said = label.response_ms if label.shown_ms is None else label.shown_ms
     return lease.age_ms if said is None else min(said, lease.age_ms)
@@ -215,8 +215,8 @@ def record_undo(
 ) -> tuple[Undo, Lease | None, bool]:
     """Withdraw an answer and lease its comparison to the labeler again.
 
-    No lease is given for surplus and void labels, to stopped labelers, or, unless ``keep_place`` is set,
-    while the experiment is not running. Set ``keep_place`` when a new answer follows in the same transaction.
+    A surplus or void label and a stopped labeler get no lease. Nor does anybody while the experiment is not
+    running, unless ``keep_place`` is set, for a new answer that follows in the same transaction.
 
     Returns the undo, the labeler's new live lease or None, and True if the undo is new. Raises
     :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the label was

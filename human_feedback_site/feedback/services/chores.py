@@ -1,8 +1,8 @@
 """Periodic maintenance tasks, called chores, which are safe to run at any time.
 
-Each task can be repeated, interrupted, or run by two processes at once. It works in batches and starts none
-after ``WORK_SECONDS``, so that it ends within a minute even if the media store answers slowly; the next run
-continues. Each returns a one-line summary.
+Each task can be repeated, interrupted, or run by two processes at once. It works in batches and starts no new
+batch after ``WORK_SECONDS``, so that it ends within a minute even if the media store answers slowly; the next
+run continues. Each returns a one-line summary.
 """
 
 import logging
@@ -66,7 +66,7 @@ def _useless_leases() -> QuerySet[Lease]:
 
 
 def expire_media() -> str:
-    """Delete the clips of experiments that finished more than ``MEDIA_KEEP_DAYS`` ago (0: never).
+    """Delete the clips of experiments that finished over ``MEDIA_KEEP_DAYS`` days ago; 0 keeps all.
 
     Their open comparisons are closed first, so that a reopened experiment shows no deleted clips.
     ``media_deleted_at`` is set when no clips are left; if the media store is unreachable or time runs out,
@@ -91,7 +91,10 @@ def expire_media() -> str:
 
 
 def _with_expired_media() -> QuerySet[Experiment]:
-    """Return finished experiments whose clips are too old and were not deleted since they finished."""
+    """Return finished experiments whose clips are old enough to delete and not deleted yet.
+
+    Deletions from before an experiment was reopened and finished again don't count.
+    """
     return Experiment.objects.filter(
         Q(media_deleted_at=None) | Q(media_deleted_at__lt=F("finished_at")),
         state=Experiment.State.FINISHED,
@@ -161,7 +164,7 @@ def weigh_labelers() -> str:
 
 
 def settle_labels() -> str:
-    """Count surplus labels where a slot has become free, for example because a lease expired."""
+    """Promote surplus labels to counted where a slot is free, such as after a lease expired."""
     until = time.monotonic() + WORK_SECONDS
     return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
 

@@ -63,8 +63,8 @@ def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
 def refuse_another_store(experiment: Experiment, if_gone: str) -> None:
     """Raise :class:`ClipsElsewhereError` if the store has none of the clips that it should have.
 
-    ``if_gone`` ends the message: advice in case the clips are really gone. Raises :class:`MediaStoreError` if
-    the store can't be read.
+    ``if_gone`` is advice for the end of the message, in case the clips really are gone. Raises
+    :class:`MediaStoreError` if the store can't be read.
     """
     store = media_store()
     if comparisons_with_clips(experiment).exists() and not store.count(experiment.name, 1):

@@ -63,7 +63,7 @@ def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
 
 
 def _part_of(participation: Participation, other: InvitePart | None = None) -> Part:
-    """Return the recorded task status under the current invitation, or under ``other`` if given."""
+    """Return the task status under the current invitation, or under ``other``, from stored data."""
     part = other or participation
     answered = other.answered if other else participation.part_answered
     if part.completed_at is not None and answered >= (part.completed_answers or 0):

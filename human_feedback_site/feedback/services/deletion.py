@@ -1,9 +1,9 @@
 """Deletion of an experiment with all its data.
 
-A request hides the experiment at once from pages, labelers and trainers. Then its clips are deleted, then its
-rows in batches, and its own row last. So after an interruption the same command, the admin or a periodic task
-can find the experiment by name and continue. If the media store has none of the expected clips, it is
-probably the wrong store, and nothing is deleted.
+When a deletion is requested, the experiment is hidden at once from pages, labelers and trainers. Then its
+clips are deleted, then its rows in batches, and its own row last. So after an interruption the same command,
+the admin or a periodic task can find the experiment by name and continue. If the media store has none of the
+expected clips, it is probably the wrong store, and nothing is deleted.
 """
 
 import logging
@@ -129,7 +129,7 @@ def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Conte
 
 
 def _clips_stored(experiment: Experiment) -> bool:
-    """Return False if there can't be clips: none are expected, and the media folder was never created."""
+    """Return False if no clips are expected and the media folder does not exist, else True."""
     store = media_store()
     there = not isinstance(store, FolderMedia) or store.root.exists()
     return there or clips_named(experiment) > 0
@@ -140,7 +140,7 @@ def _refuse_another_store(experiment: Experiment) -> None:
 
 
 def state_of(experiment: Experiment) -> str:
-    """Return a sentence that says what state a failed deletion has left the experiment in."""
+    """Describe, in one sentence, what a failed deletion has already done to the experiment."""
     asked = Experiment.everything.filter(pk=experiment.pk).exclude(deletion_asked_at=None)
     if asked.exists():
         return f"{experiment} is hidden; its deletion continues automatically every minute."
@@ -238,9 +238,9 @@ def _delete_clips(experiment: Experiment, until: float) -> bool:
 
 
 def _rows_of(experiment: Experiment) -> Iterator["QuerySet[Any]"]:
-    """Yield querysets of the large tables, with rows that refer to others before those others.
+    """Yield querysets of the large tables, each before the tables that its foreign keys refer to.
 
-    The rows of smaller tables are deleted together with the experiment's own row.
+    The rows of smaller tables are deleted by cascade with the experiment's own row.
     """
     yield Undo.objects.filter(label__comparison__experiment=experiment)
     yield Label.objects.filter(comparison__experiment=experiment)
@@ -267,7 +267,7 @@ def finish_deletions(until: float) -> tuple[int, int]:
         try:
             gone = time.monotonic() < until and go_on(experiment, until)
         except MediaStoreError as error:
-            _log.warning("%s is not deleted yet: %s", experiment, error)
+            _log.warning("The experiment %s is not deleted yet: %s", experiment, error)
             gone = False
         done, left = done + gone, left + (not gone)
     return done, left

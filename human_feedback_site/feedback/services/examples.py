@@ -12,9 +12,9 @@ from human_feedback_site.feedback.services.experiments import cancel_comparisons
 
 @dataclass(frozen=True)
 class NewExample:
-    """Content of an example: the better clip, the reason, and its use.
+    """Answer, explanation and practice mode of a new example.
 
-    With ``practice``, labelers answer it before their first pair; otherwise it is shown with its answer.
+    With ``practice``, labelers answer the example before their first pair; otherwise they see its answer.
     """
 
     better: str
@@ -33,7 +33,9 @@ def use_as_example(experiment: Experiment, comparison: UUID, example: NewExample
     if found is None:
         raise NotFoundError(f"There is no comparison {comparison} in this experiment.")
     if found.clips_gone or found.status == Comparison.Status.GOLD:
-        raise ConflictError(f"The comparison {comparison} is an attention check, or its clips are gone.")
+        raise ConflictError(
+            f"Comparison {comparison} can't be an example: it is an attention check, or its clips are gone."
+        )
     Example.objects.update_or_create(experiment=experiment, comparison=found, defaults=asdict(example))
     cancel_comparisons(experiment, [comparison])
 

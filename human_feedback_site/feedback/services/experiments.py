@@ -1,4 +1,4 @@
-"""Registration of experiments, comparisons and learning curves, and experiments' state and overlap."""
+"""Changes to experiments: registration by trainers, overlap, pausing and finishing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,10 +57,10 @@ def put_experiment(
 ) -> tuple[Experiment, bool]:
     """Create the experiment, or update its description when its run is resumed.
 
-    ``values`` are fields of :class:`Experiment`. A missing state is left unchanged. So are the gold rate, and
-    a prompt that was edited on the site. Returns the experiment and True if it was created. Raises
-    :class:`ConflictError` if another run uses the name or the experiment is being deleted, and
-    :class:`NotFoundError` if it belongs to a different user.
+    ``values`` are fields of :class:`Experiment`. An update leaves unchanged the gold rate, a prompt that was
+    edited on the site, and a state that is not in ``values``. Returns the experiment and True if it was
+    created. Raises :class:`ConflictError` if another run uses the name or the experiment is being deleted,
+    and :class:`NotFoundError` if it belongs to a different user.
     """
     if Experiment.everything.filter(name=name).exclude(deletion_asked_at=None).exists():
         raise ConflictError(
@@ -112,7 +112,7 @@ def trainer_away() -> Q:
 
 
 def trainer_away_since() -> Case:
-    """Return an SQL expression for the time since when the trainer is away, or NULL if it is not."""
+    """Return an SQL expression for an absent trainer's last activity; NULL if the trainer is present."""
     return Case(When(trainer_away(), then=Coalesce("trainer_seen_at", "created_at")))
 
 
@@ -157,7 +157,7 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
 
 
 def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> dict[int, NewComparison]:
-    """Return the unregistered comparisons by their index.
+    """Return the comparisons that are not registered yet, by index.
 
     Raises :class:`ConflictError` if a registered one has different content.
     """
@@ -178,9 +178,9 @@ def _is_same(known: Any, told: Any) -> bool:
 
 
 def _described(item: NewComparison) -> dict[str, Any]:
-    """Return the fields that must match at each registration.
+    """Return the fields that must be the same when a comparison is registered again.
 
-    A missing ``gold`` is left out, because a pair may become gold after it is registered.
+    ``gold`` is left out if it is None, because a pair may become gold after it is registered.
     """
     return {name: value for name, value in vars(item).items() if name != "gold" or value is not None}
 
@@ -201,14 +201,14 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
 
 
 def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
-    """Cancel the open comparisons with these UUIDs that have no label; return how many there were."""
+    """Cancel open, unlabeled comparisons with these UUIDs; return how many were cancelled."""
     settling.settle(experiment.pk)
     return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids), [experiment.pk])
 
 
 @transaction.atomic
 def _cancel(comparisons: QuerySet[Comparison], experiments: Iterable[int]) -> int:
-    """Cancel the open comparisons without labels, counted or waiting; return how many there were."""
+    """Cancel open comparisons without counted or waiting labels; return how many were cancelled."""
     rows = comparisons.filter(status=Comparison.Status.OPEN, n_labels=0)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
     answered = {row for each in experiments for row in settling.with_waiting(each)}
@@ -245,8 +245,8 @@ def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
 def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: float = 0.0) -> None:
     """Set how many labelers judge each comparison, and how many (``more``) judge a ``share`` of them.
 
-    Comparisons that now have enough labels are closed. Those that now lack labels are opened again unless
-    their clips are gone.
+    Comparisons that now have enough labels are closed. Those that now need more are opened again unless their
+    clips are gone.
     """
     rows = experiment.comparisons.exclude(status=Comparison.Status.CANCELLED)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
@@ -276,19 +276,19 @@ def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> No
 
 
 def pause(chosen: QuerySet[Experiment]) -> int:
-    """Pause running experiments: labelers get no work and trainers wait. Returns how many."""
+    """Pause running experiments: labelers get no work and trainers wait. Returns their number."""
     return chosen.order_by().filter(state=Experiment.State.RUNNING).update(state=Experiment.State.PAUSED)
 
 
 def resume(chosen: QuerySet[Experiment]) -> int:
-    """Resume paused experiments; return how many there were."""
+    """Resume paused experiments; return their number."""
     return chosen.order_by().filter(state=Experiment.State.PAUSED).update(state=Experiment.State.RUNNING)
 
 
 def finish(chosen: QuerySet[Experiment]) -> int:
     """Finish experiments: labelers are told, trainers stop, and unlabeled comparisons are cancelled.
 
-    Returns how many experiments were finished.
+    Returns the number of experiments finished.
     """
     unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
     ending = list(unfinished.values_list("pk", flat=True))
@@ -299,6 +299,6 @@ def finish(chosen: QuerySet[Experiment]) -> int:
 
 
 def reopen(chosen: QuerySet[Experiment]) -> int:
-    """Reopen finished experiments, so that labelers get the open comparisons. Returns how many."""
+    """Reopen finished experiments, so that labelers get the open comparisons; return their number."""
     finished = chosen.order_by().filter(state=Experiment.State.FINISHED)
     return finished.update(state=Experiment.State.RUNNING, finished_at=None)

@@ -12,7 +12,7 @@ from human_feedback_site.feedback.services.settling import promote_waiting
 
 @transaction.atomic
 def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
-    """Turn comparisons into attention checks with the given answer; return how many.
+    """Turn comparisons into attention checks with the given answer; return how many were changed.
 
     If a trainer requested the comparison, the answer is also published as its decision. Cancelled comparisons
     and those whose clips are gone are left alone.
@@ -35,10 +35,10 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
 
 @transaction.atomic
 def make_ordinary(chosen: QuerySet[Comparison]) -> int:
-    """Turn attention checks back into ordinary comparisons; return how many.
+    """Turn attention checks back into ordinary comparisons; return how many were changed.
 
-    Those requested by a trainer are opened for labels. The others are cancelled, as are those whose clips are
-    gone.
+    Those that a trainer requested are opened for labels unless their clips are gone. All others are
+    cancelled.
     """
     rows = lock_comparisons(chosen.filter(status=Comparison.Status.GOLD).order_by())
     asked = []

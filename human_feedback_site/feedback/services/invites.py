@@ -199,7 +199,7 @@ def admit(invite: Invite, sent: PlatformParticipant | None = None) -> Labeler:
 def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
     labeler = invite.labeler
     if sent is not None:
-        # A lock, because a participant may open two links or two browsers at the same time.
+        # Locked because a participant may open two links, or use two browsers, at the same time.
         Experiment.objects.select_for_update(no_key=True).get(pk=invite.experiment_id)
         labeler = labeler or _labeler_of_participant(invite.experiment, sent)
         if labeler is not None and _has_arrived(invite, sent):

@@ -1,9 +1,9 @@
 """Rate limits for passwords and API tokens.
 
-Attempts are counted in the database, so all processes share the counts, and before they are checked, so
-simultaneous attempts can't exceed the limit. A time window has a fixed end, which further attempts don't
-delay. A user name is counted together with the IP address, so somebody who guesses a password locks out only
-users at the same address.
+Attempts are counted in the database, so all processes of the site share the counts. Sign-ins are counted
+before the password is checked, so simultaneous attempts can't exceed the limit. A time window has a fixed end
+and is not extended by further attempts. A user name is counted together with the IP address, so guessing a
+password locks out only users at the guesser's address.
 """
 
 import ipaddress
@@ -37,7 +37,7 @@ def begin_sign_in(name: str, address: str) -> None:
 
 
 def end_sign_in(name: str, address: str) -> None:
-    """Clear the name's count after a successful sign-in, and uncount the attempt for the address."""
+    """After a successful sign-in, clear the name's count and subtract one from the address's count."""
     Attempts.objects.filter(digest=_of_name(name, address)).delete()
     Attempts.objects.filter(digest=_of_address(address), count__gt=0).update(count=F("count") - 1)
 
@@ -79,9 +79,9 @@ def _of_address(address: str) -> str:
 
 
 def _digest(*what: str) -> str:
-    """Return a keyed hash of what is counted.
+    """Return a keyed hash of ``what``, which identifies a counter.
 
-    The typed name itself is not stored, because people sometimes type their password into the name field.
+    A typed name is not stored, because people sometimes type their password into the name field.
     """
     return salted_hmac("feedback.limits", "\n".join(what), algorithm="sha256").hexdigest()
 
@@ -99,9 +99,9 @@ def _count(digest: str, most: int) -> None:
 
 
 def _wait(digest: str) -> int:
-    """Return the seconds until the time window ends, rounded up and at least 1.
+    """Return the seconds until the counter's time window ends, rounded up.
 
-    The clocks of site and database may differ a little.
+    The result is kept between 1 and the window's length, because the clocks of site and database may differ.
     """
     ends_at = Attempts.objects.filter(digest=digest).values_list("ends_at", flat=True).first()
     left = 0.0 if ends_at is None else (ends_at - timezone.now()).total_seconds()

@@ -23,7 +23,7 @@ _Status = Comparison.Status
 
 @transaction.atomic
 def request_label(chosen: QuerySet[Comparison]) -> int:
-    """Request one more label for each open or answered comparison that has clips; return how many.
+    """Request one more label for each open or answered comparison with clips; return their number.
 
     Labelers who have already judged a comparison are not asked again. The new label revises the decision.
     """
@@ -42,7 +42,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
 
 @transaction.atomic
 def close(chosen: QuerySet[Comparison]) -> int:
-    """Close open comparisons with the labels that they have; return how many.
+    """Close open comparisons with the labels that they have; return how many were closed.
 
     Their live leases end. Comparisons without labels are cancelled.
     """
@@ -59,7 +59,7 @@ def close(chosen: QuerySet[Comparison]) -> int:
 
 @transaction.atomic
 def reopen(chosen: QuerySet[Comparison]) -> int:
-    """Reopen cancelled comparisons whose clips still exist; return how many."""
+    """Reopen cancelled comparisons whose clips still exist; return how many were reopened."""
     rows = [row for row in lock_comparisons(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
@@ -69,7 +69,7 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
-    """End the live leases among these, so that other labelers get the pairs; return how many ended."""
+    """End the live ones of these leases, so that other labelers get the pairs; return how many ended."""
     found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
     ended = Lease.objects.filter(live_leases(), pk__in=list(found)).update(expires_at=Now())
     settle_all(found.values())
@@ -97,7 +97,7 @@ def _stop(chosen: QuerySet[Participation]) -> int:
 
 
 def readmit(chosen: QuerySet[Participation]) -> int:
-    """Allow stopped or warned labelers to continue, with their checks cleared; return how many."""
+    """Let stopped or warned labelers continue with their checks cleared; return their number."""
     experiments = _experiments_of(chosen)
     readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
     settle_all(experiments)

@@ -80,9 +80,9 @@ def add(participation: int, invite: int | None, *, answers: int = 0, undone: int
 
 
 def add_elsewhere(participation: int, invite: int | None, change: int) -> None:
-    """Change the answer count of an invitation by ``change``, unless it is the current one.
+    """Add ``change`` to the answer count of an invitation that is not the current one.
 
-    The current invitation has no :class:`InvitePart`.
+    Does nothing for the current invitation, which has no :class:`InvitePart`.
     """
     parts = InvitePart.objects.filter(participation=participation, invite=invite)
     parts.update(answered=F("answered") + change)

@@ -1,9 +1,9 @@
 """Promotion of surplus labels to counted ones when a label slot becomes free.
 
 A label without a free slot waits with the status ``surplus``. The next free slot is reserved for it and is
-not leased to anybody. So it does not matter exactly when the label is counted. This happens at once when an
-action frees a slot, and soon after a lease expires: trainers, labelers who find no work, and a periodic task
-trigger the search for such labels.
+not leased to anybody, so the exact time at which the label is counted does not matter. It is counted at once
+when an action frees a slot. It is counted soon after a lease expires, because trainers, labelers who find no
+work, and a periodic task all trigger the search for waiting labels.
 """
 
 import time
@@ -55,13 +55,13 @@ def _leases_to_judge() -> QuerySet[Lease]:
 
 
 def _count(rows: QuerySet[Any]) -> Coalesce:
-    """Return a subquery for the number of ``rows`` of one comparison, 0 if there are none."""
+    """Return a subquery for the number of ``rows`` that belong to one comparison."""
     counted = rows.order_by().values("comparison").annotate(count=Count("pk")).values("count")
     return Coalesce(Subquery(counted), 0)
 
 
 def settle(experiment: int, until: float = float("inf")) -> int:
-    """Promote the experiment's waiting labels where slots are free; return how many.
+    """Promote the experiment's waiting labels where slots are free; return how many were promoted.
 
     If there are none, this takes one query. Starts no further batch after :func:`time.monotonic` passes
     ``until``. Locks comparisons, so don't call it in a transaction that has locked rows of labelers or
