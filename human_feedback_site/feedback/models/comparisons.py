@@ -14,7 +14,7 @@ class Outcome(models.TextChoices):
     FIRST = "first"
     SECOND = "second"
     EQUAL = "equal"
-    CANT_TELL = "cant_tell"
+    CANT_TELL = "cant_tell", "Can't tell"
 
 
 KNOWN_ANSWERS = [choice for choice in Outcome.choices if choice[0] != Outcome.CANT_TELL]
@@ -40,31 +40,35 @@ class Comparison(models.Model):
     uuid = models.UUIDField(unique=True)
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="comparisons")
     phase = models.CharField(max_length=12, choices=Phase.choices)
-    step = models.PositiveBigIntegerField(help_text="Environment steps made when it was asked.")
-    priority = models.IntegerField(help_text="Higher is shown first.")
+    step = models.PositiveBigIntegerField(
+        help_text="Total environment steps taken when the comparison was requested."
+    )
+    priority = models.IntegerField(help_text="Comparisons with a higher priority are shown first.")
     first_key = models.CharField(max_length=300)
     second_key = models.CharField(max_length=300)
     # For researchers only: never sent to a labeler's browser.
-    first_return = models.FloatField(null=True, blank=True, verbose_name="true return of the first")
-    second_return = models.FloatField(null=True, blank=True, verbose_name="true return of the second")
+    first_return = models.FloatField(null=True, blank=True, verbose_name="true return of the first clip")
+    second_return = models.FloatField(null=True, blank=True, verbose_name="true return of the second clip")
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
     gold = models.CharField(
         max_length=10,
         choices=KNOWN_ANSWERS,
         null=True,
         blank=True,
-        help_text="The answer that is known; labelers cannot tell.",
+        help_text="Known answer, if this is an attention check. Labelers can't tell that it is one.",
     )
-    wanted = models.PositiveSmallIntegerField(default=1, help_text="Labels that it should have.")
+    wanted = models.PositiveSmallIntegerField(default=1, help_text="Number of labels requested.")
     n_labels = models.PositiveSmallIntegerField(
-        default=0, help_text="Labels that count; written under its row lock."
+        default=0, help_text="Number of counted labels. Updated only while the row is locked."
     )
     # Sums over the counted labels: votes (majority) or log-likelihoods (Dawid-Skene).
     score_first = models.FloatField(default=0.0)
     score_equal = models.FloatField(default=0.0)
     score_second = models.FloatField(default=0.0)
     clips_missing = models.BooleanField(
-        db_default=False, editable=False, help_text="It was imported, and its clips were not in the store."
+        db_default=False,
+        editable=False,
+        help_text="The comparison was imported, but its clips were not in the media store.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -104,12 +108,15 @@ class Example(models.Model):
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="examples")
     comparison = models.ForeignKey(
-        Comparison, models.CASCADE, related_name="+", help_text="Whose clips are shown."
+        Comparison, models.CASCADE, related_name="+", help_text="Comparison whose clips are shown."
     )
-    better = models.CharField(max_length=10, choices=Outcome.choices, help_text="The answer.")
-    explanation = models.TextField(max_length=MAX_EXPLANATION, blank=True, help_text="Why; labelers read it.")
+    better = models.CharField(max_length=10, choices=Outcome.choices, help_text="Correct answer.")
+    explanation = models.TextField(
+        max_length=MAX_EXPLANATION, blank=True, help_text="Reason for the answer, shown to labelers."
+    )
     practice = models.BooleanField(
-        default=False, help_text="Asked before a labeler's first pair. Otherwise it is shown with its answer."
+        default=False,
+        help_text="Ask labelers this before their first pair. If unchecked, it is shown with its answer.",
     )
 
     class Meta:

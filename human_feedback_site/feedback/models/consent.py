@@ -11,7 +11,7 @@ class ConsentText(models.Model):
 
     experiment = models.ForeignKey("feedback.Experiment", models.CASCADE, related_name="consent_texts")
     text = models.TextField()
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the text.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 hash of the text, in hexadecimal.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

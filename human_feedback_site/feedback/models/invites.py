@@ -11,7 +11,9 @@ from human_feedback_site.feedback.models.people import Labeler, Participation
 
 PLATFORM_ID_PATTERN = r"\A[0-9a-f]{24}\Z"
 _one_or_more = (MinValueValidator(1),)
-_platform_id = RegexValidator(PLATFORM_ID_PATTERN, _("Use the 24 digits and letters a to f of the platform."))
+_platform_id = RegexValidator(
+    PLATFORM_ID_PATTERN, _("Enter the 24-character study ID (digits and letters a to f).")
+)
 _code = RegexValidator(r"\A[A-Za-z0-9_-]{1,40}\Z", _("Use 1 to 40 letters, digits, underscores and hyphens."))
 _https = URLValidator(schemes=["https"])
 
@@ -22,8 +24,8 @@ class Invite(models.Model):
     class Kind(models.TextChoices):
         """Type of invitation: for one named labeler, or for a new anonymous labeler at each use."""
 
-        NAMED = "named", _("one labeler, by name")
-        ANONYMOUS = "anonymous", _("each time a new labeler, under a pseudonym")
+        NAMED = "named", _("one named labeler")
+        ANONYMOUS = "anonymous", _("a new labeler with a pseudonym for each sign-in")
 
     class Platform(models.TextChoices):
         """Recruiting platform that sends the participants."""
@@ -34,31 +36,50 @@ class Invite(models.Model):
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="invites")
     kind = models.CharField(max_length=9, choices=Kind.choices)
     labeler = models.ForeignKey(
-        Labeler, models.CASCADE, null=True, blank=True, related_name="invites", help_text="Of a named one."
+        Labeler,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="invites",
+        help_text="Labeler who signs in with a named invitation.",
     )
-    note = models.CharField(max_length=100, blank=True, help_text="What it is for; labelers never see it.")
+    note = models.CharField(
+        max_length=100, blank=True, help_text="Purpose of the invitation. Labelers never see it."
+    )
     limit = models.PositiveIntegerField(
-        null=True, blank=True, validators=_one_or_more, help_text="How often it signs in; empty: any number."
+        null=True,
+        blank=True,
+        validators=_one_or_more,
+        help_text="Maximum number of sign-ins. Empty: no limit.",
     )
-    uses = models.PositiveIntegerField(default=0, help_text="How often it did.")
+    uses = models.PositiveIntegerField(default=0, help_text="Number of sign-ins so far.")
     answers_wanted = models.PositiveIntegerField(
-        null=True, blank=True, validators=_one_or_more, help_text="Of each who comes by it; empty: no end."
+        null=True,
+        blank=True,
+        validators=_one_or_more,
+        help_text="Number of answers requested from each labeler. Empty: no limit.",
     )
     platform = models.CharField(max_length=8, choices=Platform.choices, blank=True, default=Platform.NONE)
     study = models.CharField(
-        max_length=24, blank=True, validators=(_platform_id,), help_text="Others are refused, if it is given."
+        max_length=24,
+        blank=True,
+        validators=(_platform_id,),
+        help_text="Study ID on the platform. Participants of other studies are refused. Empty: any study.",
     )
     completion_code = models.CharField(
-        max_length=40, blank=True, validators=(_code,), help_text="Shown to those who did their part."
+        max_length=40, blank=True, validators=(_code,), help_text="Shown to labelers who complete the task."
     )
     screen_out_code = models.CharField(
-        max_length=40, blank=True, validators=(_code,), help_text="Shown to those who were stopped by checks."
+        max_length=40,
+        blank=True,
+        validators=(_code,),
+        help_text="Shown to labelers who are stopped after failing attention checks.",
     )
     return_url = models.CharField(
         max_length=200,
         blank=True,
         validators=(_https,),
-        help_text="Where they go back to, with the code as its parameter cc.",
+        help_text="URL that labelers return to. The code is added as the query parameter cc.",
     )
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -77,7 +98,7 @@ class Invite(models.Model):
         """
         if self.completion_code and self.completion_code.casefold() == self.screen_out_code.casefold():
             message = _(
-                "Labelers who are stopped need a different code: the platform pays for the completion code."
+                "Use a different code for stopped labelers: the platform pays for the completion code."
             )
             raise ValidationError({"screen_out_code": message})
 
@@ -90,12 +111,14 @@ class InvitePart(models.Model):
 
     participation = models.ForeignKey(Participation, models.CASCADE, related_name="parts")
     invite = models.ForeignKey(Invite, models.CASCADE, related_name="parts")
-    answered = models.IntegerField(default=0, help_text="Answers that stand.")
+    answered = models.IntegerField(default=0, help_text="Number of valid answers under this invitation.")
     completed_at = models.DateTimeField(
-        null=True, blank=True, help_text="When the labeler was told that this part is done."
+        null=True, blank=True, help_text="When the labeler was told that the task is complete."
     )
     completed_answers = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Answers that stood then; with fewer the part is not done any more."
+        null=True,
+        blank=True,
+        help_text="Number of valid answers at completion. With fewer, the task is no longer complete.",
     )
 
     class Meta:

@@ -12,7 +12,7 @@ class Attempts(models.Model):
 
     digest = models.CharField(max_length=64, unique=True)
     count = models.PositiveIntegerField()
-    ends_at = models.DateTimeField(help_text="From then on it is counted anew.")
+    ends_at = models.DateTimeField(help_text="End of the time window. The next attempt restarts the count.")
 
     class Meta:
         verbose_name_plural = "attempts"
