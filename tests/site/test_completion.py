@@ -141,7 +141,7 @@ def test_one_code_for_both_ends_is_refused(trainer: Trainer, code: str, other: s
     sent = {**CODES, "completion_code": code, "screen_out_code": other}
     response = client.post("/experiments/hopper/invites", sent)
     assert response.status_code == (400 if refused else 302)
-    assert ("Those who are stopped need another code" in response.content.decode()) is refused
+    assert ("Use a different code for stopped labelers" in response.content.decode()) is refused
     assert Invite.objects.count() == (0 if refused else 1)
 
 
@@ -150,7 +150,7 @@ def test_an_invitation_knows_that_its_codes_differ(trainer: Trainer) -> None:
     invite = Invite(experiment=trainer.experiment, kind="anonymous", expires_at=day)
     invite.full_clean()
     invite.completion_code = invite.screen_out_code = "X1"
-    with pytest.raises(ValidationError, match="need another code"):
+    with pytest.raises(ValidationError, match="Use a different code for stopped labelers"):
         invite.full_clean()
 
 

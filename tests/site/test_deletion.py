@@ -126,11 +126,11 @@ def test_an_empty_store_has_to_be_another_one(trainer: Trainer, in_store: Stored
     models.Comparison.objects.create(experiment=trainer.experiment, **described, **keys)
     put("hopper-2/1/first.mp4")
     silence(trainer)
-    with pytest.raises(CommandError, match=r"Expected 2 clips of hopper in .+, found none: name the"):
+    with pytest.raises(CommandError, match=r"Expected 2 clips of hopper in .+, found none: set TEACHER"):
         delete()
     assert in_store() == ["hopper-2/1/first.mp4"]
     put("hopper/1/first.mp4")
-    assert "1 clip in storage, 1 clip that is not in this storage, and stays where it is." in delete()
+    assert "1 clip in storage, 1 clip missing from this storage, which is not deleted." in delete()
     assert in_store() == ["hopper-2/1/first.mp4"]
 
 
@@ -146,7 +146,7 @@ def test_examples_of_other_experiments_that_show_its_clips_are_named(trainer: Tr
     pair = models.Comparison.objects.get()
     models.Example.objects.create(experiment=other.experiment, comparison=pair, better="first")
     silence(trainer)
-    assert "1 example of another experiment that shows its clips" in delete()
+    assert "1 example in another experiment that shows its clips" in delete()
     assert not models.Example.objects.exists()
 
 
@@ -165,11 +165,11 @@ def test_it_is_refused_while_a_trainer_is_at_work(
     if not refused:
         delete()
         return
-    with pytest.raises(CommandError, match=r"The trainer of hopper was heard from at .*Nothing was deleted"):
+    with pytest.raises(CommandError, match=r"The trainer of hopper was last active at .*Nothing was deleted"):
         delete()
     for answer in (root.get(page := address(trainer)), root.post(page, {"post": "yes"})):
         assert answer.status_code == 302
-    assert "was heard from at" in root.get(reverse("admin:index")).content.decode()
+    assert "was last active at" in root.get(reverse("admin:index")).content.decode()
     assert trainer.experiment.state == state
 
 
@@ -285,8 +285,9 @@ def clips_below(folder: Path) -> int:
 
 
 OTHER_STORE = (
-    r"Expected 7 clips of hopper in the folder \S+/another, found none: name the store that the site uses in "
-    r"TEACHER_STORAGE; if they are gone for good, run manage\.py delete_experiment hopper --without-clips\."
+    r"Expected 7 clips of hopper in the folder \S+/another, found none: set TEACHER_STORAGE to the store "
+    r"that the site uses; if the clips are gone for good, run manage\.py delete_experiment hopper "
+    r"--without-clips\."
 )
 
 
@@ -300,7 +301,7 @@ def test_where_the_clips_are_in_another_store_nothing_is_deleted(
     for answer in (root.get(page := address(trainer)), root.post(page, {"post": "yes"})):
         assert answer.status_code == 302
     shown = root.get(reverse("admin:index")).content.decode()
-    assert "found none: name the store that the site uses in TEACHER_STORAGE" in shown
+    assert "found none: set TEACHER_STORAGE to the store that the site uses" in shown
     assert (rows(), clips_below(elsewhere)) == (before, 7)
     settings.TEACHER_STORAGE = str(elsewhere)
     assert "7 clips in storage" in delete()
@@ -317,7 +318,7 @@ def test_a_deletion_does_not_go_on_with_another_store(
         with pytest.raises(Killed):
             delete()
     settings.TEACHER_STORAGE = another
-    assert chores.finish_deletions() == "0 finished, 1 left for the next time"
+    assert chores.finish_deletions() == "0 finished, 1 left for the next run"
     with pytest.raises(CommandError, match=OTHER_STORE.replace("7 clips", "3 clips") + " hopper is hidden"):
         delete()
     assert clips_below(elsewhere) == 5
@@ -344,7 +345,7 @@ def test_clips_in_two_stores_are_told_before_the_deletion(
     here.parent.mkdir(parents=True)
     first.rename(here)
     said = delete()
-    assert "1 clip in storage, 6 clips that are not in this storage, and stay where they are" in said
+    assert "1 clip in storage, 6 clips missing from this storage, which are not deleted" in said
     assert (clips_below(here.parents[1]), clips_below(elsewhere)) == (0, 6)
 
 
@@ -370,8 +371,8 @@ def test_a_store_that_goes_away_meanwhile_is_told_and_tried_again(
         patch.setattr(FolderMedia, "delete", refuse)
         root.post(address(trainer), {"post": "yes"})
         page = root.get(reverse("admin:feedback_experiment_changelist")).content.decode()
-        assert "keeps 2 of 2 objects: no. hopper is hidden, and its deletion goes on by itself" in page
-        assert chores.finish_deletions() == "0 finished, 1 left for the next time"
+        assert "keeps 2 of 2 objects: no. hopper is hidden; its deletion continues automatically" in page
+        assert chores.finish_deletions() == "0 finished, 1 left for the next run"
     assert chores.finish_deletions() == "1 finished"
     assert not models.Experiment.everything.exists()
 

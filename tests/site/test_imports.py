@@ -322,19 +322,19 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
         "under hopper/",
     ),
     ("comparisons", "a way out", {"comparison": uuid4(), "first_key": "hopper/../x.mp4"}, "under hopper/"),
-    ("comparisons", "other content", {"step": 7}, "known with another step: 100"),
+    ("comparisons", "other content", {"step": 7}, "step: recorded as 100 for this comparison, found 7"),
     ("comparisons", "a likely decision", {"comparison": uuid4(), "probability": 2}, "probability must be"),
-    ("comparisons", "gold that nobody knows", {"comparison": uuid4(), "status": "gold"}, "gold must say"),
+    ("comparisons", "gold that nobody knows", {"comparison": uuid4(), "status": "gold"}, "gold must contain"),
     ("comparisons", "no time", {"created_at": "2026-01-01T00:00:00"}, "created_at: expected a time"),
     ("labels", "an unknown comparison", {"comparison": uuid4()}, "there is no comparison"),
     ("labels", "another meaning", {"meaning": "cant_tell"}, "meaning: expected equal, found cant_tell"),
     ("labels", "no such choice", {"choice": "up"}, "choice: expected one of cant_tell, equal, left, right"),
-    ("labels", "other content", {"labeler": "zoe"}, "known with another labeler: 'you', found 'zoe'"),
+    ("labels", "other content", {"labeler": "zoe"}, "labeler: recorded as 'you' for this label, found 'zoe'"),
     (
         "labels",
         "another's lease",
         {"label": uuid4(), "labeler": "zoe"},
-        "the lease is known with other content",
+        "the lease is recorded with different content",
     ),
     ("labels", "a long name", {"label": uuid4(), "labeler": "z" * 51}, "at most 50 characters"),
     (
@@ -343,8 +343,8 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
         {"labeler": "z\x00"},
         "labeler: expected text without control characters",
     ),
-    ("labels", "half an undo", {"undo": uuid4()}, "undo and undone_at come together"),
-    ("labels", "no gold answer", {"status": "gold"}, "status: gold does not go with the purpose judge"),
+    ("labels", "half an undo", {"undo": uuid4()}, "undo and undone_at must both be set or both be empty"),
+    ("labels", "no gold answer", {"status": "gold"}, "status: gold does not fit the purpose judge"),
     ("labels", "maybe", {"swapped": "maybe"}, "swapped: expected true or false"),
 ]
 
@@ -397,7 +397,7 @@ def test_many_mistakes_are_told_together_and_nothing_is_imported(
         "",
         f"step: expected a whole number, found 'x'; {ADVICE}",
         f"priority: expected a whole number from -1000 to 1000, found '1001'; {ADVICE}",
-        "expected keys of clips under hopper/ (in 6 lines)",
+        "first_key and second_key must be clip keys under hopper/ (in 6 lines)",
     ]
     assert not Experiment.objects.exists()
 
@@ -544,7 +544,7 @@ def test_numbers_that_are_others_are_told_in_one_line(
 ) -> None:
     with pytest.raises(CommandError) as refused:
         bring_back(changed(exact, "comparisons", "first_return", rounded(4)))
-    told = f"the comparison is known with another first_return: {RETURNS[0]}, found 1235.0; {ADVICE}"
+    told = f"first_return: recorded as {RETURNS[0]} for this comparison, found 1235.0; {ADVICE}"
     assert str(refused.value).splitlines()[1:] == [f"comparisons.csv line 2: {told} (in 7 lines)"]
 
 
@@ -589,7 +589,9 @@ def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_els
     Labeler.objects.filter(name="you").update(name=name)
     exported = export()
     saved = changed(resaved(exported), "labels", "labeler", lambda text: NUMBERED.get(text, text))
-    with pytest.raises(CommandError, match=rf"known with another labeler: '{name}', found .* \(in \d lines"):
+    with pytest.raises(
+        CommandError, match=rf"labeler: recorded as '{name}' for this label, found .* \(in \d lines"
+    ):
         bring_back(saved)
     Labeler.objects.filter(name=name).update(name="gone")
     forget()
@@ -597,7 +599,7 @@ def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_els
     with pytest.raises(CommandError) as refused:
         bring_back(saved, owner="ada")
     [line] = str(refused.value).splitlines()[1:]
-    assert f"labeler: a spreadsheet saved this file, and may have made {found!r} of another name" in line
+    assert f"labeler: a spreadsheet saved this file and may have changed a name to {found!r}" in line
     assert not Experiment.objects.exists()
     meant = changed(saved, "labels", "labeler", lambda text: f"'{text}" if text == found else text)
     assert bring_back(meant, owner="ada").startswith("7 comparisons; 9 labels")

@@ -92,7 +92,7 @@ def test_clips_may_be_kept_for_ever(trainer: Trainer, in_store: Stored, put: Put
     settings.MEDIA_KEEP_DAYS = 0
     put("hopper/1/first.mp4")
     finish(trainer, 9999)
-    assert chores.expire_media() == "kept for ever"
+    assert chores.expire_media() == "kept forever"
     assert in_store() == ["hopper/1/first.mp4"]
 
 
@@ -113,7 +113,7 @@ def test_what_one_time_cannot_do_the_next_one_does(
     put("hopper/1/first.mp4")
     finish(trainer)
     monkeypatch.setattr(chores, "WORK_SECONDS", -1.0)
-    assert chores.expire_media() == "0 deleted, those of 1 experiment(s) left for the next time"
+    assert chores.expire_media() == "0 deleted, clips of 1 experiment(s) left for the next run"
     assert trainer.experiment.media_deleted_at is None
     monkeypatch.undo()
 
@@ -173,7 +173,7 @@ def test_a_store_that_is_away_is_tried_again(
 ) -> None:
     finish(trainer)
     assert not media_folder.exists()
-    assert chores.expire_media() == "0 deleted, those of 1 experiment(s) left for the next time"
+    assert chores.expire_media() == "0 deleted, clips of 1 experiment(s) left for the next run"
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == (
         f"The clips of hopper are not deleted yet: the folder {media_folder} cannot be used: "
@@ -211,11 +211,11 @@ def test_clips_in_another_store_are_not_taken_for_deleted(
     trainer.register(2)
     finish(trainer)
     settings.TEACHER_STORAGE = str(tmp_path)
-    assert chores.expire_media() == "0 deleted, those of 1 experiment(s) left for the next time"
+    assert chores.expire_media() == "0 deleted, clips of 1 experiment(s) left for the next run"
     assert (
         f"The clips of hopper are not deleted yet: Expected 4 clips of hopper in the folder {tmp_path}, "
-        "found none: name the store that the site uses in TEACHER_STORAGE; if they are gone for good, set "
-        "MEDIA_KEEP_DAYS=0."
+        "found none: set TEACHER_STORAGE to the store that the site uses; if the clips are gone for good, "
+        "set MEDIA_KEEP_DAYS=0."
     ) in caplog.text
     assert trainer.experiment.media_deleted_at is None
     assert set(Comparison.objects.values_list("status", flat=True)) == {"open"}
@@ -233,7 +233,7 @@ def test_the_experiments_after_one_that_fails_have_their_turn(
     (media_folder / "walker/clip").touch()
     finish(trainer, 50)
     finish(stranger, 40)
-    assert chores.expire_media() == "1 deleted, those of 1 experiment(s) left for the next time"
+    assert chores.expire_media() == "1 deleted, clips of 1 experiment(s) left for the next run"
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""What the site remembers.
+"""Database models of the site.
 
-A comparison's clips are called ``first`` and ``second``; *left* and *right* exist only on a labeler's screen,
-and a lease's ``swapped`` says which is which. Labels, undos and decisions are appended and never changed, so
-a row is evidence.
+Each comparison has two clips, ``first`` and ``second``. *Left* and *right* exist only on a labeler's screen;
+a lease's ``swapped`` records which clip is on which side. Labels, undos and decisions are append-only: an
+answer is never edited or removed, although a label's ``status`` may change when a slot becomes free.
 """
 
 from human_feedback_site.feedback.models.comparisons import (

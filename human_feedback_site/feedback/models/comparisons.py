@@ -1,4 +1,4 @@
-"""What is judged: pairs of clips, and those that explain the instruction."""
+"""Comparisons, and the examples that explain a prompt to labelers."""
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -9,12 +9,12 @@ from human_feedback_site.feedback.models.experiments import Experiment
 
 
 class Outcome(models.TextChoices):
-    """What the labels of a comparison say."""
+    """Answer to a comparison in terms of its first and second clip, independent of screen side."""
 
     FIRST = "first"
     SECOND = "second"
     EQUAL = "equal"
-    CANT_TELL = "cant_tell"
+    CANT_TELL = "cant_tell", "Can't tell"
 
 
 KNOWN_ANSWERS = [choice for choice in Outcome.choices if choice[0] != Outcome.CANT_TELL]
@@ -24,53 +24,57 @@ class Comparison(models.Model):
     """A pair of clips to judge."""
 
     class Phase(models.TextChoices):
-        """What the segments come from: random behaviour, or the policy in training."""
+        """Source of the segments: random actions (pretraining) or the policy being trained."""
 
         PRETRAINING = "pretraining"
         TRAINING = "training"
 
     class Status(models.TextChoices):
-        """Whether labels are still wanted."""
+        """Labeling status of a comparison; only ``OPEN`` ones still need labels."""
 
         OPEN = "open"
         ANSWERED = "answered"
         CANCELLED = "cancelled"
-        GOLD = "gold"  # its answer is known: it is there to find out who does not look
+        GOLD = "gold"  # an attention check, whose answer is known
 
     uuid = models.UUIDField(unique=True)
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="comparisons")
     phase = models.CharField(max_length=12, choices=Phase.choices)
-    step = models.PositiveBigIntegerField(help_text="Environment steps made when it was asked.")
-    priority = models.IntegerField(help_text="Higher is shown first.")
+    step = models.PositiveBigIntegerField(
+        help_text="Total environment steps taken when the comparison was requested."
+    )
+    priority = models.IntegerField(help_text="Comparisons with a higher priority are shown first.")
     first_key = models.CharField(max_length=300)
     second_key = models.CharField(max_length=300)
-    # Researcher-only: a labeler's browser never receives these.
-    first_return = models.FloatField(null=True, blank=True, verbose_name="true return of the first")
-    second_return = models.FloatField(null=True, blank=True, verbose_name="true return of the second")
+    # For researchers only: never sent to a labeler's browser.
+    first_return = models.FloatField(null=True, blank=True, verbose_name="true return of the first clip")
+    second_return = models.FloatField(null=True, blank=True, verbose_name="true return of the second clip")
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.OPEN)
     gold = models.CharField(
         max_length=10,
         choices=KNOWN_ANSWERS,
         null=True,
         blank=True,
-        help_text="The answer that is known; labelers cannot tell.",
+        help_text="Known answer, if this is an attention check. Labelers can't tell that it is one.",
     )
-    wanted = models.PositiveSmallIntegerField(default=1, help_text="Labels that it should have.")
+    wanted = models.PositiveSmallIntegerField(default=1, help_text="Number of labels requested.")
     n_labels = models.PositiveSmallIntegerField(
-        default=0, help_text="Labels that count; written under its row lock."
+        default=0, help_text="Number of counted labels. Updated only while the row is locked."
     )
-    # What those labels say: votes, or log-likelihoods where labelers are weighed.
+    # Sums over the counted labels: votes (majority) or log-likelihoods (Dawid-Skene).
     score_first = models.FloatField(default=0.0)
     score_equal = models.FloatField(default=0.0)
     score_second = models.FloatField(default=0.0)
     clips_missing = models.BooleanField(
-        db_default=False, editable=False, help_text="It was imported, and its clips were not in the store."
+        db_default=False,
+        editable=False,
+        help_text="The comparison was imported, but its clips were not in the media store.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         indexes = (
-            # The order in which labelers are given work.
+            # The order in which open comparisons are given to labelers.
             models.Index(
                 "experiment",
                 F("priority").desc(),
@@ -80,9 +84,9 @@ class Comparison(models.Model):
                 condition=Q(status="open"),
             ),
             models.Index(fields=("experiment",), name="comparison_gold", condition=Q(status="gold")),
-            # What nobody has said anything about, the newest first.
+            # Comparisons without labels, newest first.
             models.Index(fields=("experiment", "id"), name="comparison_unlabeled", condition=Q(n_labels=0)),
-            # Orders of the comparison browser.
+            # Sort orders of the comparison browser.
             models.Index("experiment", F("priority").desc(), F("id").desc(), name="comparison_by_priority"),
             models.Index("experiment", F("n_labels").desc(), F("id").desc(), name="comparison_by_labels"),
         )
@@ -92,24 +96,27 @@ class Comparison(models.Model):
 
     @property
     def clips_gone(self) -> bool:
-        """Whether its clips were missing from the start, or deleted since."""
+        """Return True if the clips were missing at import or have been deleted since."""
         deleted_at = self.experiment.media_deleted_at
         return self.clips_missing or (deleted_at is not None and self.created_at <= deleted_at)
 
 
 class Example(models.Model):
-    """A pair with a known answer, by which labelers learn what the instruction means."""
+    """A pair with a known answer that shows labelers what the prompt means."""
 
     MAX_EXPLANATION = 500
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="examples")
     comparison = models.ForeignKey(
-        Comparison, models.CASCADE, related_name="+", help_text="Whose clips are shown."
+        Comparison, models.CASCADE, related_name="+", help_text="Comparison whose clips are shown."
     )
-    better = models.CharField(max_length=10, choices=Outcome.choices, help_text="The answer.")
-    explanation = models.TextField(max_length=MAX_EXPLANATION, blank=True, help_text="Why; labelers read it.")
+    better = models.CharField(max_length=10, choices=Outcome.choices, help_text="Correct answer.")
+    explanation = models.TextField(
+        max_length=MAX_EXPLANATION, blank=True, help_text="Reason for the answer, shown to labelers."
+    )
     practice = models.BooleanField(
-        default=False, help_text="Asked before a labeler's first pair. Otherwise it is shown with its answer."
+        default=False,
+        help_text="Ask labelers this before their first pair. If unchecked, it is shown with its answer.",
     )
 
     class Meta:
@@ -122,7 +129,12 @@ class Example(models.Model):
         return f"{self.experiment_id}: {self.better}"
 
     def clean(self) -> None:
-        """Refuse a comparison of another researcher: its clips are not for these labelers."""
+        """Raise ValidationError if the comparison's experiment has a different owner.
+
+        Labelers of this experiment must not see another researcher's clips.
+        """
         comparison = Comparison.objects.select_related("experiment").filter(pk=self.comparison_id).first()
         if comparison is not None and comparison.experiment.owner_id != self.experiment.owner_id:
-            raise ValidationError({"comparison": "Choose a comparison of an experiment of the same owner."})
+            raise ValidationError(
+                {"comparison": "Choose a comparison from an experiment with the same owner."}
+            )

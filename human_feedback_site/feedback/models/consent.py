@@ -1,4 +1,4 @@
-"""What labelers agree to before their first pair, and who agreed."""
+"""Consent texts, which labelers accept or decline before their first pair, and the answers."""
 
 import hashlib
 
@@ -7,11 +7,11 @@ from django.db.models.functions import Now
 
 
 class ConsentText(models.Model):
-    """One version of an experiment's consent text; it is never changed, only followed by another."""
+    """One version of an experiment's consent text; never edited, only replaced by a new version."""
 
     experiment = models.ForeignKey("feedback.Experiment", models.CASCADE, related_name="consent_texts")
     text = models.TextField()
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the text.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 hash of the text, in hexadecimal.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
@@ -23,12 +23,12 @@ class ConsentText(models.Model):
 
     @staticmethod
     def digest_of(text: str) -> str:
-        """Return by what a version is known."""
+        """Return the SHA-256 hex digest that identifies a version by its text."""
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ConsentAnswer(models.Model):
-    """What a labeler said to a version, and when; a later answer stands beside it."""
+    """A labeler's answer to one version of the consent text; a later answer adds a row."""
 
     text = models.ForeignKey(ConsentText, models.CASCADE, related_name="answers")
     labeler = models.ForeignKey("feedback.Labeler", models.CASCADE, related_name="consent_answers")

@@ -1,4 +1,4 @@
-"""What is asked for: training runs, and what they tell of themselves."""
+"""Experiments with their prompts, decision counters, episode videos and learning curves."""
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-MAX_PROMPT = 2000  # letters
+MAX_PROMPT = 2000  # characters
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
 validate_name = RegexValidator(
     rf"\A{NAME_PATTERN}\Z", "Use 1 to 100 letters, digits, underscores and hyphens.", code="invalid_name"
@@ -16,37 +16,45 @@ _one_or_more = (MinValueValidator(1),)
 
 
 class ExperimentManager(models.Manager["Experiment"]):
-    """Experiments that are there: one that is being deleted is nobody's any more."""
+    """Default manager for experiments; hides those that are being deleted."""
 
     def get_queryset(self) -> models.QuerySet["Experiment"]:
-        """Leave out what is being deleted."""
+        """Return all experiments except those that are being deleted."""
         return super().get_queryset().filter(deletion_asked_at=None)
 
 
 class Experiment(models.Model):
-    """One training run that asks for labels."""
+    """A training run that requests labels."""
 
     class State(models.TextChoices):
-        """Whether labelers are given work; the trainer obeys it too."""
+        """State of an experiment. Labelers get work only while it is ``RUNNING``.
+
+        The trainer waits while the state is ``PAUSED`` and stops when it is ``FINISHED``.
+        """
 
         RUNNING = "running"
         PAUSED = "paused"
         FINISHED = "finished"
 
     class Aggregation(models.TextChoices):
-        """How the labels of a comparison become one decision."""
+        """Method that combines the labels of a comparison into one decision."""
 
-        AUTOMATIC = "automatic", _("Dawid-Skene where several labelers judge a comparison")
-        MAJORITY = "majority", _("majority")
-        DAWID_SKENE = "dawid_skene", _("Dawid-Skene: labelers weigh what they are worth")
+        AUTOMATIC = (
+            "automatic",
+            _("Dawid-Skene if comparisons have several labelers, otherwise majority vote"),
+        )
+        MAJORITY = "majority", _("majority vote")
+        DAWID_SKENE = "dawid_skene", _("Dawid-Skene: labels weighted by estimated labeler accuracy")
 
     name = models.CharField(max_length=100, unique=True, validators=[validate_name])
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="experiments")
-    run_id = models.UUIDField(help_text="Chosen by the run; another run cannot take over the name.")
+    run_id = models.UUIDField(
+        help_text="ID of the training run. A different run can't use the experiment's name."
+    )
     env_id = models.CharField(max_length=200)
-    prompt = models.TextField(help_text="The sentence labelers see.")
+    prompt = models.TextField(help_text="Instruction shown to labelers.")
     prompt_version = models.PositiveIntegerField(
-        default=1, db_default=1, editable=False, help_text="Its number among the experiment's prompts."
+        default=1, db_default=1, editable=False, help_text="Version number of the current prompt."
     )
     consent = models.ForeignKey(
         "feedback.ConsentText",
@@ -55,74 +63,90 @@ class Experiment(models.Model):
         blank=True,
         editable=False,
         related_name="+",
-        help_text="What labelers agree to before their first pair, if anything.",
+        help_text="Consent text that labelers must accept before their first pair. Empty: none is needed.",
     )
     n_labels = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Labels wanted in all, if limited."
+        null=True, blank=True, help_text="Total number of labels requested. Empty: no limit."
     )
     pretrain_labels = models.PositiveIntegerField(
         null=True,
         blank=True,
-        help_text="Answers that training waits for before it starts, if any.",
+        help_text="Number of answers needed before training starts. Empty: training doesn't wait.",
     )
     fps = models.PositiveSmallIntegerField()
     has_true_reward = models.BooleanField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.RUNNING)
     overlap = models.PositiveSmallIntegerField(
-        default=1, validators=_one_or_more, help_text="Labelers who judge each comparison."
+        default=1, validators=_one_or_more, help_text="Number of labelers who judge each comparison."
     )
     overlap_more = models.PositiveSmallIntegerField(
-        default=3, validators=_one_or_more, help_text="Labelers who judge a share of the comparisons."
+        default=3,
+        validators=_one_or_more,
+        help_text='Number of labelers for comparisons in the "overlap share".',
     )
-    overlap_share = models.FloatField(default=0.0, validators=_share, help_text="How large that share is.")
+    overlap_share = models.FloatField(
+        default=0.0,
+        validators=_share,
+        help_text='Fraction of comparisons, from 0 to 1, that use "overlap more" instead of "overlap".',
+    )
     repeat_rate = models.FloatField(
         default=0.0,
         validators=_share,
-        help_text="Share of pairs that labelers are shown once more, to see whether they say the same.",
+        help_text="Fraction of a labeler's pairs, from 0 to 1, shown a second time to test consistency.",
     )
     gold_rate = models.FloatField(
-        default=0.0, validators=_share, help_text="Share of pairs whose answer is known already."
+        default=0.0,
+        validators=_share,
+        help_text="Fraction of a labeler's pairs, from 0 to 1, that are attention checks.",
     )
     min_watch_ms = models.PositiveIntegerField(
-        default=0, help_text="An answer that comes faster is as careless as a wrong one to a known answer."
+        default=0,
+        help_text="Minimum watch time in milliseconds. Faster answers count as failed attention checks.",
     )
     warn_failures = models.PositiveSmallIntegerField(
         default=3,
         validators=_one_or_more,
-        help_text="Of a labeler's last 10 checks: that many failures are a warning.",
+        help_text="Labelers who fail this many of their last 10 checks of the same type are warned.",
     )
     stop_failures = models.PositiveSmallIntegerField(
         default=5,
         validators=_one_or_more,
-        help_text="Of a labeler's last 10 checks: after that many failures nothing more is given.",
+        help_text="Labelers who fail this many of their last 10 checks of the same type get no more pairs.",
     )
     aggregation = models.CharField(max_length=11, choices=Aggregation.choices, default=Aggregation.AUTOMATIC)
     class_prior = models.JSONField(
         null=True,
         blank=True,
         editable=False,
-        help_text="How often first, equal and second are true, as last estimated.",
+        help_text="Latest estimate of how often the true answer is first, equal and second.",
     )
     aggregated_seq = models.PositiveBigIntegerField(
-        default=0, editable=False, help_text="The newest decision when labelers were last weighed."
+        default=0,
+        editable=False,
+        help_text="Sequence number of the newest decision when labelers' accuracy was last estimated.",
     )
     waiting_for = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Answers that training is waiting for; empty while it goes on."
+        null=True,
+        blank=True,
+        help_text="Number of answers that training is waiting for. Empty: training isn't waiting.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     finished_at = models.DateTimeField(null=True, blank=True, editable=False)
     trainer_seen_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="When its trainer last asked for something, roughly."
+        null=True, blank=True, editable=False, help_text="Approximate time of the trainer's last request."
     )
     media_deleted_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="Clips of comparisons made before are deleted."
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Clips of all comparisons created before this time have been deleted.",
     )
     deletion_asked_at = models.DateTimeField(
         null=True,
         blank=True,
         editable=False,
-        verbose_name="being deleted since",
-        help_text="Since then it is hidden and its rows and clips are deleted, by a chore where need be.",
+        verbose_name="deletion requested at",
+        help_text="From this time on, the experiment is hidden while its rows and clips are deleted.",
     )
 
     objects = ExperimentManager()
@@ -136,14 +160,14 @@ class Experiment(models.Model):
 
     @property
     def weighs_labelers(self) -> bool:
-        """Whether decisions are those of Dawid and Skene."""
+        """Return True if decisions use the Dawid-Skene model, which weights labelers by accuracy."""
         if self.aggregation == self.Aggregation.AUTOMATIC:
             return self.overlap > 1 or (self.overlap_share > 0 and self.overlap_more > 1)
         return self.aggregation == self.Aggregation.DAWID_SKENE
 
 
 class PromptVersion(models.Model):
-    """A prompt that an experiment has or had; they are counted from 1."""
+    """One version of an experiment's prompt; versions are numbered from 1."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="prompts")
     version = models.PositiveIntegerField()
@@ -154,7 +178,7 @@ class PromptVersion(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="Who wrote it on the site; empty: it came with the run.",
+        help_text="User who wrote this version on the site. Empty: it came from the training run.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -169,10 +193,10 @@ class PromptVersion(models.Model):
 
 
 class SequenceCounter(models.Model):
-    """The number of the newest decision of an experiment.
+    """Sequence number of an experiment's newest decision.
 
-    It is raised under a row lock that is held until the answer's transaction commits, so numbers appear in
-    commit order: a reader that has seen number n will never find a smaller one later.
+    Incrementing it locks this row until the transaction commits, so numbers become visible in commit order. A
+    reader that has seen number n never finds a new decision with a smaller number later.
     """
 
     experiment = models.OneToOneField(Experiment, models.CASCADE, primary_key=True, related_name="counter")
@@ -183,10 +207,10 @@ class SequenceCounter(models.Model):
 
 
 class Episode(models.Model):
-    """A film of a whole episode of the policy as it was at some step."""
+    """A video of one whole episode, recorded with the policy at one training step."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
-    step = models.PositiveBigIntegerField(help_text="Environment steps made when it ended.")
+    step = models.PositiveBigIntegerField(help_text="Total environment steps taken when the episode ended.")
     key = models.CharField(max_length=300)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -198,7 +222,7 @@ class Episode(models.Model):
 
 
 class TrainingPoint(models.Model):
-    """One value of a learning curve."""
+    """One point of a learning curve: the value of the metric ``tag`` at a training step."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="points")
     step = models.PositiveBigIntegerField()

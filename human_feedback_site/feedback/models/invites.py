@@ -1,4 +1,4 @@
-"""Links that let people in, who came by them from a platform, and how far those are who came by several."""
+"""Invitation links, the platform participants who used them, and a labeler's progress per link."""
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator, URLValidator
@@ -11,22 +11,24 @@ from human_feedback_site.feedback.models.people import Labeler, Participation
 
 PLATFORM_ID_PATTERN = r"\A[0-9a-f]{24}\Z"
 _one_or_more = (MinValueValidator(1),)
-_platform_id = RegexValidator(PLATFORM_ID_PATTERN, _("Use the 24 digits and letters a to f of the platform."))
+_platform_id = RegexValidator(
+    PLATFORM_ID_PATTERN, _("Enter the 24-character study ID (digits and letters a to f).")
+)
 _code = RegexValidator(r"\A[A-Za-z0-9_-]{1,40}\Z", _("Use 1 to 40 letters, digits, underscores and hyphens."))
 _https = URLValidator(schemes=["https"])
 
 
 class Invite(models.Model):
-    """A link to label an experiment; the link itself is signed, so that no key is kept here."""
+    """An invitation link to label an experiment; the link is signed, so no secret is stored."""
 
     class Kind(models.TextChoices):
-        """Whom it lets in."""
+        """Type of invitation: for one named labeler, or for a new anonymous labeler at each use."""
 
-        NAMED = "named", _("one labeler, by name")
-        ANONYMOUS = "anonymous", _("each time a new labeler, under a pseudonym")
+        NAMED = "named", _("one named labeler")
+        ANONYMOUS = "anonymous", _("a new labeler with a pseudonym for each sign-in")
 
     class Platform(models.TextChoices):
-        """Where its people come from."""
+        """Recruiting platform that sends the participants."""
 
         NONE = "", _("no platform")
         PROLIFIC = "prolific", "Prolific"
@@ -34,31 +36,50 @@ class Invite(models.Model):
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="invites")
     kind = models.CharField(max_length=9, choices=Kind.choices)
     labeler = models.ForeignKey(
-        Labeler, models.CASCADE, null=True, blank=True, related_name="invites", help_text="Of a named one."
+        Labeler,
+        models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="invites",
+        help_text="Labeler who signs in with a named invitation.",
     )
-    note = models.CharField(max_length=100, blank=True, help_text="What it is for; labelers never see it.")
+    note = models.CharField(
+        max_length=100, blank=True, help_text="Purpose of the invitation. Labelers never see it."
+    )
     limit = models.PositiveIntegerField(
-        null=True, blank=True, validators=_one_or_more, help_text="How often it signs in; empty: any number."
+        null=True,
+        blank=True,
+        validators=_one_or_more,
+        help_text="Maximum number of sign-ins. Empty: no limit.",
     )
-    uses = models.PositiveIntegerField(default=0, help_text="How often it did.")
+    uses = models.PositiveIntegerField(default=0, help_text="Number of sign-ins so far.")
     answers_wanted = models.PositiveIntegerField(
-        null=True, blank=True, validators=_one_or_more, help_text="Of each who comes by it; empty: no end."
+        null=True,
+        blank=True,
+        validators=_one_or_more,
+        help_text="Number of answers requested from each labeler. Empty: no limit.",
     )
     platform = models.CharField(max_length=8, choices=Platform.choices, blank=True, default=Platform.NONE)
     study = models.CharField(
-        max_length=24, blank=True, validators=(_platform_id,), help_text="Others are refused, if it is given."
+        max_length=24,
+        blank=True,
+        validators=(_platform_id,),
+        help_text="Study ID on the platform. Participants of other studies are refused. Empty: any study.",
     )
     completion_code = models.CharField(
-        max_length=40, blank=True, validators=(_code,), help_text="Shown to those who did their part."
+        max_length=40, blank=True, validators=(_code,), help_text="Shown to labelers who complete the task."
     )
     screen_out_code = models.CharField(
-        max_length=40, blank=True, validators=(_code,), help_text="Shown to those who were stopped by checks."
+        max_length=40,
+        blank=True,
+        validators=(_code,),
+        help_text="Shown to labelers who are stopped after failing attention checks.",
     )
     return_url = models.CharField(
         max_length=200,
         blank=True,
         validators=(_https,),
-        help_text="Where they go back to, with the code as its parameter cc.",
+        help_text="URL that labelers return to. The code is added as the query parameter cc.",
     )
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -71,23 +92,33 @@ class Invite(models.Model):
         return f"{self.kind} {self.pk}"
 
     def clean(self) -> None:
-        """Refuse one code for two ends: the platform could not tell who is to be paid."""
+        """Raise ValidationError if the completion code and the screen-out code are the same.
+
+        The platform could not tell which participants to pay.
+        """
         if self.completion_code and self.completion_code.casefold() == self.screen_out_code.casefold():
-            message = _("Those who are stopped need another code: by this one the platform pays.")
+            message = _(
+                "Use a different code for stopped labelers: the platform pays for the completion code."
+            )
             raise ValidationError({"screen_out_code": message})
 
 
 class InvitePart(models.Model):
-    """A labeler's part by a link, while it is there by another; see ``services/parts.py``."""
+    """A labeler's progress under an invitation that is not the labeler's current one.
+
+    ``services/parts.py`` explains how answers are assigned to invitations.
+    """
 
     participation = models.ForeignKey(Participation, models.CASCADE, related_name="parts")
     invite = models.ForeignKey(Invite, models.CASCADE, related_name="parts")
-    answered = models.IntegerField(default=0, help_text="Answers that stand.")
+    answered = models.IntegerField(default=0, help_text="Number of valid answers under this invitation.")
     completed_at = models.DateTimeField(
-        null=True, blank=True, help_text="When the labeler was told that this part is done."
+        null=True, blank=True, help_text="When the labeler was told that the task is complete."
     )
     completed_answers = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Answers that stood then; with fewer the part is not done any more."
+        null=True,
+        blank=True,
+        help_text="Number of valid answers at completion. With fewer, the task is no longer complete.",
     )
 
     class Meta:
@@ -98,7 +129,7 @@ class InvitePart(models.Model):
 
 
 class Arrival(models.Model):
-    """Whom a platform sent, under the platform's numbers: the only place where these are kept."""
+    """A participant sent by a platform. The platform's IDs are stored only here."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="arrivals")
     invite = models.ForeignKey(Invite, models.CASCADE, related_name="arrivals")

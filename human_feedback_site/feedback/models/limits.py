@@ -1,14 +1,18 @@
-"""How often somebody tried to get in."""
+"""Counters of sign-in attempts and wrong API tokens, for rate limits."""
 
 from django.db import models
 
 
 class Attempts(models.Model):
-    """Attempts of one kind within a stretch of time; what kind, and whose, only the site can tell."""
+    """Number of attempts of one kind within a time window.
+
+    ``digest`` is a keyed hash of the kind, the IP address and any user name, so the row itself reveals none
+    of them.
+    """
 
     digest = models.CharField(max_length=64, unique=True)
     count = models.PositiveIntegerField()
-    ends_at = models.DateTimeField(help_text="From then on it is counted anew.")
+    ends_at = models.DateTimeField(help_text="End of the time window. The next attempt restarts the count.")
 
     class Meta:
         verbose_name_plural = "attempts"

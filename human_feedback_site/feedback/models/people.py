@@ -1,4 +1,4 @@
-"""Who takes part: labelers, how they do, and the keys of trainers."""
+"""Labelers, their participation in experiments, and the API tokens of trainers."""
 
 import hashlib
 
@@ -20,7 +20,7 @@ validate_labeler_name = RegexValidator(
 
 
 class Labeler(models.Model):
-    """A person who judges comparisons, invited by a researcher to some experiments."""
+    """A person who judges comparisons, invited by a researcher to certain experiments."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="labeler")
     name = models.CharField(max_length=MAX_LABELER_NAME)
@@ -28,7 +28,7 @@ class Labeler(models.Model):
         settings.AUTH_USER_MODEL,
         models.PROTECT,
         related_name="invited_labelers",
-        help_text="Whose name space it is.",
+        help_text="Researcher who invited the labeler. Names are unique per researcher.",
     )
     experiments = models.ManyToManyField(Experiment, related_name="labelers", blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -43,12 +43,12 @@ class Labeler(models.Model):
 
 
 class Participation(models.Model):
-    """How a labeler does in an experiment; it outlasts the invitation."""
+    """A labeler's answer counts, checks and status in one experiment; outlives the invitation."""
 
     CHECKS_KEPT = 10
 
     class Notice(models.TextChoices):
-        """What a labeler is told about its checks, or about its part."""
+        """Notice shown to a labeler: warned or stopped because of failed checks, or task done."""
 
         WARNED = "warned"
         STOPPED = "stopped"
@@ -56,22 +56,24 @@ class Participation(models.Model):
 
     labeler = models.ForeignKey(Labeler, models.CASCADE, related_name="participations")
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="participations")
-    answers = models.PositiveIntegerField(default=0, help_text="Labels ever given that are not void.")
-    undone = models.PositiveIntegerField(default=0, help_text="Those of them that were withdrawn.")
+    answers = models.PositiveIntegerField(
+        default=0, help_text="Number of labels given that are not void, including withdrawn ones."
+    )
+    undone = models.PositiveIntegerField(default=0, help_text="Number of these labels that were withdrawn.")
     gold_checks = models.CharField(
         max_length=CHECKS_KEPT,
         default="",
         blank=True,
-        help_text="The last answers to pairs with a known answer: 1 right, 0 wrong.",
+        help_text="Results of the latest attention checks, oldest first: 1 is passed, 0 is failed.",
     )
     watch_checks = models.CharField(
         max_length=CHECKS_KEPT,
         default="",
         blank=True,
-        help_text="The last answers where a time of watching is asked for: 1 watched, 0 too fast.",
+        help_text="Results of the latest watch-time checks, oldest first: 1 is passed, 0 is too fast.",
     )
     stopped_at = models.DateTimeField(
-        null=True, blank=True, help_text="Since then the labeler is given nothing."
+        null=True, blank=True, help_text="From this time on, the labeler gets no more pairs."
     )
     invite = models.ForeignKey(
         "feedback.Invite",
@@ -79,7 +81,7 @@ class Participation(models.Model):
         null=True,
         blank=True,
         related_name="participations",
-        help_text="The link by which the labeler came, if it was noted.",
+        help_text="The labeler's current invitation, if known.",
     )
     consented_to = models.ForeignKey(
         "feedback.ConsentText",
@@ -87,30 +89,36 @@ class Participation(models.Model):
         null=True,
         blank=True,
         related_name="+",
-        help_text="The consent text that the labeler agreed to last.",
+        help_text="Consent text that the labeler accepted most recently.",
     )
     empty_since = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="Since then there was nothing to judge."
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Since this time, there has been nothing for the labeler to judge.",
     )
     elsewhere = models.IntegerField(
         null=True,
         blank=True,
         editable=False,
-        help_text="Answers that stand for other invitations; empty: the labeler came by no other.",
+        help_text="Number of valid answers under other invitations. Empty: the labeler has used no other.",
     )
     completed_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="When the labeler was told that its part is done."
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When the labeler was told that the task is complete.",
     )
     completed_answers = models.PositiveIntegerField(
         null=True,
         blank=True,
         editable=False,
-        help_text="Answers that stood then; with fewer the part is not done any more.",
+        help_text="Number of valid answers at completion. With fewer, the task is no longer complete.",
     )
     confusion = models.JSONField(
         null=True,
         blank=True,
-        help_text="How often each answer is given (first, equal, second) to each truth, as last estimated.",
+        help_text="Estimated confusion matrix: true answers as rows, given answers as columns.",
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -124,49 +132,52 @@ class Participation(models.Model):
 
     @property
     def answered(self) -> int:
-        """Answers that stand."""
+        """Return the number of valid answers: those that are neither void nor withdrawn."""
         return self.answers - self.undone
 
     @property
     def part_answered(self) -> int:
-        """Those of them that belong to the invitation by which the labeler came last."""
+        """Return the number of valid answers given under the current invitation."""
         return self.answered - (self.elsewhere or 0)
 
     @property
     def failures(self) -> int:
-        """Failed checks among the last of each kind."""
+        """Return the number of recent failures for whichever type of check was failed more often.
+
+        Attention checks and watch-time checks are counted separately, each over the last ``CHECKS_KEPT``.
+        """
         return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
 
     @property
     def notice(self) -> str | None:
-        """What the labeler is told about its checks: ``stopped``, ``warned``, or nothing."""
+        """Return the notice about the labeler's checks: ``stopped``, ``warned`` or None."""
         is_stopped = self.stopped_at is not None
         return self.notice_after(self.failures, self.experiment.warn_failures, is_stopped=is_stopped)
 
     @classmethod
     def notice_after(cls, failures: int, warn_failures: int, *, is_stopped: bool) -> str | None:
-        """Return what a labeler is told who has failed so many checks."""
+        """Return the notice for a labeler with this many failed checks: ``stopped``, ``warned`` or None."""
         if is_stopped:
             return cls.Notice.STOPPED.value
         return cls.Notice.WARNED.value if failures >= warn_failures else None
 
 
 class ApiToken(models.Model):
-    """A trainer's key to the API; only its hash is kept."""
+    """A trainer's API token; only its hash is stored."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
-    name = models.CharField(max_length=100, default="trainer", help_text="What it is used for.")
+    name = models.CharField(max_length=100, default="trainer", help_text="What the token is used for.")
     experiment = models.CharField(
         max_length=100,
         default="",
         db_default="",
         blank=True,
         validators=[validate_name],
-        help_text="The only experiment that it is good for, also before there is one of that name; "
-        "empty: all of the user's.",
+        help_text="Name of the only experiment that the token can access, which need not exist yet. "
+        "Empty: all experiments of the user.",
     )
     expires_at = models.DateTimeField(
-        null=True, blank=True, help_text="From then on it is good for nothing; empty: it never expires."
+        null=True, blank=True, help_text="The token stops working at this time. Empty: it never expires."
     )
     digest = models.CharField(max_length=64, unique=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -180,5 +191,8 @@ class ApiToken(models.Model):
 
     @staticmethod
     def digest_of(token: str) -> str:
-        """Return what is stored of ``token``: it has 256 random bits, so one round of SHA-256 is enough."""
+        """Return the SHA-256 hex digest under which ``token`` is stored.
+
+        A token has 256 random bits, so one round of SHA-256 without salt is safe.
+        """
         return hashlib.sha256(token.encode()).hexdigest()

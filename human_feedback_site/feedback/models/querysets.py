@@ -1,4 +1,4 @@
-"""Conditions and annotations that services, selectors and the queue share."""
+"""Query conditions and annotations shared by services, selectors and the queue."""
 
 from typing import TypeVar
 
@@ -14,14 +14,18 @@ _WithClips = TypeVar("_WithClips", Comparison, Episode)
 
 
 def live_leases() -> Q:
-    """Select leases that are neither answered nor expired; only a lease to judge takes a place."""
+    """Return a condition for leases that are neither answered nor expired.
+
+    It also matches leases for checks and repeats, which reserve no label slot.
+    """
     return unanswered_leases() & Q(expires_at__gt=Now())
 
 
 def unanswered_leases() -> Q:
-    """Select leases without an answer.
+    """Return a condition for leases without an answer.
 
-    An answer under an older lease of the same pair ends the newer lease too, unless the answer is void.
+    A lease also counts as answered if its labeler has since answered the same pair under an older lease,
+    unless that answer is void.
     """
     answers = Label.objects.filter(
         Q(lease=OuterRef("pk")) | Q(created_at__gte=OuterRef("created_at")) & ~Q(status=Label.Status.VOID),
@@ -32,19 +36,20 @@ def unanswered_leases() -> Q:
 
 
 def not_undone() -> Q:
-    """Select labels that were not withdrawn."""
+    """Return a condition for labels that were not withdrawn."""
     return Q(undo=None)
 
 
 def judgments() -> QuerySet[Label]:
-    """Return labels that judge a comparison and were not withdrawn, whether they count or wait."""
+    """Return counted and surplus labels that were not withdrawn."""
     return Label.objects.filter(not_undone(), status__in=(Label.Status.COUNTED, Label.Status.SURPLUS))
 
 
 def waiting_labels() -> QuerySet[Label]:
-    """Return labels that may take the next free place of their comparison: the first waiting of each labeler.
+    """Return the surplus labels that may take a free slot, at most one per labeler and comparison.
 
-    Labels of a labeler who was stopped, or who has a label there that counts, do not wait.
+    It is the labeler's oldest one. Labelers who were stopped, or who already have a counted label for the
+    comparison, are excluded.
     """
     same = judgments().filter(comparison=OuterRef("comparison"), labeler=OuterRef("labeler"))
     ahead = same.filter(Q(status=Label.Status.COUNTED) | Q(pk__lt=OuterRef("pk")))
@@ -56,25 +61,25 @@ def waiting_labels() -> QuerySet[Label]:
 
 
 def lock_comparisons(comparisons: QuerySet[Comparison]) -> list[Comparison]:
-    """Lock rows in the order of their ids, as everybody does who waits for locks, and return them."""
+    """Lock the rows in ID order, as all other code does to avoid deadlocks, and return them."""
     return list(comparisons.select_for_update(no_key=True).order_by("id"))
 
 
 def newest_decision(field: str) -> Subquery:
-    """Return a field of a comparison's current decision, for annotating comparisons."""
+    """Return a subquery for ``field`` of a comparison's newest decision, to annotate comparisons."""
     decisions = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
     return Subquery(decisions.values(field)[:1])
 
 
 def with_decisions(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
-    """Annotate comparisons with their current ``decision`` and ``probability``."""
+    """Annotate comparisons with the ``decision`` and ``probability`` of their newest decision."""
     return comparisons.annotate(
         decision=newest_decision("decision"), probability=newest_decision("probability")
     )
 
 
 def label_outcome() -> Case:
-    """Return the outcome that a label names, in SQL what :func:`verdict_of` returns for one label."""
+    """Return an SQL expression for a label's outcome, equivalent to :func:`verdict_of`."""
     first = Q(choice=Label.Choice.LEFT, swapped=False) | Q(choice=Label.Choice.RIGHT, swapped=True)
     same_on_both_sides = (Label.Choice.EQUAL, Label.Choice.CANT_TELL)
     return Case(
@@ -86,16 +91,16 @@ def label_outcome() -> Case:
 
 
 def comparisons_with_clips(experiment: Experiment) -> QuerySet[Comparison]:
-    """Return the comparisons whose clips the store should hold; see :attr:`.Comparison.clips_gone`."""
+    """Return the comparisons whose clips should be in the media store."""
     return _since_deletion(experiment, experiment.comparisons.filter(clips_missing=False))
 
 
 def watchable_episodes(experiment: Experiment) -> QuerySet[Episode]:
-    """Return whole episodes whose videos were not deleted with the clips."""
+    """Return the whole-episode videos that should be in the media store."""
     return _since_deletion(experiment, experiment.episodes.all())
 
 
 def _since_deletion(experiment: Experiment, rows: QuerySet[_WithClips]) -> QuerySet[_WithClips]:
-    """Return what was registered after the clips were deleted the last time."""
+    """Return the rows created since the experiment's clips were last deleted."""
     deleted_at = experiment.media_deleted_at
     return rows if deleted_at is None else rows.filter(created_at__gt=deleted_at)

@@ -1,1 +1,1 @@
-"""Reads: what the API and the pages show."""
+"""Selectors: functions that read the database for the API and the pages."""

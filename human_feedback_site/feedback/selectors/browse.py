@@ -1,4 +1,4 @@
-"""Reads: comparisons by what became of them, and all that ever happened to one."""
+"""Queries for the comparison browser: filtered lists, and the history of one comparison."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,17 +28,19 @@ from human_feedback_site.feedback.models.querysets import (
 )
 
 MOST_COUNTED = 10_000
-"""Matching comparisons are counted up to here, and no more are listed: who looks for one, filters more."""
+"""Maximum number of matches counted and listed; seeing the rest requires narrower filters."""
 
 STATES = ("waiting", "leased", "answered", "decided", "cancelled", "gold")
-NOTHING = "none"  # as a decision
+NOTHING = "none"  # filter value for comparisons without a decision
 BEGINS_A_UUID = re.compile(r"[0-9A-Fa-f-]{1,36}")
 SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
-"""Rows that a statement names one by one; both databases take a few more. So many that were ever decided as
-is asked for are looked at, and no more."""
+"""Maximum number of IDs in one SQL statement; both databases allow slightly more.
+
+A filter for a rare decision checks at most this many comparisons that ever had it.
+"""
 MOST_COMPARED = 10_000
-"""So many with several labels are looked at, and no more, for labels that disagree: each takes a while."""
+"""Maximum number of comparisons checked for labels that disagree, because each check is slow."""
 _ORDERS: dict[str, Sequence[str]] = {
     "newest": ("-pk",),
     "oldest": ("pk",),
@@ -50,15 +52,15 @@ ORDERS = tuple(_ORDERS)
 
 @dataclass(frozen=True)
 class Filters:
-    """Which comparisons are wanted, and in which order; what is empty does not matter.
+    """Filters and sort order for a list of comparisons; an empty value means no filter.
 
     Attributes:
         state: one of ``STATES``.
         decision: an outcome, or ``NOTHING``.
-        disagreement: labels that count say different things.
-        labeler: who has answered it, whatever became of the answer.
-        text: how the UUID begins, with or without hyphens.
-        since: environment steps, at least.
+        disagreement: True for comparisons whose counted labels disagree.
+        labeler: labeler who has answered the comparison, even if the answer was withdrawn.
+        text: beginning of the UUID, with or without hyphens.
+        since: minimum environment step at which the comparison was requested.
         order: one of ``ORDERS``.
     """
 
@@ -72,14 +74,14 @@ class Filters:
 
 
 class Matching:
-    """The comparisons of an experiment that match filters, as a paginator takes them."""
+    """Lazy list of an experiment's comparisons that match filters, for Django's paginator."""
 
     def __init__(self, experiment: Experiment, filters: Filters) -> None:
         found = _filtered(experiment, filters).order_by(*_ORDERS[filters.order])
-        looked_at = list(_looked_at(experiment, filters))
-        self._cut = any(len(ids) > most for ids, most in looked_at)
-        if looked_at:
-            found = found.filter(pk__in=set.intersection(*(set(ids[:most]) for ids, most in looked_at)))
+        candidates = list(_candidates(experiment, filters))
+        self._cut = any(len(ids) > most for ids, most in candidates)
+        if candidates:
+            found = found.filter(pk__in=set.intersection(*(set(ids[:most]) for ids, most in candidates)))
         self._found = found[: MOST_COUNTED + 1]
 
     @cached_property
@@ -88,19 +90,19 @@ class Matching:
 
     @property
     def more(self) -> bool:
-        """Whether there are, or may be, more than are counted."""
+        """Return True if there are, or may be, more matches than are counted."""
         return self._cut or self._number > MOST_COUNTED
 
     def __len__(self) -> int:
-        """Count them, up to ``MOST_COUNTED``."""
+        """Return the number of matches, at most ``MOST_COUNTED``."""
         return min(self._number, MOST_COUNTED)
 
     def __getitem__(self, place: slice) -> QuerySet[Comparison]:
-        """Return some of them."""
+        """Return the matches in a slice."""
         return self._found[place]
 
     def on(self, page: Page[Comparison]) -> QuerySet[Comparison]:
-        """Return those on a page of a paginator."""
+        """Return the matches on one page of the paginator."""
         return self[max(0, page.start_index() - 1) : page.end_index()]
 
 
@@ -109,12 +111,12 @@ def _filtered(experiment: Experiment, filters: Filters) -> QuerySet[Comparison]:
     if filters.state:
         comparisons = _in_state(comparisons, filters.state)
     if filters.decision == NOTHING:
-        # Nothing is decided without a label, but for what is known; and no label is without a decision.
+        # Only gold comparisons have a decision without a label, and each label leads to a decision.
         comparisons = comparisons.alias(now=newest_decision("decision")).filter(now__isnull=True, n_labels=0)
     elif filters.decision:
         comparisons = comparisons.alias(now=newest_decision("decision")).filter(now=filters.decision)
     if filters.disagreement:
-        comparisons = comparisons.alias(opinions=_opinions()).filter(n_labels__gt=1, opinions__gt=1)
+        comparisons = comparisons.alias(opinions=_different_outcomes()).filter(n_labels__gt=1, opinions__gt=1)
     if filters.labeler is not None:
         answers = Label.objects.filter(comparison=OuterRef("pk"), labeler=filters.labeler)
         comparisons = comparisons.filter(Exists(answers))
@@ -135,25 +137,28 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
     return comparisons.filter(is_leased if state == "leased" else ~is_leased, status=Comparison.Status.OPEN)
 
 
-def _looked_at(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
-    """Yield the comparisons to which a search is limited that would take too long among all, and how many.
+def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
+    """Yield, for each slow filter in use, candidate IDs and the maximum number of them to check.
 
-    There is one more where that is not all.
+    A list that is one ID longer than the maximum means that there are more candidates.
     """
     if filters.decision in SELDOM_SAID:
         yield _ever_decided(experiment, filters), MOST_NAMED
     if filters.disagreement:
-        yield _labeled_several_times(experiment, filters), MOST_COMPARED
+        yield _with_several_labels(experiment, filters), MOST_COMPARED
 
 
-def _labeled_several_times(experiment: Experiment, filters: Filters) -> list[int]:
-    """Those whose labels may disagree, from the end that is listed first, and one more than are compared."""
+def _with_several_labels(experiment: Experiment, filters: Filters) -> list[int]:
+    """Return IDs of comparisons with several labels in list order, up to ``MOST_COMPARED`` + 1."""
     several = _filtered(experiment, replace(filters, disagreement=False, decision="")).filter(n_labels__gt=1)
     return list(several.order_by(*_ORDERS[filters.order]).values_list("pk", flat=True)[: MOST_COMPARED + 1])
 
 
 def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
-    """Those that were ever decided so, from the end that is listed first, up to one more than are named."""
+    """Return IDs of comparisons that ever had the wanted decision, up to ``MOST_NAMED`` + 1.
+
+    They are sorted newest first, or oldest first if the list is.
+    """
     said = Decision.objects.filter(experiment=experiment, decision=filters.decision)
     if filters.since is not None:
         said = said.filter(comparison__step__gte=filters.since)
@@ -162,22 +167,30 @@ def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
     return list(found[: MOST_NAMED + 1])
 
 
-def _opinions() -> Subquery:
-    """How many different things the labels of a comparison say that count."""
+def _different_outcomes() -> Subquery:
+    """Return a subquery for the number of different outcomes in a comparison's counted labels."""
     said = Label.objects.filter(not_undone(), comparison=OuterRef("pk"), status=Label.Status.COUNTED)
     counted = said.order_by().values("comparison").annotate(opinions=Count(label_outcome(), distinct=True))
     return Subquery(counted.values("opinions"))
 
 
 def uuids_from(beginning: str) -> tuple[UUID, UUID]:
-    """Return the first and the last UUID that begins so; both databases find them by the index."""
+    """Return the lowest and the highest UUID that begins with ``beginning``.
+
+    Both databases can search this range with an index.
+    """
     digits = beginning.replace("-", "")[:32]
     return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a comparison: the row that tells of it, by kind, and what was said."""
+    """An event in a comparison's history, with its database row and, if any, the outcome.
+
+    Attributes:
+        kind: ``label``, ``undo``, ``decision`` or ``lease``.
+        row: the decision, the lease, or the label that was given or undone.
+    """
 
     kind: str
     at: datetime
@@ -186,9 +199,10 @@ class Event:
 
 
 def history(comparison: Comparison) -> list[Event]:
-    """Return what happened to a comparison, in order.
+    """Return the events of a comparison in chronological order.
 
-    These are its labels and their withdrawals, which were read with it, its decisions, and claims that live.
+    The events are its labels and undos, which the caller should have prefetched, its decisions, and its live
+    leases.
     """
     labels = list(comparison.labels.all())
     undone = [(label.undo, label) for label in labels if hasattr(label, "undo")]
@@ -199,5 +213,5 @@ def history(comparison: Comparison) -> list[Event]:
         *(Event("decision", row.created_at, row, row.decision) for row in comparison.decisions.all()),
         *(Event("lease", row.created_at, row) for row in claims),
     ]
-    # Of one moment: the answer or its withdrawal first, then what became of it.
+    # At equal times, a label or undo comes before the decision that it caused.
     return sorted(events, key=lambda event: (event.at, event.kind == "decision", event.row.pk))

@@ -1,7 +1,7 @@
-"""Reads: how the labelers of an experiment do, each and together.
+"""Statistics about an experiment's labelers: the quality of each, and their agreement.
 
-Each number is one statement over the experiment's labels, counted by the database; what comes back is a row
-for each labeler. Withdrawn and void answers are left out.
+Each statistic is computed by one SQL statement over the experiment's labels, which returns one row per
+labeler. Withdrawn and void labels are left out.
 """
 
 from collections import defaultdict
@@ -23,9 +23,9 @@ _NONE = Rate(0, 0)
 
 @dataclass(frozen=True)
 class Agreement:
-    """Krippendorff's alpha of the labels that count, over ``pairs`` that were judged more than once.
+    """Krippendorff's alpha of the counted labels on ``pairs`` comparisons with several labels.
 
-    ``alpha`` is None where there is none, or where all say the same of all.
+    ``alpha`` is None if there are no such comparisons, or if all their labels are the same.
     """
 
     alpha: float | None
@@ -34,18 +34,19 @@ class Agreement:
 
 @dataclass(frozen=True)
 class LabelerQuality:
-    """How a labeler does.
+    """Quality statistics of one labeler; each ``Rate`` is a number of hits out of a total.
 
     Attributes:
-        answers: that stand.
-        gold: right ones of those to pairs whose answer is known.
-        consensus: those that say what most others say of the same pair; pairs without a majority of others,
-            and ``cant_tell``, are not counted.
-        left: ``left`` of ``left`` and ``right``: far from a half, it is a habit.
-        consistency: repeats that were answered as before.
-        seconds: the median of the time from both clips playing to the answer.
+        answers: number of valid answers.
+        gold: correct answers to pairs with a known answer.
+        consensus: answers that agree with the majority of other labelers. Pairs without such a majority, and
+            ``cant_tell``, are left out.
+        left: ``left`` answers among ``left`` and ``right`` ones; far from one half suggests a habit.
+        consistency: repeated pairs that got the same answer as before.
+        seconds: median time from the moment both clips play to the answer.
         notice: ``warned``, ``stopped``, or None.
-        confusion: how often each answer (first, equal, second) is given to each truth, as last estimated.
+        confusion: estimated probability of each answer (first, equal, second) for each true outcome; rows are
+            true outcomes.
     """
 
     labeler: int
@@ -61,14 +62,14 @@ class LabelerQuality:
 
 
 def agreement(experiment: Experiment) -> Agreement:
-    """Return how far labelers agree."""
+    """Return how well the experiment's labelers agree with each other."""
     units = count_units(experiment.pk)
     pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
     return Agreement(krippendorff_alpha(units), pairs)
 
 
 def labelers(experiment: Experiment) -> list[LabelerQuality]:
-    """Return how each labeler of an experiment does who ever asked for work, by name."""
+    """Return quality statistics of all labelers who take part in the experiment, sorted by name."""
     gold, consensus = _gold(experiment), _consensus(experiment)
     left, consistency, seconds = _left(experiment), _consistency(experiment), _seconds(experiment)
     taking_part = experiment.participations.select_related("labeler", "experiment").order_by("labeler__name")
@@ -90,13 +91,13 @@ def labelers(experiment: Experiment) -> list[LabelerQuality]:
 
 
 def _labels(experiment: Experiment) -> QuerySet[Any]:
-    """Return labels that were not withdrawn and are not void, with the ``outcome`` that each names."""
+    """Return labels that were not withdrawn and are not void, annotated with their ``outcome``."""
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment)
     return labels.exclude(status=Label.Status.VOID).annotate(outcome=label_outcome())
 
 
 def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:
-    """Return how many of the labels of each labeler are hits."""
+    """Return the share of each labeler's labels that match ``hit``, by labeler ID."""
     counted = labels.order_by().values("labeler").annotate(hits=Count("pk", filter=hit), total=Count("pk"))
     return {each["labeler"]: Rate(each["hits"], each["total"]) for each in counted}
 
@@ -123,7 +124,10 @@ def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
 
 
 def _seconds(experiment: Experiment) -> Mapping[int, float]:
-    """Return the median time of each labeler's answers: the mean of the one or two in the middle."""
+    """Return the median response time in seconds by labeler ID.
+
+    It is the mean of the one or two middle response times.
+    """
     timed = _labels(experiment).filter(response_ms__isnull=False)
     placed = timed.annotate(
         count=Window(Count("pk"), partition_by="labeler"),

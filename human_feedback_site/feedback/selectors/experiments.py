@@ -1,4 +1,4 @@
-"""Reads: what the API and the pages show."""
+"""Queries about experiments: access, progress, the feed of decisions, and learning curves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from human_feedback_site.feedback.models.querysets import live_leases, with_deci
 
 
 class Point(TypedDict):
-    """One value of a learning curve."""
+    """One point of a learning curve."""
 
     step: int
     value: float
@@ -45,7 +45,7 @@ class Point(TypedDict):
 
 @dataclass(frozen=True)
 class Feed:
-    """Decisions after a cursor, up to a limit; ``last_seq`` is the newest number there is."""
+    """Decisions after a cursor, up to a limit; ``last_seq`` is the feed's newest number."""
 
     last_seq: int
     items: Sequence[Decision]
@@ -53,11 +53,14 @@ class Feed:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the labeling of an experiment is; cancelled ones are not asked, gold ones do not count.
+    """Number of comparisons in each labeling state, without gold comparisons.
 
     Attributes:
-        waiting: those of ``open`` that nobody answered yet.
-        waiting_since: when the oldest of ``open`` was registered.
+        asked: all that were not cancelled.
+        answered: those with at least one counted label.
+        open: those that still need labels.
+        waiting: open ones without any counted label.
+        waiting_since: time when the oldest open one was registered, or None.
     """
 
     asked: int
@@ -69,35 +72,38 @@ class Progress:
 
 
 def own_experiment(user: User, name: str) -> Experiment:
-    """Return the user's own experiment; raises :class:`NotFoundError` for everybody else's."""
+    """Return the experiment called ``name`` if ``user`` owns it, else raise :class:`NotFoundError`."""
     experiment = Experiment.objects.filter(owner=user, name=name).first()
     if experiment is None:
-        raise NotFoundError(f"There is no experiment {name!r} of yours.")
+        raise NotFoundError(f"You have no experiment named {name!r}.")
     return experiment
 
 
 def experiments_to_manage(user: User | AnonymousUser) -> QuerySet[Experiment]:
-    """Return the experiments whose progress ``user`` may see: one's own; an admin's are all."""
+    """Return the experiments whose progress ``user`` may see.
+
+    Superusers may see all, other staff members their own.
+    """
     if not user.is_staff:
         return Experiment.objects.none()
     return Experiment.objects.all() if user.is_superuser else Experiment.objects.filter(owner=user)
 
 
 def experiments_to_label(user: User) -> QuerySet[Experiment]:
-    """Return the experiments ``user`` was invited to or owns."""
+    """Return the experiments that ``user`` owns or was invited to."""
     return Experiment.objects.filter(Q(labelers__user=user) | Q(owner=user)).distinct()
 
 
 def last_seq(experiment: Experiment) -> int:
-    """Return the number of the newest decision."""
+    """Return the number of the experiment's newest decision in the feed."""
     return SequenceCounter.objects.get(experiment=experiment).last_seq
 
 
 def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
-    """Return the next decisions after the cursor ``after``, without a gap.
+    """Return the decisions after the cursor ``after``, without gaps.
 
-    The counter is read first: what it counts is committed, so nothing up to it can appear later. Each has the
-    newest ``prompt_version`` of the labels that count now.
+    The counter is read first. All decisions up to that number are committed, so none of them can appear
+    later. Each decision is annotated with the newest ``prompt_version`` of its comparison's counted labels.
     """
     newest = last_seq(experiment)
     counting = Label.objects.filter(
@@ -110,7 +116,7 @@ def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
 
 
 def progress_of(experiment: Experiment) -> Progress:
-    """Count the experiment's comparisons by what became of them."""
+    """Count the experiment's comparisons by labeling state."""
     is_open = Q(status=Comparison.Status.OPEN)
     counts = experiment.comparisons.exclude(status=Comparison.Status.GOLD).aggregate(
         total=Count("pk"),
@@ -124,9 +130,9 @@ def progress_of(experiment: Experiment) -> Progress:
 
 
 def count_open(experiment: Experiment) -> tuple[int, int]:
-    """Count open comparisons, and those of them that were asked in training.
+    """Count open comparisons, and how many of them were requested during training.
 
-    Trainers ask every few seconds: all others, which may be a million, are left alone.
+    Trainers call this every few seconds, so it reads only open comparisons; there may be a million others.
     """
     counts = experiment.comparisons.filter(status=Comparison.Status.OPEN).aggregate(
         all=Count("pk"), training=Count("pk", filter=Q(phase=Comparison.Phase.TRAINING))
@@ -135,7 +141,10 @@ def count_open(experiment: Experiment) -> tuple[int, int]:
 
 
 def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
-    """Return those of an experiment who hold a live lease or answered a short while ago."""
+    """Return the participations of labelers who have a live lease or answered recently.
+
+    The setting ``ACTIVE_LABELER_SECONDS`` says how recently.
+    """
     since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
     own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)
     holding = Lease.objects.filter(live_leases(), own)
@@ -144,27 +153,28 @@ def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
 
 
 def answers_given(labeler: Labeler, experiment: Experiment) -> int:
-    """Count the labeler's answers that stand, of those for its present invitation."""
+    """Return the number of the labeler's valid answers under the current invitation."""
     known = Participation.objects.filter(labeler=labeler, experiment=experiment).first()
     return known.part_answered if known else 0
 
 
 def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
-    """Return comparisons annotated with their current ``decision`` and ``probability``."""
+    """Return the experiment's comparisons with their current ``decision`` and ``probability``."""
     return with_decisions(experiment.comparisons.all())
 
 
 def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]:
-    """Return the points of each tag, in the order of their steps.
+    """Return the points of each learning curve by tag, sorted by step.
 
-    Of more than ``most`` about that many are returned, evenly chosen; the first and the last are among them.
+    A curve with more than ``most`` points is thinned to about that many, evenly spaced; its first and last
+    points are kept.
     """
     points = TrainingPoint.objects.filter(experiment=experiment).annotate(
         place=Window(RowNumber(), partition_by="tag", order_by="step") - 1,
         count=Window(Count("pk"), partition_by="tag"),
     )
     every = (F("count") + (most - 1)) / most
-    chosen = points.annotate(beside=Mod("place", every)).filter(Q(beside=0) | Q(place=F("count") - 1))
+    chosen = points.annotate(remainder=Mod("place", every)).filter(Q(remainder=0) | Q(place=F("count") - 1))
     found = chosen.order_by("tag", "step").values_list("tag", "step", "value")
     curves: dict[str, list[Point]] = {}
     for tag, step, value in found:
@@ -173,7 +183,7 @@ def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]
 
 
 def lease_in(experiment: Experiment, uuid: UUID) -> Lease:
-    """Return a lease of the experiment; raises :class:`NotFoundError`."""
+    """Return the experiment's lease with this UUID; raise :class:`NotFoundError` if there is none."""
     lease = (
         Lease.objects.select_related("comparison")
         .filter(uuid=uuid, comparison__experiment=experiment)

@@ -1,4 +1,4 @@
-"""Reads: what a labeler is shown beside the pairs."""
+"""Queries for the labeling page, except for the pairs to judge."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ _COUNT_SECONDS = 10
 
 
 class Link(TypedDict):
-    """Where a clip is."""
+    """URL of a clip."""
 
     url: str
 
 
 @dataclass(frozen=True)
 class ShownExample:
-    """An example with the sides of the screen fixed."""
+    """An example with its clips assigned to the left and right of the screen."""
 
     left: Link
     right: Link
@@ -43,7 +43,7 @@ class ShownExample:
 
 
 def examples(experiment: Experiment) -> Sequence[ShownExample]:
-    """Return the examples whose clips are there; the better clip is not always on the same side."""
+    """Return the examples whose clips exist; the better clip is not always on the same side."""
     found = experiment.examples.select_related("comparison__experiment")
     return [_shown(each) for each in found if not each.comparison.clips_gone]
 
@@ -57,14 +57,17 @@ def _shown(example: Example) -> ShownExample:
 
 
 def side_of(outcome: Outcome, *, swapped: bool) -> str:
-    """Return the screen choice that says ``outcome``."""
+    """Return the choice on the screen that expresses ``outcome``, such as ``left`` for ``first``."""
     if outcome not in {Outcome.FIRST, Outcome.SECOND}:
         return outcome.value
     return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
 
 
 def episodes(experiment: Experiment) -> Sequence[Episode]:
-    """Return a few watchable episodes, spread over the training, the first and the newest among them."""
+    """Return up to ``EPISODES`` watchable episodes, evenly spread over training.
+
+    The first and the newest episode are among them.
+    """
     every = list(watchable_episodes(experiment).order_by("step"))
     if len(every) <= EPISODES:
         return every
@@ -73,12 +76,13 @@ def episodes(experiment: Experiment) -> Sequence[Episode]:
 
 @dataclass(frozen=True)
 class AnsweredCounts:
-    """Pairs with an answer.
+    """Number of comparisons with counted labels, to show the labelers' progress.
 
     Attributes:
-        answered: of all pairs.
-        before_training: of those asked before training, with an answer that can be learned from.
-        training: whether pairs were asked in training, which goes on whatever is taken back.
+        answered: all comparisons with at least one counted label.
+        before_training: comparisons requested before training that have a decision other than ``cant_tell``;
+            0 if training has begun or does not wait for labels.
+        training: True once a comparison was requested during training, even if labels are withdrawn later.
     """
 
     answered: int
@@ -87,7 +91,10 @@ class AnsweredCounts:
 
 
 def count_answered(experiment: Experiment) -> AnsweredCounts:
-    """Count pairs with an answer, a few seconds ago: every open page asks, and the count reads many rows."""
+    """Count comparisons with counted labels; the result is cached for a few seconds.
+
+    Every open labeling page asks for these numbers, and counting reads many rows.
+    """
 
     def count() -> AnsweredCounts:
         real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
@@ -104,12 +111,12 @@ def count_answered(experiment: Experiment) -> AnsweredCounts:
 
 
 def answers_of(labeler: Labeler, experiment: Experiment) -> QuerySet[Label]:
-    """Return the labeler's answers that stand, newest first; a changed one keeps its place."""
+    """Return the labeler's valid answers, newest first; a changed answer keeps its position."""
     own = Label.objects.filter(not_undone(), labeler=labeler, comparison__experiment=experiment)
     return own.exclude(status=Label.Status.VOID).order_by("-lease", "-pk")
 
 
 def recent_answers(labeler: Labeler, experiment: Experiment) -> list[UUID]:
-    """Return the answers that can be taken back one after the other, the newest last."""
+    """Return the UUIDs of the last ``UNDO_DEPTH`` valid answers, newest last, for repeated undo."""
     newest = answers_of(labeler, experiment).order_by("-pk")
     return list(newest.values_list("uuid", flat=True)[:UNDO_DEPTH])[::-1]

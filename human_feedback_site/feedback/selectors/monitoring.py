@@ -1,4 +1,4 @@
-"""Reads: how an experiment goes just now, for a page that stays open: few statements, whatever there is."""
+"""Live status of an experiment, read with few SQL statements because open pages poll it."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ from human_feedback_site.feedback.selectors.experiments import (
 )
 
 RATE_MINUTES = 10
-POINTS = 600  # of a curve: more than a screen can show
+POINTS = 600  # per curve: more than a screen can show
 _CROWD_SECONDS = 10.0
-_CROWD_SHARE = 20  # times as long as reading how labelers do takes, it is not read again
+_CROWD_SHARE = 20  # labeler statistics are cached for 20 times as long as they took to compute
 
 
 @dataclass(frozen=True)
 class CrowdQuality:
-    """How labelers agree, and how each of them does."""
+    """Agreement among an experiment's labelers, and the quality statistics of each."""
 
     agreement: crowd.Agreement
     labelers: Sequence[crowd.LabelerQuality]
@@ -37,15 +37,15 @@ class CrowdQuality:
 
 @dataclass(frozen=True)
 class ExperimentStatus:
-    """An experiment just now.
+    """Current status of an experiment.
 
     Attributes:
-        rate: answers per minute, of those that stand, in the last :data:`RATE_MINUTES`, or since it began.
-        minutes_left: until all labels wanted are there, at that rate; None where it cannot be told.
-        queue_minutes: for how long the oldest open pair has been waiting.
-        points: the values of each curve, (step, value), thinned.
-        active: ids of the labelers who are at it.
-        films: steps at which whole episodes were filmed, the newest first.
+        rate: valid answers per minute over the last :data:`RATE_MINUTES`, or since the experiment began.
+        minutes_left: estimated minutes until all wanted labels are given at that rate; None if unknown.
+        queue_minutes: age of the oldest open comparison in minutes; None if none is open.
+        points: points of each learning curve by tag, thinned.
+        active: IDs of the labelers who are active now.
+        films: steps of the recorded episodes, newest first.
     """
 
     progress: Progress
@@ -58,12 +58,12 @@ class ExperimentStatus:
     films: Sequence[int]
 
     def latest(self, tag: str) -> float | None:
-        """Return the newest value of a curve."""
+        """Return the newest value of the curve ``tag``, or None if it has no points."""
         return self.points[tag][-1]["value"] if tag in self.points else None
 
 
 def status_now(experiment: Experiment) -> ExperimentStatus:
-    """Return how the experiment goes."""
+    """Return the current status of the experiment."""
     progress = progress_of(experiment)
     rate = _rate(experiment)
     return ExperimentStatus(
@@ -79,7 +79,10 @@ def status_now(experiment: Experiment) -> ExperimentStatus:
 
 
 def _rate(experiment: Experiment) -> float:
-    """Look only at the labelers of the experiment: labels are found by labeler and time."""
+    """Return the experiment's valid answers per minute.
+
+    The filter on its labelers lets the database use the index on labeler and time.
+    """
     given = Label.objects.filter(
         not_undone(),
         ~Q(status=Label.Status.VOID),
@@ -103,7 +106,10 @@ def _minutes_left(experiment: Experiment, progress: Progress, rate: float) -> fl
 
 
 def _crowd(experiment: Experiment) -> CrowdQuality:
-    """Read it anew now and then: it takes all labels, and every open page asks."""
+    """Return labeler statistics from the cache, recomputed if too old.
+
+    Computing them reads all labels, and every open page asks for them.
+    """
     name = _crowd_key(experiment)
     kept: CrowdQuality | None = cache.get(name)
     if kept is None:
@@ -114,7 +120,7 @@ def _crowd(experiment: Experiment) -> CrowdQuality:
 
 
 def forget_crowd(experiment: Experiment) -> None:
-    """Read how labelers do anew at the next look."""
+    """Clear the cached labeler statistics, so that the next request recomputes them."""
     cache.delete(_crowd_key(experiment))
 
 

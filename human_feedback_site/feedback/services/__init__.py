@@ -1,1 +1,1 @@
-"""Writes: one module for each thing that changes."""
+"""Services: functions that write to the database, one module per subject."""

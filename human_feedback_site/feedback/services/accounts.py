@@ -1,4 +1,4 @@
-"""Tokens for trainers, invitations for labelers."""
+"""API tokens for trainers, labeler accounts, and the signed link that a run prints."""
 
 import secrets
 from datetime import timedelta
@@ -23,21 +23,22 @@ from human_feedback_site.feedback.models import (
 )
 
 INVITE_SALT = "feedback.invite"
-TOKEN_DAYS = 365  # unless another time is asked for
-_TOKEN_PREFIX = "tt_"  # noqa: S105  (what a token starts with, so that secret scanners can tell)
+TOKEN_DAYS = 365  # default lifetime of a token
+_TOKEN_PREFIX = "tt_"  # noqa: S105  (lets secret scanners recognize a token)
 
 
 def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
-    """Return a new token of ``user``; this is the only time it can be read.
+    """Create an API token for ``user`` and return its secret, which can't be read again later.
 
-    ``limits`` are those of :class:`ApiToken`: ``experiment`` and ``expires_at``, a year from now without it.
+    ``limits`` may set ``experiment`` and ``expires_at`` of :class:`ApiToken`. By default the token is valid
+    for all of the user's experiments and expires after a year.
     """
     lasting = {"expires_at": timezone.now() + timedelta(days=TOKEN_DAYS)}
     return issue_token(ApiToken(user=user, name=name, **lasting | limits))
 
 
 def issue_token(token: ApiToken) -> str:
-    """Save a new ``token`` and return its secret, which is the only time it can be read."""
+    """Save the new ``token`` and return its secret, which can't be read again later."""
     secret = _new_secret()
     token.digest = ApiToken.digest_of(secret)
     token.save(force_insert=True)
@@ -45,9 +46,9 @@ def issue_token(token: ApiToken) -> str:
 
 
 def rotate_token(token: ApiToken) -> str:
-    """Put a new secret in the place of a token's old one, which is good for nothing now; return it.
+    """Replace a token's secret and return the new one; the old one stops working.
 
-    It lasts as long from now on as the old one did from its beginning.
+    The token's original lifetime starts again now.
     """
     secret, now = _new_secret(), timezone.now()
     if token.expires_at is not None:
@@ -58,7 +59,7 @@ def rotate_token(token: ApiToken) -> str:
 
 
 def revoke_tokens(tokens: QuerySet[ApiToken]) -> int:
-    """Let these be good for nothing; return how many they were."""
+    """Revoke tokens by deleting them; return how many there were."""
     return tokens.delete()[0]
 
 
@@ -67,7 +68,10 @@ def _new_secret() -> str:
 
 
 def token_of(secret: str) -> ApiToken | None:
-    """Return a token that has not expired, of an active user, noting the use at most once a minute."""
+    """Return the unexpired token with this secret if its user is active, else None.
+
+    Updates ``last_used_at`` at most once a minute.
+    """
     lasting = ApiToken.objects.select_related("user").exclude(expires_at__lte=Now())
     found = lasting.filter(digest=ApiToken.digest_of(secret)).first()
     if found is None or not found.user.is_active:
@@ -78,58 +82,64 @@ def token_of(secret: str) -> ApiToken | None:
 
 
 def label_url(experiment: Experiment, base_url: str) -> str:
-    """Return the address of the experiment's labeling page below ``base_url``."""
+    """Return the URL of the experiment's labeling page under ``base_url``."""
     return base_url.rstrip("/") + reverse("label", args=[experiment.name])
 
 
 def page_url(experiment: Experiment, base_url: str) -> str:
-    """Return the address of the experiment's own page below ``base_url``."""
+    """Return the URL of the experiment page under ``base_url``."""
     return base_url.rstrip("/") + reverse("experiment", args=[experiment.name])
 
 
 @transaction.atomic
 def invite(experiment: Experiment, labeler_name: str) -> Labeler:
-    """Let the labeler of that name, made where there is none, label ``experiment``, and return it."""
+    """Allow the owner's labeler of that name to label ``experiment``, and return the labeler.
+
+    The labeler is created if there is none of that name.
+    """
     labeler = labeler_named(experiment.owner, labeler_name)
     labeler.experiments.add(experiment)
     return labeler
 
 
 def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
-    """Invite where there is no labeler of that name; one who was taken out of the experiment stays out."""
+    """Invite ``labeler_name`` unless the experiment's owner already has a labeler of that name.
+
+    So a labeler who was removed from the experiment stays removed.
+    """
     if not Labeler.objects.filter(invited_by=experiment.owner_id, name=labeler_name).exists():
         invite(experiment, labeler_name)
 
 
 def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
-    """Return the address below ``base_url`` that signs in an invited labeler to label ``experiment``.
+    """Return a signed URL that signs in an invited labeler to label ``experiment``.
 
-    It is what a run prints for its first labeler; nothing is kept of it.
+    A run prints this link for its first labeler. It is not stored in the database.
     """
     token = signing.dumps({"experiment": experiment.pk, "labeler": labeler_name}, salt=INVITE_SALT)
     return base_url.rstrip("/") + reverse("join", args=[token])
 
 
 def kept_invite(token: str) -> int | None:
-    """Return which of the invitations that are kept a link is; None for a run's own, of which nothing is.
+    """Return the ID of the stored invitation that a link's token names, or None for a run's own link.
 
-    Raises :class:`django.core.signing.BadSignature` for a forged one.
+    Raises :class:`django.core.signing.BadSignature` if the token is forged.
     """
     number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
     return number
 
 
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler a run's own invitation names, and the experiment it is for.
+    """Return the labeler and the experiment named in the token of a run's own link.
 
-    Raises :class:`django.core.signing.BadSignature` for a forged or expired invitation,
-    :class:`NotFoundError` where the experiment is gone, :class:`WithdrawnError` where the labeler is not
-    among its labelers any more, or may not sign in.
+    Raises :class:`django.core.signing.BadSignature` if the token is forged or expired, :class:`NotFoundError`
+    if the experiment no longer exists, and :class:`WithdrawnError` if the labeler was removed from the
+    experiment or the labeler's account is disabled.
     """
     claims = signing.loads(token, salt=INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
     experiment = Experiment.objects.filter(pk=claims["experiment"]).first()
     if experiment is None:
-        raise NotFoundError("The experiment of this invitation does not exist any more.")
+        raise NotFoundError("This invitation's experiment no longer exists.")
     invited = Labeler.objects.select_related("user").filter(
         invited_by=experiment.owner_id, name=claims["labeler"]
     )
@@ -140,19 +150,25 @@ def accept_invite(token: str) -> tuple[Labeler, Experiment]:
 
 
 def labeler_named(researcher: User, name: str) -> Labeler:
-    """Return the researcher's labeler of that name; nobody can invite into another's names."""
+    """Return the researcher's labeler of that name, creating the labeler if needed.
+
+    Each researcher has a separate set of labeler names.
+    """
     found = Labeler.objects.select_related("user").filter(invited_by=researcher, name=name).first()
     if found is not None:
         return found
     try:
         return new_labeler(researcher, name)
-    except IntegrityError:  # the name was invited twice at the same moment
+    except IntegrityError:  # a concurrent request created this labeler
         return Labeler.objects.select_related("user").get(invited_by=researcher, name=name)
 
 
 @transaction.atomic
 def new_labeler(researcher: User, name: str) -> Labeler:
-    """Make a labeler with an account; raises :class:`django.db.IntegrityError` where there is one."""
+    """Create a labeler with a user account that has no password.
+
+    Raises :class:`django.db.IntegrityError` if the researcher already has a labeler of that name.
+    """
     user = User(username=f"{name}-{secrets.token_hex(4)}")
     user.set_unusable_password()
     user.save()
@@ -160,15 +176,16 @@ def new_labeler(researcher: User, name: str) -> Labeler:
 
 
 def labeler_for(user: User, experiment: Experiment) -> Labeler:
-    """Return ``user`` as a labeler of ``experiment``; its owner may always label, anybody else when invited.
+    """Return ``user`` as a labeler of ``experiment``.
 
-    Raises :class:`NotFoundError`.
+    The experiment's owner is added to its labelers when needed. Raises :class:`NotFoundError` for a user who
+    is neither the owner nor invited.
     """
     labeler = Labeler.objects.filter(user=user, experiments=experiment).first()
     if labeler is not None:
         return labeler
     if user.pk != experiment.owner_id:
-        raise NotFoundError(f"There is no experiment {experiment.name!r} for you.")
+        raise NotFoundError(f"There is no experiment {experiment.name!r} that you can label.")
     labeler, _ = Labeler.objects.get_or_create(
         user=user, defaults={"name": f"{user.username} (owner)"[:MAX_LABELER_NAME], "invited_by": user}
     )
@@ -177,7 +194,7 @@ def labeler_for(user: User, experiment: Experiment) -> Labeler:
 
 
 def participation_of(labeler: Labeler, experiment: Experiment) -> Participation:
-    """Return how a labeler does in an experiment."""
+    """Return the labeler's participation in the experiment, creating it if needed."""
     participation, _ = Participation.objects.select_related("labeler", "experiment").get_or_create(
         labeler=labeler, experiment=experiment
     )
@@ -185,21 +202,27 @@ def participation_of(labeler: Labeler, experiment: Experiment) -> Participation:
 
 
 def participation_in(user: User, name: str) -> Participation:
-    """Return how ``user`` does in the experiment of that name; raises :class:`NotFoundError`."""
+    """Return the user's participation in the experiment called ``name``, creating it if needed.
+
+    Raises :class:`NotFoundError` if the experiment does not exist or the user may not label it.
+    """
     return participation_of(*labeler_in(user, name))
 
 
 def labeler_in(user: User, name: str) -> tuple[Labeler, Experiment]:
-    """Return ``user`` as a labeler, and the experiment of that name; raises :class:`NotFoundError`."""
+    """Return the user as a labeler, and the experiment called ``name``.
+
+    Raises :class:`NotFoundError` if the experiment does not exist or the user may not label it.
+    """
     experiment = Experiment.objects.filter(name=name).first()
     if experiment is None:
-        raise NotFoundError(f"There is no experiment {name!r} for you.")
+        raise NotFoundError(f"There is no experiment {name!r} that you can label.")
     return labeler_for(user, experiment), experiment
 
 
 def labeler_of(user: User) -> Labeler:
-    """Return ``user`` as a labeler; raises :class:`NotFoundError` for somebody who has never held a lease."""
+    """Return ``user`` as a labeler; raise :class:`NotFoundError` if the user has never been one."""
     labeler = Labeler.objects.filter(user=user).first()
     if labeler is None:
-        raise NotFoundError("You have not been given anything to label.")
+        raise NotFoundError("You are not a labeler yet; ask a researcher for an invitation.")
     return labeler

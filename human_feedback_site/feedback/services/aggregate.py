@@ -1,4 +1,4 @@
-"""Weighing labelers again, from what they said, and revising the decisions that this changes."""
+"""Re-estimation of labelers' accuracy, and revision of the decisions that depend on it."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -26,16 +26,17 @@ from human_feedback_site.feedback.services.decisions import (
     labels_of,
 )
 
-VOTES = 50_000  # the newest; older decisions stay as they are
+VOTES = 50_000  # number of newest votes used; decisions on older ones are not revised
 ITERATIONS = 40
 _AT_ONCE = 200
-_SAME = 0.01  # of a probability; a smaller change is not worth telling
+_SAME = 0.01  # changes of a probability up to this size are not published
 
 
 def weigh_all(until: float) -> int:
-    """Weigh the labelers of each experiment with new decisions; return how many decisions were revised.
+    """Re-estimate labelers' accuracy in each experiment with new decisions.
 
-    No more are begun when :func:`time.monotonic` passes ``until``; what is left is for the next time.
+    Returns the number of revised decisions. Starts no further experiment after :func:`time.monotonic` passes
+    ``until``; the next call continues.
     """
     revised = 0
     changed = Experiment.objects.exclude(counter__last_seq=F("aggregated_seq")).order_by("aggregated_seq")
@@ -48,7 +49,10 @@ def weigh_all(until: float) -> int:
 
 
 def weigh_labelers(experiment: Experiment) -> int:
-    """Estimate what labelers are worth from their newest labels; return how many decisions that revised."""
+    """Re-estimate labelers' confusion matrices from the newest votes, and revise decisions.
+
+    Returns the number of revised decisions.
+    """
     newest = SequenceCounter.objects.get(experiment=experiment).last_seq
     votes, known = _votes(experiment)
     if not votes:
@@ -66,7 +70,7 @@ def weigh_labelers(experiment: Experiment) -> int:
 
 
 def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
-    """Return the newest votes (comparison, labeler, outcome), and the answers that are known."""
+    """Return the newest (comparison ID, labeler ID, outcome) votes, and gold answers by comparison ID."""
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
     found = labels.order_by("-pk").values_list(
@@ -82,12 +86,18 @@ def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int
 
 
 def revise_everything(experiment: Experiment) -> int:
-    """Decide all comparisons anew that have labels, as after a change of how it is done."""
+    """Recompute the decisions of all labeled comparisons, for use after the method has changed.
+
+    Returns the number of decisions that changed.
+    """
     return revise(experiment, experiment.comparisons.filter(n_labels__gt=0).values_list("pk", flat=True))
 
 
 def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
-    """Decide comparisons anew, by what labelers are worth now; return how many decisions changed."""
+    """Recompute decisions with the labelers' current confusion matrices; return how many changed.
+
+    ``comparisons`` are IDs; gold comparisons and those without counted labels are skipped.
+    """
     confusions = confusions_in(experiment)
     ids = iter(sorted(comparisons))
     revised = 0
@@ -107,7 +117,7 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
 
 
 def _announced(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
-    """Return the newest decision and probability of each comparison."""
+    """Return the newest decision and probability in the feed for each comparison ID."""
     announced: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
     return {row.pk: (row.decision, row.probability) for row in announced}
 

@@ -1,10 +1,11 @@
-"""Answers of labelers: appended, counted where a place is free, withdrawn by appending too.
+"""Recording and undoing of labelers' answers.
 
-A labeler's second standing answer to the same pair is void, and so is what a stopped labeler says: it is kept
-and counts for nothing. ``docs/architecture.md`` has the rules in one table.
+Labels and undos are append-only. A label is counted if its comparison has a free slot. A labeler's second
+answer to the same pair is void unless the first was withdrawn, and so is any answer by a stopped labeler.
+Void labels are stored but ignored. ``docs/leases.md`` lists the rules.
 
-Each transaction takes its locks in the same order: the comparison, what belongs to the labeler, and last the
-experiment's sequence counter, whose lock is held until the commit.
+Each transaction locks rows in the same order: the comparison, the labeler's rows, and last the experiment's
+sequence counter, which stays locked until the commit.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from human_feedback_site.feedback.services.settling import promote_waiting
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer as the browser sends it, and may send it again."""
+    """An answer as sent by the browser, which may send it again after a network error."""
 
     uuid: UUID
     lease: UUID
@@ -50,12 +51,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class RecordedAnswer:
-    """What became of an answer.
+    """Result of recording an answer.
 
     Attributes:
-        status: ``counted`` or ``surplus``; answers to checks look like others, void ones like surplus.
-        answered: the labeler's answers that stand, of those for its present invitation.
-        created: whether it is new.
+        status: ``counted`` or ``surplus``, as shown to the labeler. Checks look counted, and void answers
+            look like surplus ones.
+        answered: number of the labeler's valid answers under the current invitation.
+        created: True if the answer is new, False if it was recorded before.
     """
 
     uuid: UUID
@@ -65,34 +67,34 @@ class RecordedAnswer:
 
 
 def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
-    """Append an answer, whether its lease is still live or not.
+    """Append an answer, even if its lease has expired; sending it again changes nothing.
 
-    Raises :class:`ConflictError` where the UUID is known with other content, :class:`NotFoundError` where the
-    lease was forgotten.
+    Raises :class:`ConflictError` if the UUID is already recorded with different content, and
+    :class:`NotFoundError` if the lease has been deleted.
     """
     try:
         with transaction.atomic():
             return _record(lease, answer)
-    except IntegrityError:  # the UUID is known, or the lease was forgotten in this moment
+    except IntegrityError:  # the UUID is already recorded, or the lease was deleted just now
         known = Label.objects.filter(uuid=answer.uuid).first()
     if known is None:
-        raise NotFoundError(_("There is no lease %(uuid)s any more.") % {"uuid": answer.lease})
+        raise NotFoundError(_("Lease %(uuid)s no longer exists.") % {"uuid": answer.lease})
     if (known.lease_id, known.choice, known.response_ms) != (lease.pk, answer.choice, answer.response_ms):
         raise ConflictError(
-            _("The label %(uuid)s is already recorded with other content.") % {"uuid": answer.uuid}
+            _("Label %(uuid)s is already recorded with different content.") % {"uuid": answer.uuid}
         )
     own = Participation.objects.get(labeler=lease.labeler, experiment=lease.experiment)
     return RecordedAnswer(answer.uuid, _status_shown(known.status), own.part_answered, created=False)
 
 
 def _status_shown(status: str) -> str:
-    """Return a label's status as labelers may know it."""
+    """Return the status to show to the labeler, which hides checks and void answers."""
     counts_for_nothing = status in {Label.Status.SURPLUS, Label.Status.VOID}
     return Label.Status.SURPLUS if counts_for_nothing else Label.Status.COUNTED
 
 
 def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
-    comparison = _lock(lease.comparison)  # so that two answers find one another
+    comparison = _lock(lease.comparison)  # so that concurrent answers wait for each other
     participation = Participation.objects.select_for_update(no_key=True).get(
         labeler=lease.labeler, experiment=lease.experiment
     )
@@ -114,7 +116,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     if status == Label.Status.COUNTED:
         verdict = _count_label(comparison, lease, label.verdict, participation.confusion)
         announce(lease.experiment, comparison.pk, verdict)
-    # Others that wait for as many places go first; where there are more places, it takes one after them.
+    # Older surplus labels take free slots first; this label takes one if any is left.
     waits = status == Label.Status.SURPLUS and _wants_labels(comparison)
     if waits and answer.uuid in promote_waiting([comparison.pk]):
         status = Label.Status.COUNTED
@@ -126,9 +128,10 @@ def _wants_labels(comparison: Comparison) -> bool:
 
 
 def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Participation) -> str:
-    """Return what an answer to a locked comparison is worth.
+    """Return the status for a new answer to a locked comparison.
 
-    A labeler gives one answer to a pair that stands, and one to it as a check.
+    A labeler may have one label per pair and one for each kind of check, not counting withdrawn ones. Further
+    answers are void.
     """
     if participation.stopped_at is not None:
         return Label.Status.VOID
@@ -140,14 +143,14 @@ def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Part
     places = count_places([comparison.pk], lease.labeler)[comparison.pk]
     if places.is_judged:
         return Label.Status.VOID
-    # A live lease of the labeler is a place; without one, labels that wait go first.
+    # The labeler's live lease reserves a slot. Without one, waiting surplus labels go first.
     ahead = places.taken - places.taken_by_labeler + (0 if places.taken_by_labeler else places.waiting)
     has_place = _wants_labels(comparison) and comparison.n_labels + ahead < comparison.wanted
     return Label.Status.COUNTED if has_place else Label.Status.SURPLUS
 
 
 def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome, confusion: Any) -> Verdict:
-    """Count one label more of a locked comparison, and return what its labels say now."""
+    """Add a label to a locked comparison's scores, save the comparison, and return its new verdict."""
     weighs = lease.weighs_labelers
     first, equal, second = score_of(outcome, confusion, weighs_labelers=weighs)
     comparison.n_labels += 1
@@ -162,7 +165,7 @@ def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome,
 
 
 def _count_answer(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Note an answer, and what it says about its labeler, in the locked row of its participation."""
+    """Add an answer and its checks to the locked participation; stop the labeler if too many failed."""
     participation.answers += 1
     if participation.elsewhere is not None and participation.invite_id != lease.invite:
         participation.elsewhere += 1
@@ -175,7 +178,10 @@ def _count_answer(participation: Participation, lease: AnsweredLease, label: Lab
 
 
 def _note_checks(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Note whether a labeler passed the checks of a pair, which are made by its first answer alone."""
+    """Record whether the labeler passed the checks of this pair.
+
+    Only a labeler's first answer to the pair for the lease's purpose is checked.
+    """
     before = Label.objects.exclude(pk=label.pk).exclude(status=Label.Status.VOID)
     if before.filter(
         comparison=lease.comparison, labeler=lease.labeler, lease__purpose=lease.purpose
@@ -190,13 +196,16 @@ def _note_checks(participation: Participation, lease: AnsweredLease, label: Labe
 
 
 def _watched_ms(lease: AnsweredLease, label: Label) -> int:
-    """Return how long the clips can have been watched: what the browser says, at most the lease's age."""
+    """Return the watch time reported by the browser in milliseconds, but at most the lease's age.
+
+    Without a report, this is the lease's age.
+    """
     said = label.response_ms if label.shown_ms is None else label.shown_ms
     return lease.age_ms if said is None else min(said, lease.age_ms)
 
 
 def _with_check(checks: str, *, passed: bool) -> str:
-    """Return checks and one more, the oldest of too many left out."""
+    """Append a check result to ``checks``, dropping the oldest ones beyond ``CHECKS_KEPT``."""
     return f"{checks}{passed:d}"[-Participation.CHECKS_KEPT :]
 
 
@@ -204,29 +213,30 @@ def _with_check(checks: str, *, passed: bool) -> str:
 def record_undo(
     labeler: Labeler, label_uuid: UUID, undo_uuid: UUID, *, keep_place: bool = False
 ) -> tuple[Undo, Lease | None, bool]:
-    """Withdraw an answer and give the pair back to its labeler.
+    """Withdraw an answer and lease its comparison to the labeler again.
 
-    ``keep_place`` gives it back where no work is given, too, for an answer in the same transaction.
+    A surplus or void label and a stopped labeler get no lease. Nor does anybody while the experiment is not
+    running, unless ``keep_place`` is set, for a new answer that follows in the same transaction.
 
-    Returns the undo, the lease by which the labeler now has the pair again (None where there is none, or none
-    any more), and whether the undo is new. Raises :class:`NotFoundError` for a label that is not the
-    labeler's, :class:`ConflictError` where the label is undone already or the UUID has another use.
+    Returns the undo, the labeler's new live lease or None, and True if the undo is new. Raises
+    :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the label was
+    already undone or the UUID is in use.
     """
     own = Label.objects.select_related("lease").filter(
         uuid=label_uuid, labeler=labeler, comparison__experiment__deletion_asked_at=None
     )
     label = own.first()
     if label is None:
-        raise NotFoundError(_("There is no label %(uuid)s of yours.") % {"uuid": label_uuid})
+        raise NotFoundError(_("You have no label %(uuid)s.") % {"uuid": label_uuid})
     comparison = _lock(label.comparison_id)
-    label = own.get()  # one that waited may count since
+    label = own.get()  # reread under the lock: a surplus label may have been counted meanwhile
     known = Undo.objects.filter(label=label).first()
     if known is not None and known.uuid == undo_uuid:
         still = Lease.objects.select_related("comparison").filter(live_leases(), pk=known.lease_id or 0)
         return known, still.first(), False
     if known is not None or Undo.objects.filter(uuid=undo_uuid).exists():
         raise ConflictError(
-            _("The label %(uuid)s is undone already, or this UUID is taken.") % {"uuid": label_uuid}
+            _("Label %(uuid)s was already undone, or the UUID of this undo is in use.") % {"uuid": label_uuid}
         )
     left_place = label.status not in {Label.Status.SURPLUS, Label.Status.VOID}
     participation = participation_of(labeler, comparison.experiment)
@@ -242,5 +252,5 @@ def record_undo(
 
 
 def _lock(comparison_id: int) -> Comparison:
-    # The experiment is read afterwards: joined, it would show the settings as they were before the wait.
+    # Don't join the experiment: its settings would be those from before the wait for the lock.
     return Comparison.objects.select_for_update(no_key=True).get(pk=comparison_id)

@@ -1,8 +1,8 @@
-"""What has to be done from time to time, and can be done at any time.
+"""Periodic maintenance tasks, called chores, which are safe to run at any time.
 
-Each chore may be done again, may be cut off, and may be done by two processes at once. It works in batches
-and begins no more of them after ``WORK_SECONDS``: with one last slow answer of the media store it takes less
-than a minute, and what is left is for the next time. Each returns a line that says what it did.
+Each task can be repeated, interrupted, or run by two processes at once. It works in batches and starts no new
+batch after ``WORK_SECONDS``, so that it ends within a minute even if the media store answers slowly; the next
+run continues. Each returns a one-line summary.
 """
 
 import logging
@@ -32,13 +32,12 @@ _log = logging.getLogger(__name__)
 
 
 def forget_leases() -> str:
-    """Delete leases that expired long ago and were never answered.
+    """Delete leases that expired long ago without an answer.
 
-    Whether a lease is live is judged whenever it matters, so this only keeps the table small. A late answer
-    needs its lease, and may wait in a browser for as long as that stays closed. So a lease is kept while an
-    answer to it is wanted: while its comparison is open and its experiment not finished. Any other is kept
-    for ``INVITE_MAX_AGE_SECONDS`` after it expired, for an answer that comes too late to be of use; by then
-    the labeler's session has ended, and so has the invitation that began it.
+    This only keeps the table small, because each query checks whether a lease is live. A late answer needs
+    its lease, and a closed browser may keep the answer for a long time. So leases are kept while their
+    comparison is open and their experiment is not finished. Others are deleted ``INVITE_MAX_AGE_SECONDS``
+    after they expire; by then the labeler's session and the run's link that began it have ended.
     """
     deleted = 0
     until = time.monotonic() + WORK_SECONDS
@@ -50,7 +49,7 @@ def forget_leases() -> str:
 @transaction.atomic
 def _forget_some_leases() -> int:
     batch = list(_useless_leases().order_by("pk").values_list("pk", "comparison")[:_LEASES_AT_ONCE])
-    # Whoever records an answer holds this lock: none arrives for a lease between the look and the deletion.
+    # Recording an answer takes this lock, so no lease is answered between the query and the deletion.
     lock_comparisons(Comparison.objects.filter(pk__in={comparison for _, comparison in batch}))
     deleted, _ = _useless_leases().filter(pk__in=[lease for lease, _ in batch]).delete()
     return deleted
@@ -67,15 +66,15 @@ def _useless_leases() -> QuerySet[Lease]:
 
 
 def expire_media() -> str:
-    """Delete the clips of experiments that finished more than ``MEDIA_KEEP_DAYS`` ago (0: never).
+    """Delete the clips of experiments that finished over ``MEDIA_KEEP_DAYS`` days ago; 0 keeps all.
 
-    Comparisons that are open by then are closed first: an experiment that goes on later must not show what is
-    gone. The experiment's ``media_deleted_at`` is set when nothing is left, so where the store is away, or
-    there is more than one time can do, the next time goes on.
+    Their open comparisons are closed first, so that a reopened experiment shows no deleted clips.
+    ``media_deleted_at`` is set when no clips are left; if the media store is unreachable or time runs out,
+    the next run continues.
     """
     if not settings.MEDIA_KEEP_DAYS:
-        return "kept for ever"
-    # Finished by a process of the version before, which did not note the time.
+        return "kept forever"
+    # Finished by a process of an earlier version, which did not record the time.
     unknown = Experiment.objects.filter(state=Experiment.State.FINISHED, finished_at=None)
     unknown.update(finished_at=Now())
     deleted = 0
@@ -88,11 +87,14 @@ def expire_media() -> str:
         if time.monotonic() > until:
             break
     left = _with_expired_media().count()
-    return f"{deleted} deleted" + (f", those of {left} experiment(s) left for the next time" if left else "")
+    return f"{deleted} deleted" + (f", clips of {left} experiment(s) left for the next run" if left else "")
 
 
 def _with_expired_media() -> QuerySet[Experiment]:
-    """Experiments whose clips have had their time; what was deleted before they went on does not count."""
+    """Return finished experiments whose clips are old enough to delete and not deleted yet.
+
+    Deletions from before an experiment was reopened and finished again don't count.
+    """
     return Experiment.objects.filter(
         Q(media_deleted_at=None) | Q(media_deleted_at__lt=F("finished_at")),
         state=Experiment.State.FINISHED,
@@ -101,8 +103,12 @@ def _with_expired_media() -> QuerySet[Experiment]:
 
 
 def _delete_media(experiment: Experiment, until: float) -> int:
-    """Delete clips until none is left, the time is up or the experiment goes on; return how many."""
-    refuse_another_store(experiment, "set MEDIA_KEEP_DAYS=0")  # a store that deletes by itself needs no chore
+    """Delete an experiment's clips until none are left, time is up, or the experiment is reopened.
+
+    Returns the number of deleted clips.
+    """
+    # The advice is for stores that expire clips by themselves.
+    refuse_another_store(experiment, "set MEDIA_KEEP_DAYS=0")
     store = media_store()
     still_expired = _with_expired_media().filter(pk=experiment.pk)
     deleted = 0
@@ -112,7 +118,7 @@ def _delete_media(experiment: Experiment, until: float) -> int:
         if not keys:
             still_expired.update(media_deleted_at=Now())
             break
-        # After the listing: what a run uploads that goes on from here has no place in it.
+        # Checked after listing: clips uploaded by a run that resumes from now on are not in ``keys``.
         if time.monotonic() > until or not still_expired.exists():
             break
         delete_clips(experiment, keys)
@@ -122,7 +128,7 @@ def _delete_media(experiment: Experiment, until: float) -> int:
 
 @transaction.atomic
 def _close_comparisons(experiment: Experiment) -> None:
-    """Cancel what is open and has no label, and what is gold; where there are labels, they have to do."""
+    """Cancel gold comparisons and open ones without labels; close open ones that have labels."""
     gold = experiment.comparisons.filter(status=Comparison.Status.GOLD)
     gold.filter(experiment__in=_with_expired_media()).update(status=Comparison.Status.CANCELLED)
     rows = experiment.comparisons.filter(status=Comparison.Status.OPEN)
@@ -133,40 +139,40 @@ def _close_comparisons(experiment: Experiment) -> None:
 
 
 def forget_stale_runs() -> str:
-    """Let experiments wait for nobody whose trainer was not heard from for ``TRAINER_AWAY_SECONDS``.
+    """Clear ``waiting_for`` where the trainer has been silent for ``TRAINER_AWAY_SECONDS``.
 
-    Labeling goes on; the trainer, once it is back, says again what it waits for.
+    Labeling continues. When the trainer returns, it reports again how many answers it waits for.
     """
     stale = Experiment.objects.filter(trainer_away(), waiting_for__isnull=False)
     return f"{stale.update(waiting_for=None)} found"
 
 
 def forget_sessions() -> str:
-    """Delete the sessions of those who were signed in long ago."""
+    """Delete expired sign-in sessions."""
     deleted, _ = Session.objects.filter(expire_date__lt=timezone.now()).delete()
     return f"{deleted} deleted"
 
 
 def forget_attempts() -> str:
-    """Delete counts of attempts to sign in that ended."""
+    """Delete expired counters of sign-in and token attempts."""
     return f"{limits.forget_attempts()} deleted"
 
 
 def weigh_labelers() -> str:
-    """Estimate again what labelers are worth, where there are new labels, and revise what that changes."""
+    """Re-estimate labelers' accuracy where there are new labels, and revise the affected decisions."""
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
 
 
 def settle_labels() -> str:
-    """Let labels that wait count where a place became free, as by a lease that expired."""
+    """Promote surplus labels to counted where a slot is free, such as after a lease expired."""
     until = time.monotonic() + WORK_SECONDS
     return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
 
 
 def finish_deletions() -> str:
-    """Go on with deletions of experiments that were interrupted, or were too much for one request."""
+    """Continue experiment deletions that were interrupted or too large for one request."""
     done, left = deletion.finish_deletions(time.monotonic() + WORK_SECONDS)
-    return f"{done} finished" + (f", {left} left for the next time" if left else "")
+    return f"{done} finished" + (f", {left} left for the next run" if left else "")
 
 
 CHORES: Mapping[str, Callable[[], str]] = {
@@ -180,4 +186,4 @@ CHORES: Mapping[str, Callable[[], str]] = {
     "attempts to sign in": forget_attempts,
 }
 EVERY_MINUTE = frozenset({forget_stale_runs, settle_labels, weigh_labelers, finish_deletions})
-"""The others are done every hour."""
+"""Tasks that run every minute; the others run every hour."""

@@ -1,4 +1,4 @@
-"""Whether the clips of an experiment are in the store that the settings name."""
+"""Checks for an experiment's clips in the configured media store, and their deletion."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +19,17 @@ _CONNECTIONS = 8
 
 
 def unreadable(keys: Sequence[str]) -> set[str]:
-    """Return the keys of what cannot be shown as a clip: it is not in the media store, empty or too large."""
+    """Return the keys of clips that can't be shown: missing from the media store, empty or too large."""
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        readable = pool.map(media_store().readable, keys)  # cancels the rest where one fails
+        readable = pool.map(media_store().readable, keys)  # an exception in one cancels the rest
         return {key for key, found in zip(keys, readable, strict=True) if not found}
 
 
 def note_clips(comparisons: QuerySet[Comparison]) -> None:
-    """Look which comparisons have their clips in the store now; raises :class:`MediaStoreError`."""
+    """Check the media store for the comparisons' clips and update ``clips_missing``.
+
+    Raises :class:`MediaStoreError` if the store can't be read.
+    """
     pairs = {
         pk: {first, second} for pk, first, second in comparisons.values_list("pk", "first_key", "second_key")
     }
@@ -37,18 +40,18 @@ def note_clips(comparisons: QuerySet[Comparison]) -> None:
 
 
 def clips_named(experiment: Experiment) -> int:
-    """Count the clips and videos that the store should hold: registered or found, and not deleted since.
+    """Return the number of clips and episode videos that should be in the media store.
 
-    A trainer registers none that is not there.
+    Comparisons whose clips are known to be missing or were deleted are not counted.
     """
     return 2 * comparisons_with_clips(experiment).count() + watchable_episodes(experiment).count()
 
 
 def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
-    """Delete clips from the store, up to as many as it takes at once; raises :class:`MediaStoreError`.
+    """Delete one batch of clips from the media store; raise :class:`MediaStoreError` on failure.
 
-    It is noted first which comparisons have none any more: where the rest is interrupted, an empty store is
-    no other store.
+    First the comparisons are marked as having no clips. If the deletion is then interrupted, an empty store
+    is not mistaken for the wrong store.
     """
     with transaction.atomic():
         theirs = experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys))
@@ -58,14 +61,15 @@ def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
 
 
 def refuse_another_store(experiment: Experiment, if_gone: str) -> None:
-    """Raise :class:`ClipsElsewhereError` where the store holds none of the clips that it should hold.
+    """Raise :class:`ClipsElsewhereError` if the store has none of the clips that it should have.
 
-    ``if_gone`` says what to do where that is right. Raises :class:`MediaStoreError` where it cannot be known.
+    ``if_gone`` is advice for the end of the message, in case the clips really are gone. Raises
+    :class:`MediaStoreError` if the store can't be read.
     """
     store = media_store()
     if comparisons_with_clips(experiment).exists() and not store.count(experiment.name, 1):
         named = clips_named(experiment)
         raise ClipsElsewhereError(
-            f"Expected {named:,} clips of {experiment} in {name_of(store)}, found none: name the store that "
-            f"the site uses in TEACHER_STORAGE; if they are gone for good, {if_gone}."
+            f"Expected {named:,} clips of {experiment} in {name_of(store)}, found none: set "
+            f"TEACHER_STORAGE to the store that the site uses; if the clips are gone for good, {if_gone}."
         )

@@ -1,7 +1,8 @@
-"""When a labeler has done its part, and what it is given for the platform that sent it.
+"""Completion of a labeler's task, and the code that proves it to the recruiting platform.
 
-Nobody sees a code that is not earned: by the answers that the invitation asks for, by waiting in front of an
-empty queue for as long as the labeling page asks to, or because the experiment ended.
+A task is complete when the labeler has given the answers that the invitation asks for, has waited long enough
+while the queue was empty, or has given an answer and the experiment has ended. Only then is the completion
+code shown.
 """
 
 from collections.abc import Sequence
@@ -17,11 +18,11 @@ from human_feedback_site.feedback.models import Arrival, Experiment, Invite, Inv
 from human_feedback_site.feedback.queue.leases import has_work
 from human_feedback_site.feedback.queue.participants import participant_of
 
-EMPTY_FOR = timedelta(seconds=170)  # the page offers to finish after three minutes, by its own clock
+EMPTY_FOR = timedelta(seconds=170)  # a little less than the three minutes by the page's own clock
 
 
 class Part(StrEnum):
-    """How far a labeler is with its part."""
+    """Status of a labeler's task under one invitation."""
 
     GOING_ON = "going_on"
     COMPLETE = "complete"
@@ -30,7 +31,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """What a labeler is told at the end; ``code`` and ``url`` are empty where the invitation has none."""
+    """Result shown to a labeler; ``code`` and ``url`` are empty if the invitation has none."""
 
     part: Part
     answered: int
@@ -40,9 +41,9 @@ class Ending:
 
 
 def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
-    """Return how many answers each of these gave for its invitation that stand, and how far it is with that.
+    """Return each arrival's number of valid answers under its invitation, and its task status.
 
-    They are arrivals in one experiment.
+    All arrivals must belong to the same experiment.
     """
     labelers = [arrival.labeler_id for arrival in arrivals]
     experiments = {arrival.experiment_id for arrival in arrivals}
@@ -62,7 +63,7 @@ def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
 
 
 def _part_of(participation: Participation, other: InvitePart | None = None) -> Part:
-    """Say how far a labeler is with its present part, or with another, as far as it was found out."""
+    """Return the task status under the current invitation, or under ``other``, from stored data."""
     part = other or participation
     answered = other.answered if other else participation.part_answered
     if part.completed_at is not None and answered >= (part.completed_answers or 0):
@@ -74,9 +75,10 @@ def _part_of(participation: Participation, other: InvitePart | None = None) -> P
 
 
 def conclude(participation: Participation) -> Ending:
-    """Find out whether a labeler has done its part, keep it if so, and return what it is told.
+    """Check whether a labeler's task is complete, record it if so, and return what to show.
 
-    It stays done for as long as no answer of those is taken back that stood then.
+    A completed task stays complete unless the labeler withdraws answers, leaving fewer than at its
+    completion.
     """
     part, answered = _part_of(participation), participation.part_answered
     if part == Part.GOING_ON and (_ended(participation) or _waited(participation)):
@@ -99,7 +101,7 @@ def _ended(participation: Participation) -> bool:
 
 
 def _waited(participation: Participation) -> bool:
-    """There was nothing to judge for long enough, and there still is nothing."""
+    """Return True if the queue has been empty for ``EMPTY_FOR`` and still is."""
     if not Participation.objects.filter(pk=participation.pk, empty_since__lt=Now() - EMPTY_FOR).exists():
         return False
     return not has_work(participant_of(participation))

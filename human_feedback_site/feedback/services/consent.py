@@ -1,4 +1,4 @@
-"""The consent text of an experiment: written by its researcher, agreed to by each labeler or not."""
+"""Consent texts: set by researchers, accepted or declined by labelers."""
 
 from django.db import transaction
 
@@ -16,15 +16,16 @@ MAX_CONSENT = 20_000
 
 @transaction.atomic
 def set_text(experiment: Experiment, text: str, *, seen: str | None = None) -> ConsentText | None:
-    """Ask from now on for agreement to ``text``; an empty one asks for nothing. Returns the version.
+    """Set the experiment's consent text and return its version; empty text removes the requirement.
 
-    Whoever agreed to another version is asked again; one that was used before is that version again. Raises
-    :class:`ConflictError` where the one whose digest was ``seen`` (empty: none) is in force no more.
+    Labelers who accepted a different version are asked again; setting an earlier text restores its version.
+    ``seen`` is the digest of the text that the editor loaded, "" for no text. Raises :class:`ConflictError`
+    if that is no longer the current one.
     """
     locked = Experiment.objects.select_for_update(no_key=True, of=("self",)).select_related("consent")
     in_force = locked.get(pk=experiment.pk).consent
     if seen is not None and seen != (in_force.digest if in_force else ""):
-        raise ConflictError("The consent text was changed meanwhile.")
+        raise ConflictError("The consent text has changed since you loaded it; reload it and try again.")
     text = text.replace("\r\n", "\n").strip()
     version = None
     if text:
@@ -37,7 +38,7 @@ def set_text(experiment: Experiment, text: str, *, seen: str | None = None) -> C
 
 
 def text_to_answer(labeler: Labeler, experiment: Experiment) -> ConsentText | None:
-    """Return the version that the labeler has still to agree to, if there is one."""
+    """Return the consent text that the labeler must still accept, or None."""
     if experiment.consent_id is None:
         return None
     agreed = Participation.objects.filter(
@@ -48,7 +49,7 @@ def text_to_answer(labeler: Labeler, experiment: Experiment) -> ConsentText | No
 
 @transaction.atomic
 def answer(labeler: Labeler, text: ConsentText, *, agreed: bool) -> None:
-    """Note what a labeler says to a version; without agreement it is given no pairs."""
+    """Record whether a labeler accepts a consent text; labelers who decline get no pairs."""
     ConsentAnswer.objects.create(text=text, labeler=labeler, agreed=agreed)
     Participation.objects.update_or_create(
         labeler=labeler,

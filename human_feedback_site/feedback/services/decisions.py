@@ -1,7 +1,7 @@
-"""What the labels of a comparison say together, told to whoever reads the feed.
+"""Decisions made from a comparison's labels, and their publication in the trainers' feed.
 
-Numbers of the feed come from the experiment's counter, raised as the last thing in a transaction and locked
-until it commits. So decisions become visible in the order of their numbers.
+Sequence numbers come from the experiment's counter. It is incremented last in a transaction and stays locked
+until the commit, so decisions become visible in the order of their numbers.
 """
 
 from collections import defaultdict
@@ -27,17 +27,17 @@ from human_feedback_site.feedback.quality.aggregation import (
 from human_feedback_site.feedback.queue.sql import raise_counter
 
 Confusions = Mapping[int, Any]
-"""Matrices by labeler, where there are any."""
+"""Confusion matrix by labeler ID, for labelers that have one."""
 
 
 def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
-    """Append a verdict under the experiment's next number: the last statements of a transaction."""
+    """Append a verdict to the feed; call this last in a transaction, because it locks the counter."""
     [seq] = next_numbers(experiment, 1)
     Decision.objects.create(experiment_id=experiment, comparison_id=comparison, seq=seq, **vars(verdict))
 
 
 def announce_all(experiment: Experiment, verdicts: Sequence[tuple[Comparison, Verdict]]) -> None:
-    """Append several verdicts under the experiment's next numbers, as :func:`announce` does one."""
+    """Append several verdicts to the feed; call this last in a transaction, like :func:`announce`."""
     if not verdicts:
         return
     numbers = next_numbers(experiment.pk, len(verdicts))
@@ -48,25 +48,25 @@ def announce_all(experiment: Experiment, verdicts: Sequence[tuple[Comparison, Ve
 
 
 def next_numbers(experiment: int, count: int) -> range:
-    """Return the feed's next numbers, which are this transaction's: it ends soon."""
+    """Reserve the feed's next ``count`` sequence numbers; the counter stays locked until the commit."""
     newest = raise_counter(experiment, count)
     return range(newest - count + 1, newest + 1)
 
 
 def score_of(outcome: str, confusion: Any, *, weighs_labelers: bool) -> Triple:
-    """Return what one label adds to the scores of its comparison."""
+    """Return one label's contribution to the first, equal and second scores of its comparison."""
     return evidence(outcome, confusion) if weighs_labelers else vote(outcome)
 
 
 def verdict_on(
     scores: Triple, n_labels: int, prior: Sequence[float] | None, *, weighs_labelers: bool
 ) -> Verdict:
-    """Return what the summed scores of a comparison say."""
+    """Return the verdict that follows from a comparison's summed scores."""
     return weighed(scores, n_labels, prior) if weighs_labelers else majority(scores, n_labels)
 
 
 def confusions_in(experiment: Experiment) -> Confusions:
-    """Return the present matrix of each labeler of an experiment that has one."""
+    """Return the confusion matrices of the experiment's labelers that have one."""
     known = Participation.objects.filter(experiment=experiment, confusion__isnull=False)
     return dict(known.values_list("labeler", "confusion"))
 
@@ -74,9 +74,9 @@ def confusions_in(experiment: Experiment) -> Confusions:
 def count_anew(
     experiment: Experiment, comparison: Comparison, labels: Iterable[Label], confusions: Confusions
 ) -> Verdict:
-    """Set what a locked comparison knows of its labels from those that count; return what they say.
+    """Recompute a locked comparison's scores, label count and status; return its verdict.
 
-    It is not saved: :data:`COUNTED_FIELDS` are to be.
+    ``labels`` are its counted labels. The caller must save the fields in :data:`COUNTED_FIELDS`.
     """
     weighs = experiment.weighs_labelers
     outcomes = [(label.verdict, confusions.get(label.labeler_id)) for label in labels]
@@ -93,7 +93,10 @@ COUNTED_FIELDS = ("n_labels", "score_first", "score_equal", "score_second", "sta
 
 
 def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
-    """Append what the standing labels of locked comparisons now say; a known answer is not told anew."""
+    """Recompute locked comparisons, save them, and append their new decisions to the feed.
+
+    Gold comparisons get no new decision.
+    """
     labels, confusions = labels_of(rows), confusions_in(experiment)
     verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
     Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
@@ -101,7 +104,10 @@ def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
 
 
 def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
-    """Return the labels that count, by comparison; none for one that has none."""
+    """Return the counted labels of each comparison by comparison ID, oldest first.
+
+    A comparison without any gets an empty list.
+    """
     labels = Label.objects.filter(undo=None, comparison__in=rows, status=Label.Status.COUNTED)
     found: dict[int, list[Label]] = defaultdict(list)
     for label in labels.order_by("pk"):

@@ -1,9 +1,9 @@
-"""The deletion of an experiment with all that belongs to it.
+"""Deletion of an experiment with all its data.
 
-From the moment when it is asked for, the experiment is hidden: no page, labeler or trainer finds it. Then its
-clips are deleted, then its rows in batches, and its own row last, so that whoever goes on after an
-interruption (the same command, the admin, or a chore) finds what is left by its name. Where the media store
-holds none of the clips that there should be, they are in another one, and nothing is deleted.
+When a deletion is requested, the experiment is hidden at once from pages, labelers and trainers. Then its
+clips are deleted, then its rows in batches, and its own row last. So after an interruption the same command,
+the admin or a periodic task can find the experiment by name and continue. If the media store has none of the
+expected clips, it is probably the wrong store, and nothing is deleted.
 """
 
 import logging
@@ -37,24 +37,26 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.services.clip_store import clips_named, delete_clips, refuse_another_store
 
 MOST_CLIPS = 20_000
-"""Clips are counted up to here before a deletion; more would keep somebody waiting who wants to read it."""
+"""Maximum number of clips counted before a deletion; counting more would be slow for the user."""
 _AT_ONCE = 1000
 _STOPPED_SECONDS = 60
-"""So long after the last word from the trainer of a finished experiment it is certain that it has stopped:
-until then it says something every few seconds, and that is noted twice a minute."""
+"""Seconds of silence after which the trainer of a finished experiment has certainly stopped.
+
+A running trainer makes a request every few seconds, of which one per 30 seconds is recorded.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """How many of what goes with an experiment.
+    """Number of objects of each kind that are deleted with an experiment, or affected by it.
 
     Attributes:
-        clips: in the media store, no more than ``MOST_CLIPS`` of them.
-        lacking: clips that are in another store, if they are anywhere.
-        arrivals: people whose number on a platform is kept.
-        elsewhere: examples of other experiments that show its clips.
+        clips: clips and videos in the media store, counted up to ``MOST_CLIPS`` + 1.
+        lacking: expected clips that are not in the media store and therefore not deleted.
+        arrivals: records of participants' platform IDs.
+        elsewhere: examples in other experiments that show this experiment's clips.
     """
 
     comparisons: int
@@ -71,7 +73,7 @@ class Contents:
         return ", ".join(self.lines()) or "nothing in it"
 
     def lines(self) -> list[str]:
-        """Return what goes, in words, without what there is none of."""
+        """Return a phrase such as "3 comparisons" for each kind with a nonzero number."""
         counts = {field.name: getattr(self, field.name) for field in fields(self)}
         return [_words(name, count) for name, count in counts.items() if count]
 
@@ -81,16 +83,16 @@ _NAMES = {
     "labels": ("label", "labels"),
     "clips": ("clip in storage", "clips in storage"),
     "lacking": (
-        "clip that is not in this storage, and stays where it is",
-        "clips that are not in this storage, and stay where they are",
+        "clip missing from this storage, which is not deleted",
+        "clips missing from this storage, which are not deleted",
     ),
     "invitations": ("invitation", "invitations"),
-    "arrivals": ("participant's number on a platform", "participants' numbers on a platform"),
+    "arrivals": ("participant's ID on a platform", "participants' IDs on a platform"),
     "consents": ("answer to the consent text", "answers to the consent text"),
-    "points": ("point of its learning curves", "points of its learning curves"),
+    "points": ("point on its learning curves", "points on its learning curves"),
     "elsewhere": (
-        "example of another experiment that shows its clips",
-        "examples of other experiments that show its clips",
+        "example in another experiment that shows its clips",
+        "examples in other experiments that show its clips",
     ),
 }
 
@@ -101,9 +103,10 @@ def _words(name: str, count: int) -> str:
 
 
 def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Contents:
-    """Count what goes with an experiment; raises :class:`MediaStoreError`.
+    """Count what a deletion of the experiment would delete; ``without_clips`` skips its clips.
 
-    Raises :class:`ClipsElsewhereError` where none of its clips is found, unless it goes ``without_clips``.
+    Raises :class:`MediaStoreError` if the media store can't be read, and :class:`ClipsElsewhereError` if it
+    has none of the experiment's clips.
     """
     clips = named = 0
     if not without_clips and _clips_stored(experiment):
@@ -126,7 +129,7 @@ def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Conte
 
 
 def _clips_stored(experiment: Experiment) -> bool:
-    """Say whether there can be clips: a media folder is made with the first one that there is."""
+    """Return False if no clips are expected and the media folder does not exist, else True."""
     store = media_store()
     there = not isinstance(store, FolderMedia) or store.root.exists()
     return there or clips_named(experiment) > 0
@@ -137,33 +140,34 @@ def _refuse_another_store(experiment: Experiment) -> None:
 
 
 def state_of(experiment: Experiment) -> str:
-    """Say what a deletion that failed has left."""
+    """Describe, in one sentence, what a failed deletion has already done to the experiment."""
     asked = Experiment.everything.filter(pk=experiment.pk).exclude(deletion_asked_at=None)
     if asked.exists():
-        return f"{experiment} is hidden, and its deletion goes on by itself every minute."
+        return f"{experiment} is hidden; its deletion continues automatically every minute."
     return "Nothing was deleted."
 
 
 def refuse_while_training(experiment: Experiment) -> None:
-    """Raise :class:`TrainerAtWorkError` where the trainer was heard from recently."""
+    """Raise :class:`TrainerAtWorkError` if the experiment's trainer may still be running."""
     finished = experiment.state == Experiment.State.FINISHED
     patience = timedelta(seconds=_STOPPED_SECONDS if finished else settings.TRAINER_AWAY_SECONDS)
     seen = experiment.trainer_seen_at
     if experiment.deletion_asked_at is not None or seen is None or timezone.now() - seen >= patience:
         return
-    first = "wait" if finished else "stop it or finish the experiment, and wait"
+    first = "wait" if finished else "stop it or finish the experiment, then wait"
     raise TrainerAtWorkError(
-        f"The trainer of {experiment.name} was heard from at {seen:%H:%M:%S} UTC: {first}. An experiment can "
-        f"be deleted {_STOPPED_SECONDS} s after its trainer's last word if it is finished, "
-        f"{settings.TRAINER_AWAY_SECONDS // 60} min after it otherwise."
+        f"The trainer of {experiment.name} was last active at {seen:%H:%M:%S} UTC: {first}. An experiment "
+        f"can be deleted {_STOPPED_SECONDS} s after its trainer's last activity if it is finished, "
+        f"or {settings.TRAINER_AWAY_SECONDS // 60} min otherwise."
     )
 
 
 def ask_for_deletion(experiment: Experiment, *, without_clips: bool = False) -> None:
-    """Hide an experiment for good; what is left to do then may be done at any time, by anybody.
+    """Hide an experiment permanently, so that :func:`go_on` can delete its data at any later time.
 
-    ``without_clips`` leaves what is in storage where it is. Raises :class:`TrainerAtWorkError`, and
-    :class:`MediaStoreError` where its clips cannot even be listed, or are elsewhere.
+    ``without_clips`` leaves the clips in the media store. Raises :class:`TrainerAtWorkError` if the trainer
+    may still be running, and :class:`MediaStoreError` if the clips can't be listed or are in a different
+    store.
     """
     if not without_clips and _clips_stored(experiment):
         media_store().keys(experiment.name)
@@ -189,9 +193,9 @@ def _hide(experiment: Experiment) -> None:
 
 
 def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
-    """Delete what is left of an experiment whose deletion was asked for; say whether it is all gone.
+    """Delete the remaining data of an experiment marked for deletion; return True if all is deleted.
 
-    Nothing more is begun when :func:`time.monotonic` passes ``until``. Raises :class:`MediaStoreError`.
+    Starts no further batch after :func:`time.monotonic` passes ``until``. Raises :class:`MediaStoreError`.
     """
     if not _clips_are_done(experiment):
         if not _delete_clips(experiment, until):
@@ -202,15 +206,15 @@ def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
             while _delete_some(rows):
                 if time.monotonic() > until:
                     return False
-    except ProtectedError:  # an answer that was on its way came after its kind had gone
+    except ProtectedError:  # a late answer was recorded after the labels had been deleted
         return False
     Experiment.everything.filter(pk=experiment.pk).delete()
-    _log.info("The experiment %s is deleted.", experiment.name)
+    _log.info("Deleted the experiment %s.", experiment.name)
     return True
 
 
 def _clips_are_done(experiment: Experiment) -> bool:
-    """Say whether its clips were deleted, or left, since the deletion was asked for."""
+    """Return True if the clips were deleted, or left on purpose, since the deletion was requested."""
     return Experiment.everything.filter(
         pk=experiment.pk, media_deleted_at__gte=F("deletion_asked_at")
     ).exists()
@@ -221,10 +225,10 @@ def _note_clips_done(experiment: Experiment) -> None:
 
 
 def _delete_clips(experiment: Experiment, until: float) -> bool:
-    """Delete all clips that are in the store; say whether there was time for that."""
+    """Delete all of the experiment's clips in the media store; return False if time ran out."""
     if not _clips_stored(experiment):
         return True
-    _refuse_another_store(experiment)  # it may be another one than when the deletion was asked for
+    _refuse_another_store(experiment)  # the store may have changed since the request
     store = media_store()
     while keys := store.keys(experiment.name):
         if time.monotonic() > until:
@@ -234,9 +238,9 @@ def _delete_clips(experiment: Experiment, until: float) -> bool:
 
 
 def _rows_of(experiment: Experiment) -> Iterator["QuerySet[Any]"]:
-    """Yield what there may be very much of, in an order in which nothing refers to what went before.
+    """Yield querysets of the large tables, each before the tables that its foreign keys refer to.
 
-    All else goes with the experiment's own row.
+    The rows of smaller tables are deleted by cascade with the experiment's own row.
     """
     yield Undo.objects.filter(label__comparison__experiment=experiment)
     yield Label.objects.filter(comparison__experiment=experiment)
@@ -249,7 +253,7 @@ def _rows_of(experiment: Experiment) -> Iterator["QuerySet[Any]"]:
 
 
 def _delete_some(rows: "QuerySet[Any]") -> bool:
-    """Delete a batch; say whether there was one."""
+    """Delete one batch of rows; return False if there were none."""
     batch = list(rows.order_by("pk").values_list("pk", flat=True)[:_AT_ONCE])
     if batch:
         rows.model._default_manager.filter(pk__in=batch).delete()
@@ -257,13 +261,13 @@ def _delete_some(rows: "QuerySet[Any]") -> bool:
 
 
 def finish_deletions(until: float) -> tuple[int, int]:
-    """Go on with every deletion that was interrupted; return how many are done, and how many are not."""
+    """Continue all unfinished deletions; return how many are done and how many are left."""
     done = left = 0
     for experiment in Experiment.everything.exclude(deletion_asked_at=None).order_by("deletion_asked_at"):
         try:
             gone = time.monotonic() < until and go_on(experiment, until)
         except MediaStoreError as error:
-            _log.warning("%s is not deleted yet: %s", experiment, error)
+            _log.warning("The experiment %s is not deleted yet: %s", experiment, error)
             gone = False
         done, left = done + gone, left + (not gone)
     return done, left

@@ -1,4 +1,4 @@
-"""Pairs that explain the prompt, taken from an experiment's own comparisons."""
+"""Example pairs that explain the prompt, chosen from an experiment's own comparisons."""
 
 from dataclasses import asdict, dataclass
 from uuid import UUID
@@ -12,7 +12,10 @@ from human_feedback_site.feedback.services.experiments import cancel_comparisons
 
 @dataclass(frozen=True)
 class NewExample:
-    """What a pair teaches: its answer, why, and whether it is asked for practice or shown with its answer."""
+    """Answer, explanation and practice mode of a new example.
+
+    With ``practice``, labelers answer the example before their first pair; otherwise they see its answer.
+    """
 
     better: str
     explanation: str
@@ -21,20 +24,22 @@ class NewExample:
 
 @transaction.atomic
 def use_as_example(experiment: Experiment, comparison: UUID, example: NewExample) -> None:
-    """Show labelers a comparison as an example; one that nobody answered is not asked any more.
+    """Show a comparison to labelers as an example, and cancel it if it has no label yet.
 
-    Raises :class:`NotFoundError` where there is no such comparison in the experiment, :class:`ConflictError`
-    where its clips are gone, or where it finds out who does not look, which works as long as nobody is told.
+    Raises :class:`NotFoundError` if the experiment has no such comparison. Raises :class:`ConflictError` if
+    its clips are gone or if it is an attention check, whose answer labelers must not learn.
     """
     found = experiment.comparisons.select_related("experiment").filter(uuid=comparison).first()
     if found is None:
         raise NotFoundError(f"There is no comparison {comparison} in this experiment.")
     if found.clips_gone or found.status == Comparison.Status.GOLD:
-        raise ConflictError(f"The comparison {comparison} is gold, or its clips are gone.")
+        raise ConflictError(
+            f"Comparison {comparison} can't be an example: it is an attention check, or its clips are gone."
+        )
     Example.objects.update_or_create(experiment=experiment, comparison=found, defaults=asdict(example))
     cancel_comparisons(experiment, [comparison])
 
 
 def remove_example(experiment: Experiment, comparison: UUID) -> None:
-    """Show labelers a comparison as an example no longer; whether it is asked stays as it is."""
+    """Stop showing a comparison as an example; its labeling status stays the same."""
     experiment.examples.filter(comparison__uuid=comparison).delete()

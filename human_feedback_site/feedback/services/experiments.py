@@ -1,4 +1,4 @@
-"""What trainers write: experiments, comparisons, cancellations, learning curves."""
+"""Changes to experiments: registration by trainers, overlap, pausing and finishing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from human_feedback_site.feedback.tables.reader import is_same_number
 
 _NO_CLIP = f"missing, empty or larger than {MAX_CLIP_BYTES // 2**20} MiB"
 _SIGN_OF_LIFE_EVERY = timedelta(seconds=30)
-_SPREAD, _SPREAD_OVER = 40_503, 65_536  # multiples of the first are evenly spread modulo the second
+_SPREAD, _SPREAD_OVER = 40_503, 65_536  # multiples of _SPREAD are evenly spread modulo _SPREAD_OVER
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,23 @@ class NewComparison:
     gold: str | None = None
 
 
-_SET_ON_THE_SITE = ("prompt", "gold_rate")  # once the experiment is there
+_SET_ON_THE_SITE = ("prompt", "gold_rate")  # a resumed run does not overwrite these
 
 
 @transaction.atomic
 def put_experiment(
     owner: User, name: str, run_id: UUID, values: Mapping[str, Any]
 ) -> tuple[Experiment, bool]:
-    """Create the experiment, or bring the description of a resumed one up to date.
+    """Create the experiment, or update its description when its run is resumed.
 
-    ``values`` are fields of :class:`Experiment`; a state that is not among them stays as it is, and so do a
-    prompt that was edited on the site and the rate of gold pairs. Returns the experiment and whether it is
-    new; raises :class:`ConflictError` where another run has the name, :class:`NotFoundError` where the run is
-    somebody else's.
+    ``values`` are fields of :class:`Experiment`. An update leaves unchanged the gold rate, a prompt that was
+    edited on the site, and a state that is not in ``values``. Returns the experiment and True if it was
+    created. Raises :class:`ConflictError` if another run uses the name or the experiment is being deleted,
+    and :class:`NotFoundError` if it belongs to a different user.
     """
     if Experiment.everything.filter(name=name).exclude(deletion_asked_at=None).exists():
         raise ConflictError(
-            f"The experiment {name!r} is being deleted; choose another name, or wait a minute."
+            f"The experiment {name!r} is being deleted; choose a different name or wait a minute."
         )
     experiment, created = Experiment.objects.select_for_update(no_key=True).get_or_create(
         name=name, defaults={**values, "owner": owner, "run_id": run_id}
@@ -75,9 +75,9 @@ def put_experiment(
         _note_end(experiment)
         return experiment, True
     if experiment.run_id != run_id:
-        raise ConflictError(f"The experiment {name!r} belongs to another run; choose another name.")
+        raise ConflictError(f"The experiment {name!r} belongs to another run; choose a different name.")
     if experiment.owner_id != owner.pk:
-        raise NotFoundError(f"There is no experiment {name!r} of yours.")
+        raise NotFoundError(f"You have no experiment named {name!r}.")
     changes = {field: value for field, value in values.items() if field not in _SET_ON_THE_SITE}
     for field, value in changes.items():
         setattr(experiment, field, value)
@@ -88,39 +88,43 @@ def put_experiment(
 
 
 def _note_end(experiment: Experiment) -> None:
-    """Let ``finished_at`` tell since when it is finished, and nothing where it goes on."""
+    """Set ``finished_at`` if the experiment has just finished; clear it if it is not finished."""
     finished = When(state=Experiment.State.FINISHED, then=Coalesce("finished_at", Now()))
     Experiment.objects.filter(pk=experiment.pk).update(finished_at=Case(finished))
 
 
 def hear_from_trainer(experiment: Experiment) -> None:
-    """Note that the trainer is alive, which it shows every few seconds, at most twice a minute."""
+    """Record that the trainer is alive; writes at most every 30 seconds."""
     seen = experiment.trainer_seen_at
-    # Where the clocks of this machine and the database differ, it is noted each time rather than never.
+    # abs(): if this machine's clock differs from the database's, write each time rather than never.
     if seen is None or abs(timezone.now() - seen) > _SIGN_OF_LIFE_EVERY:
         Experiment.objects.filter(pk=experiment.pk).update(trainer_seen_at=Now())
 
 
 def trainer_away() -> Q:
-    """Experiments that are not finished and whose trainer was not heard from for a while."""
+    """Return a condition for unfinished experiments whose trainer has been silent for too long.
+
+    The limit is the setting ``TRAINER_AWAY_SECONDS``.
+    """
     since = Now() - timedelta(seconds=settings.TRAINER_AWAY_SECONDS)
     silent = Q(trainer_seen_at__lt=since) | Q(trainer_seen_at=None, created_at__lt=since)
     return silent & ~Q(state=Experiment.State.FINISHED)
 
 
 def trainer_away_since() -> Case:
-    """When an absent trainer was last heard from; none for one that is there."""
+    """Return an SQL expression for an absent trainer's last activity; NULL if the trainer is present."""
     return Case(When(trainer_away(), then=Coalesce("trainer_seen_at", "created_at")))
 
 
 def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:
-    """Record comparisons whose clips are in the media store, all or none; twice is once.
+    """Register comparisons whose clips are in the media store, all or none.
 
-    Returns how many are new and how many were known. Raises :class:`UnreadableClipsError`, and
-    :class:`ConflictError` where a UUID is known with other content.
+    Returns how many were new and how many were already registered. Raises :class:`UnreadableClipsError` if
+    clips are missing or unusable, and :class:`ConflictError` if a UUID is already used with different
+    content.
     """
     new = _unknown(experiment, comparisons)
-    _refuse_unreadable(  # before the transaction: nobody waits for this one's lock while the store is slow
+    _refuse_unreadable(  # before the transaction, so that no lock is held while the store is slow
         experiment,
         {
             f"#/comparisons/{index}/{side}/key": getattr(item, f"{side}_key")
@@ -130,7 +134,8 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
     )
     if len(new) < len(comparisons):
         known = experiment.comparisons.filter(uuid__in=[item.uuid for item in comparisons])
-        note_clips(known.filter(clips_missing=True))  # imported without them, and uploaded since
+        # These were imported without clips, which may have been uploaded since.
+        note_clips(known.filter(clips_missing=True))
     try:
         with transaction.atomic():
             locked = Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
@@ -146,13 +151,16 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
             )
             if locked.overlap_share:
                 want_labels(locked, Comparison.objects.filter(pk__in=[row.pk for row in made]))
-    except IntegrityError:  # another experiment has taken one of the UUIDs a moment ago
-        raise ConflictError("A comparison's uuid is already in use; choose a random one.") from None
+    except IntegrityError:  # another experiment used one of the UUIDs at the same time
+        raise ConflictError("A comparison's UUID is already in use; generate a random one.") from None
     return len(new), len(comparisons) - len(new)
 
 
 def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> dict[int, NewComparison]:
-    """Return those not registered yet, by their index; refuses known ones that differ."""
+    """Return the comparisons that are not registered yet, by index.
+
+    Raises :class:`ConflictError` if a registered one has different content.
+    """
     known = Comparison.objects.in_bulk([item.uuid for item in comparisons], field_name="uuid")
     for item in comparisons:
         old = known.get(item.uuid)
@@ -160,22 +168,28 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
             old.experiment_id != experiment.pk
             or any(not _is_same(getattr(old, name), value) for name, value in _described(item).items())
         ):
-            raise ConflictError(f"The comparison {item.uuid} is already registered with other content.")
+            raise ConflictError(f"The comparison {item.uuid} is already registered with different content.")
     return {index: item for index, item in enumerate(comparisons) if item.uuid not in known}
 
 
 def _is_same(known: Any, told: Any) -> bool:
-    """Say whether a trainer tells what is known, also where that came by a spreadsheet, which rounds."""
+    """Compare a stored value with the trainer's, tolerating numbers that a spreadsheet rounded."""
     return is_same_number(known, told) if isinstance(told, float) else bool(known == told)
 
 
 def _described(item: NewComparison) -> dict[str, Any]:
-    """Return what has to be the same each time; a pair may have been made gold after it was registered."""
+    """Return the fields that must be the same when a comparison is registered again.
+
+    ``gold`` is left out if it is None, because a pair may become gold after it is registered.
+    """
     return {name: value for name, value in vars(item).items() if name != "gold" or value is not None}
 
 
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
-    """``clips`` are object keys by where the request names them."""
+    """Raise :class:`UnreadableClipsError` if clips are unusable or outside the experiment's prefix.
+
+    ``clips`` maps JSON pointers into the request to object keys.
+    """
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     absent = unreadable([key for at, key in clips.items() if at not in foreign])
     missing = {at: key for at, key in clips.items() if key in absent}
@@ -187,22 +201,22 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
 
 
 def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
-    """Stop asking for labels of these, except where there is one already; return how many were open."""
+    """Cancel open, unlabeled comparisons with these UUIDs; return how many were cancelled."""
     settling.settle(experiment.pk)
     return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids), [experiment.pk])
 
 
 @transaction.atomic
 def _cancel(comparisons: QuerySet[Comparison], experiments: Iterable[int]) -> int:
-    """Close those that are open and have no label, not even one that waits; return how many these were."""
+    """Cancel open comparisons without counted or waiting labels; return how many were cancelled."""
     rows = comparisons.filter(status=Comparison.Status.OPEN, n_labels=0)
-    list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # no answer in between
+    list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
     answered = {row for each in experiments for row in settling.with_waiting(each)}
     return rows.exclude(pk__in=answered).update(status=Comparison.Status.CANCELLED)
 
 
 def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
-    """Store points of learning curves, replacing those sent before; return how many there were."""
+    """Store points of learning curves, replacing values sent before; return how many were stored."""
     latest = {(point.step, point.tag): point for point in points}
     TrainingPoint.objects.bulk_create(
         latest.values(),
@@ -214,25 +228,28 @@ def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int
 
 
 def add_episode(experiment: Experiment, step: int, key: str) -> None:
-    """Note a film of a whole episode that is in the media store; raises :class:`UnreadableClipsError`."""
+    """Record the video of a whole episode that is in the media store.
+
+    Raises :class:`UnreadableClipsError` if it is not there.
+    """
     _refuse_unreadable(experiment, {"#/key": key})
     Episode.objects.update_or_create(experiment=experiment, step=step, defaults={"key": key})
 
 
 def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
-    """Say how many answers training waits for (None: it goes on)."""
+    """Set the number of answers that training is waiting for; None if it is not waiting."""
     Experiment.objects.filter(pk=experiment.pk).update(waiting_for=waiting_for)
 
 
 @transaction.atomic
 def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: float = 0.0) -> None:
-    """Say how many labelers judge each comparison, and how many judge a ``share`` of them.
+    """Set how many labelers judge each comparison, and how many (``more``) judge a ``share`` of them.
 
-    Those that now have enough labels are closed; those that had enough before and want more now are opened,
-    unless their clips are gone.
+    Comparisons that now have enough labels are closed. Those that now need more are opened again unless their
+    clips are gone.
     """
     rows = experiment.comparisons.exclude(status=Comparison.Status.CANCELLED)
-    list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # no answer in between
+    list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
     experiment.overlap, experiment.overlap_more, experiment.overlap_share = overlap, more, share
     experiment.save(update_fields=["overlap", "overlap_more", "overlap_share"])
     want_labels(experiment, rows)
@@ -246,7 +263,10 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:
-    """Note how many labels each comparison wants; which are the share that wants more is always the same."""
+    """Set how many labels each comparison wants, from the experiment's overlap settings.
+
+    Which comparisons belong to the share that wants more depends only on their IDs.
+    """
     spread = Mod(F("id") * _SPREAD, _SPREAD_OVER)
     wants_more = When(
         condition=LessThan(spread, round(experiment.overlap_share * _SPREAD_OVER)),
@@ -256,19 +276,19 @@ def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> No
 
 
 def pause(chosen: QuerySet[Experiment]) -> int:
-    """Pause experiments that run: labelers are given nothing, and trainers wait. Returns how many."""
+    """Pause running experiments: labelers get no work and trainers wait. Returns their number."""
     return chosen.order_by().filter(state=Experiment.State.RUNNING).update(state=Experiment.State.PAUSED)
 
 
 def resume(chosen: QuerySet[Experiment]) -> int:
-    """Let paused experiments go on. Returns how many."""
+    """Resume paused experiments; return their number."""
     return chosen.order_by().filter(state=Experiment.State.PAUSED).update(state=Experiment.State.RUNNING)
 
 
 def finish(chosen: QuerySet[Experiment]) -> int:
-    """End experiments: labelers are told so, trainers stop, and what nobody answered is asked no more.
+    """Finish experiments: labelers are told, trainers stop, and unlabeled comparisons are cancelled.
 
-    Returns how many.
+    Returns the number of experiments finished.
     """
     unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
     ending = list(unfinished.values_list("pk", flat=True))
@@ -279,6 +299,6 @@ def finish(chosen: QuerySet[Experiment]) -> int:
 
 
 def reopen(chosen: QuerySet[Experiment]) -> int:
-    """Let finished experiments go on: labelers are given what is still open. Returns how many."""
+    """Reopen finished experiments, so that labelers get the open comparisons; return their number."""
     finished = chosen.order_by().filter(state=Experiment.State.FINISHED)
     return finished.update(state=Experiment.State.RUNNING, finished_at=None)

@@ -1,4 +1,4 @@
-"""Gold pairs: those whose answer researchers say, to find out who does not look."""
+"""Gold pairs: comparisons whose known answer is used to check labelers' attention."""
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -12,10 +12,10 @@ from human_feedback_site.feedback.services.settling import promote_waiting
 
 @transaction.atomic
 def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
-    """Say that the answer to these is known; labels of them are checks from now on. Returns how many.
+    """Turn comparisons into attention checks with the given answer; return how many were changed.
 
-    A trainer that asked about one is told the answer, because no label will tell it. Cancelled ones stay so,
-    and those whose clips are gone stay as they are.
+    If a trainer requested the comparison, the answer is also published as its decision. Cancelled comparisons
+    and those whose clips are gone are left alone.
     """
     found = lock_comparisons(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
     rows = [row for row in found if not row.clips_gone]
@@ -35,9 +35,10 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
 
 @transaction.atomic
 def make_ordinary(chosen: QuerySet[Comparison]) -> int:
-    """Take the known answer back: what trainers asked about is judged again, the rest is cancelled.
+    """Turn attention checks back into ordinary comparisons; return how many were changed.
 
-    So is what nobody can judge because its clips are gone.
+    Those that a trainer requested are opened for labels unless their clips are gone. All others are
+    cancelled.
     """
     rows = lock_comparisons(chosen.filter(status=Comparison.Status.GOLD).order_by())
     asked = []

@@ -1,4 +1,4 @@
-"""Labels of an export, added where they are not known: whose they are, and which of them count."""
+"""Import of exported labels: adds those that are missing and decides which of them count."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -31,12 +31,13 @@ _STATUSES = {
 
 
 class AddedLabels:
-    """The labels that an import adds.
+    """Adds the labels and undos of an import, and counts what it added.
 
     Attributes:
-        touched: comparisons of which another set of labels counts now.
-        added: labels that are new; ``withdrawn`` likewise those that were taken back.
-        answers: those that are new and not void, by labeler and invitation; ``undone`` likewise.
+        touched: IDs of the comparisons whose counted labels have changed.
+        added: number of new labels; ``withdrawn`` is the number of new undos.
+        answers: number of new valid labels by labeler and invitation ID; ``undone`` counts the undos of valid
+            labels in the same way.
     """
 
     def __init__(self, experiment: Experiment, problems: Problems) -> None:
@@ -49,7 +50,11 @@ class AddedLabels:
         self._labelers: dict[str, Labeler] = {}
 
     def add(self, rows: Sequence[Row], made: Container[UUID]) -> None:
-        """Append labels and withdrawals; labels of comparisons that the import ``made`` count as they did."""
+        """Append the labels and undos of these rows; report rows that can't be imported.
+
+        ``made`` contains the UUIDs of comparisons that this import created. Their labels count if they
+        counted at export, even if no slot is free.
+        """
         comparisons = {
             row.uuid: row
             for row in lock_comparisons(
@@ -78,7 +83,7 @@ class AddedLabels:
         self._withdraw(sound, known | {label.uuid: label for label in labels})
 
     def note_in_participations(self) -> None:
-        """Count what was added in how the labelers do."""
+        """Add the new labels and undos to the answer counts of their labelers."""
         for part in self.answers | self.undone:
             labeler, invite = part
             own = participation_of(labeler, self._experiment)
@@ -91,41 +96,43 @@ class AddedLabels:
         known: Mapping[UUID, Label],
         undos: Mapping[UUID, UUID],
     ) -> bool:
-        """Say whether what a line says fits together, and to what is recorded."""
+        """Return True if a row agrees with itself and with existing rows; otherwise report why not."""
         label = known.get(row["label"])
         if label is None and row.file in self._problems.resaved and row.may_be_changed("labeler"):
-            self._doubt_name(row)
+            self._report_doubtful_name(row)
         meaning = verdict_of(row["choice"], swapped=row["swapped"])
         wrong = {
             f"there is no comparison {row['comparison']} in this experiment": row["comparison"]
             not in comparisons,
             f"meaning: expected {meaning}, found {row['meaning']}": row["meaning"] != meaning,
-            f"status: {row['status']} does not go with the purpose {row['purpose']}": row["status"]
+            f"status: {row['status']} does not fit the purpose {row['purpose']}": row["status"]
             not in _STATUSES[row["purpose"]],
             f"labeler: expected at most {MAX_LABELER_NAME} characters": len(row["labeler"])
             > MAX_LABELER_NAME,
-            "undo and undone_at come together": (row["undo"] is None) != (row["undone_at"] is None),
-            "the undo is that of another label": undos.get(row["undo"], row["label"]) != row["label"],
+            "undo and undone_at must both be set or both be empty": (row["undo"] is None)
+            != (row["undone_at"] is None),
+            "the undo already belongs to a different label": undos.get(row["undo"], row["label"])
+            != row["label"],
         }
         for number, (message, holds) in enumerate(wrong.items()):
             if holds:
                 self._problems.add(row, message, f"rule {number}")
-        return not any(wrong.values()) and (label is None or self._is_known_so(row, label))
+        return not any(wrong.values()) and (label is None or self._matches_record(row, label))
 
-    def _is_known_so(self, row: Row, label: Label) -> bool:
-        """Say whether a line tells of a label what is recorded."""
+    def _matches_record(self, row: Row, label: Label) -> bool:
+        """Return True if a row agrees with the recorded label; otherwise report each difference."""
         others = [(name, known) for name, known in _content(label).items() if known != row[name]]
         for name, known in others:
-            told = f"{str(known)!r}, found {str(row[name])!r}"
-            self._problems.add(row, f"the label is known with another {name}: {told}{ADVICE}", name)
+            message = f"{name}: recorded as {str(known)!r} for this label, found {str(row[name])!r}"
+            self._problems.add(row, message + ADVICE, name)
         return not others
 
-    def _doubt_name(self, row: Row) -> None:
-        """Refuse a name that a spreadsheet may have made of another."""
+    def _report_doubtful_name(self, row: Row) -> None:
+        """Report a labeler name that a spreadsheet may have altered, such as 007 to 7."""
         name = row["labeler"]
         message = (
-            f"labeler: a spreadsheet saved this file, and may have made {name!r} of another name, as 7 "
-            f"of 007; import the file as it was exported, or write '{name} where that is the name"
+            f"labeler: a spreadsheet saved this file and may have changed a name to {name!r}, as it does "
+            f"007 to 7; import the file as it was exported, or write '{name} if that is the real name"
         )
         self._problems.add(row, message, "labeler")
 
@@ -135,8 +142,11 @@ class AddedLabels:
         return self._labelers[name]
 
     def _leases(self, rows: Sequence[Row], comparisons: Mapping[UUID, Comparison]) -> dict[UUID, Lease]:
-        """Return the claims under which these answers were given, made where there are none."""
-        wanted = {row["lease"]: row for row in reversed(rows)}  # it is as old as its first answer
+        """Return the leases of the new labels by UUID, creating missing ones.
+
+        Leases recorded with different content are reported and left out.
+        """
+        wanted = {row["lease"]: row for row in reversed(rows)}  # so a lease gets its first answer's date
         known = Lease.objects.in_bulk(list(wanted), field_name="uuid")
         made = Lease.objects.bulk_create(
             Lease(
@@ -162,7 +172,7 @@ class AddedLabels:
                 row["swapped"],
                 row["purpose"],
             ):
-                self._problems.add(row, "the lease is known with other content")
+                self._problems.add(row, "the lease is recorded with different content")
                 del leases[row["lease"]]
         return leases
 
@@ -187,7 +197,7 @@ class AddedLabels:
                 self.touched.add(label.comparison_id)
 
     def _withdraw(self, rows: Sequence[Row], labels: Mapping[UUID, Label]) -> None:
-        """Append the withdrawals that are new."""
+        """Append the undos that are new."""
         new = {
             row["undo"]: (row, labels[row["label"]])
             for row in rows
@@ -206,10 +216,10 @@ class AddedLabels:
 
 
 class _Room:
-    """Which labels still have room among those wanted of a comparison; nobody counts twice."""
+    """Tracks free label slots of locked comparisons during an import."""
 
     def __init__(self, comparisons: Iterable[Comparison]) -> None:
-        """``comparisons`` are locked."""
+        """Read the occupied slots of ``comparisons``, which must be locked."""
         self._comparisons = {comparison.pk: comparison for comparison in comparisons}
         given = Label.objects.filter(not_undone(), comparison__in=self._comparisons)
         counted = given.filter(status=Label.Status.COUNTED)
@@ -224,7 +234,10 @@ class _Room:
                 self._labelers[comparison].add(labeler)
 
     def take(self, lease: Lease, *, trusted: bool) -> Label.Status:
-        """Return what one label more is; it counts without asking for room where it is ``trusted``."""
+        """Return the status of a new label, and occupy a slot if it counts.
+
+        A ``trusted`` label counts even if no slot is free. A labeler's second label for a comparison is void.
+        """
         comparison = self._comparisons[lease.comparison_id]
         place = (comparison.pk, lease.labeler_id)
         others = self._labelers[comparison.pk] - {lease.labeler_id}
@@ -243,7 +256,7 @@ def _part_of(label: Label) -> _Part:
 
 
 def _content(label: Label) -> dict[str, object]:
-    """Return what a label is known by, by column."""
+    """Return the fields that must match when a label is imported again, by column name."""
     return {
         "comparison": label.comparison.uuid,
         "labeler": label.labeler.name,

@@ -1,4 +1,4 @@
-"""What was exported comes back: all of it or nothing, never twice, never in the place of something else."""
+"""Import of exported comparisons and labels: all or nothing, and safe to repeat."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,23 +27,23 @@ from human_feedback_site.feedback.tables.columns import COMPARISONS, LABELS
 from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row, is_same_number, read_table
 
 _AT_ONCE = 500
-# What has to be the same where a comparison is known already; the rest is how it went on.
+# These must match if a comparison already exists; the other columns may have changed since.
 _DESCRIPTION = ("phase", "step", "priority", "first_key", "second_key", "first_return", "second_return")
 _NUMBERS = ("first_return", "second_return", "probability")
-_SHOWN = {Comparison.Status.OPEN, Comparison.Status.GOLD}  # to labelers
-_ROUNDED_DIGITS = range(8, 12)  # that spreadsheets leave of sixteen
+_SHOWN = {Comparison.Status.OPEN, Comparison.Status.GOLD}  # statuses shown to labelers
+_ROUNDED_DIGITS = range(8, 12)  # significant digits that spreadsheets keep of sixteen
 
 _Item = TypeVar("_Item")
 
 
 @dataclass
 class Imported:
-    """What an import did.
+    """Result of an import.
 
     Attributes:
-        comparisons, labels, undone: how many of each are new.
-        cancelled: of the comparisons, those still to be judged whose clips are not in the store.
-        rounded: whether a spreadsheet seems to have rounded the numbers of those that are new.
+        comparisons, labels, undone: number of comparisons, labels and undos added.
+        cancelled: number of added comparisons that still needed labels but have no clips in the media store.
+        rounded: True if a spreadsheet seems to have rounded numbers of the added comparisons.
     """
 
     comparisons: int = 0
@@ -55,24 +55,24 @@ class Imported:
 
 @dataclass
 class _Import:
-    """An import on its way: all in one transaction, so that a refusal leaves nothing behind."""
+    """State of an import in progress; it runs in one transaction, so an error leaves no changes."""
 
     experiment: Experiment
     problems: Problems
     added: AddedLabels
     done: Imported = field(default_factory=Imported)
-    made: dict[UUID, int] = field(default_factory=dict)  # comparisons that are new
-    digits: int = 0  # of the longest number among theirs
+    made: dict[UUID, int] = field(default_factory=dict)  # IDs of new comparisons by UUID
+    digits: int = 0  # most significant digits of any number in them
 
 
 def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Imported:
-    """Add the comparisons and labels of an export that are not there yet, and what they say to the feed.
+    """Add an export's missing comparisons and labels, and publish their decisions in the feed.
 
-    A new comparison is decided as the file says, a known one by all its labels. Of the labels for known
-    comparisons those count that have room, as when they arrive one by one. New comparisons whose clips are
-    not in the store are marked as having none; those that are still to be judged are cancelled.
+    A new comparison gets the decision in the file. An existing one is decided from all its labels; its new
+    labels count only while a slot is free, as if they arrived one by one. New comparisons whose clips are not
+    in the media store are marked so, and cancelled if they still need labels.
 
-    Raises :class:`BadFileError`, which says what is wrong in which line; then nothing was changed.
+    Raises :class:`BadFileError`, which lists what is wrong in which line; then nothing was changed.
     """
     problems = Problems()
     work = _Import(experiment, problems, AddedLabels(experiment, problems))
@@ -80,7 +80,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
         Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)  # one at a time
         for rows in _batches(read_table(COMPARISONS, comparisons, problems)):
             _add_comparisons(work, rows)
-        problems.complain()  # the labels of what is lacking would be refused for that alone
+        problems.complain()  # otherwise each label of a rejected comparison would be reported too
         for rows in _batches(read_table(LABELS, labels, problems)):
             work.added.add(rows, work.made)
         problems.complain()
@@ -135,7 +135,7 @@ def _described(row: Row) -> dict[str, Any]:
 
 
 def _compare(work: _Import, row: Row, old: Comparison) -> None:
-    """Refuse a comparison that is known as something else."""
+    """Report the ways in which a row differs from the existing comparison with its UUID."""
     if old.experiment_id != work.experiment.pk:
         work.problems.add(
             row, f"the comparison {row['comparison']} belongs to another experiment", "comparison"
@@ -144,23 +144,23 @@ def _compare(work: _Import, row: Row, old: Comparison) -> None:
     for name, value in _described(row).items():
         known = getattr(old, name)
         if not is_same_number(known, value) if name in _NUMBERS else known != value:
-            message = f"the comparison is known with another {name}: {known!r}, found {value!r}{ADVICE}"
-            work.problems.add(row, message, name)
+            message = f"{name}: recorded as {known!r} for this comparison, found {value!r}"
+            work.problems.add(row, message + ADVICE, name)
 
 
 def _digits(number: float | None) -> int:
-    """Count the digits of a number from the first that is not 0."""
+    """Return the number of significant digits of ``number``, or 0 for None."""
     return 0 if number is None else len(Decimal(repr(number)).normalize().as_tuple().digits)
 
 
 def _is_sound(work: _Import, row: Row) -> bool:
-    """Say whether what a new comparison says fits together."""
+    """Return True if the row of a new comparison is consistent; otherwise report why not."""
     name = work.experiment.name
     wrong = {
-        f"expected keys of clips under {name}/": not (
+        f"first_key and second_key must be clip keys under {name}/": not (
             is_key_of(name, row["first_key"]) and is_key_of(name, row["second_key"])
         ),
-        "status is gold, so gold must say the answer": row["status"] == Comparison.Status.GOLD
+        "status is gold, so the column gold must contain the answer": row["status"] == Comparison.Status.GOLD
         and row["gold"] is None,
         "decision and probability need decided_at": row["decided_at"] is None
         and (row["decision"], row["probability"]) != (None, None),
@@ -174,28 +174,29 @@ def _is_sound(work: _Import, row: Row) -> bool:
 
 
 def _without_clips(rows: Sequence[Row]) -> set[UUID]:
-    """Return those whose clips are not in the store."""
+    """Return the UUIDs of the comparisons whose clips are not in the media store."""
     missing = unreadable([row[side] for row in rows for side in ("first_key", "second_key")])
     return {row["comparison"] for row in rows if {row["first_key"], row["second_key"]} & missing}
 
 
 def _note_clips(experiment: Experiment, known: Sequence[int]) -> None:
-    """Look again for clips that an import, also one by an earlier version, did not find."""
+    """Check the media store for clips that earlier imports did not find."""
     rows = experiment.comparisons.filter(pk__in=known)
-    if experiment.trainer_seen_at is None:  # all of them were imported
+    # Without a trainer, all were imported, maybe by a version that did not set ``clips_missing``.
+    if experiment.trainer_seen_at is None:
         note_clips(rows.exclude(status__in=_SHOWN))
     else:
         note_clips(rows.filter(clips_missing=True))
 
 
 def _decide_known(work: _Import) -> None:
-    """Let the feed tell what the labels of known comparisons say now."""
+    """Publish new decisions for existing comparisons whose counted labels have changed."""
     for batch in _batches(sorted(work.added.touched - set(work.made.values()))):
         decide_anew(work.experiment, lock_comparisons(Comparison.objects.filter(pk__in=batch)))
 
 
 def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
-    """Count the labels of new comparisons, and let the feed tell what the file says of them."""
+    """Count the labels of new comparisons, and publish the decisions that the file gives for them."""
     by_id = {work.made.pop(row["comparison"]): row for row in rows if row["comparison"] in work.made}
     made = lock_comparisons(Comparison.objects.filter(pk__in=by_id))
     labels, confusions = labels_of(made), confusions_in(work.experiment)
@@ -205,7 +206,7 @@ def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
         comparison.status = status
         if comparison.n_labels != row["n_labels"]:
             found = comparison.n_labels
-            message = f"n_labels: expected {found}, the labels that count, found {row['n_labels']}"
+            message = f"n_labels: expected {found}, the number of counted labels, found {row['n_labels']}"
             work.problems.add(row, message, "n_labels")
     Comparison.objects.bulk_update(made, COUNTED_FIELDS)
     decided = [comparison for comparison in made if by_id[comparison.pk]["decided_at"] is not None]

@@ -1,8 +1,8 @@
-"""Invitations that are kept: made, revoked, opened and used up.
+"""Stored invitations: creating, revoking, opening and using them.
 
-Whoever opens one comes as somebody: the labeler whom it names, the one a platform's number stands for, or a
-new one with a pseudonym. An invitation is used when it signs somebody in; its uses are raised by one
-statement that looks at the limit, so they never exceed it.
+Opening one signs in the labeler that it names, the labeler who belongs to the platform's participant ID, or a
+new labeler with a pseudonym. Each sign-in increases ``uses`` by an UPDATE that also checks the limit, so the
+limit is never exceeded.
 """
 
 import re
@@ -46,7 +46,7 @@ PROLIFIC_NAMES = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID")
 
 @dataclass(frozen=True)
 class PlatformParticipant:
-    """Whom a platform sends."""
+    """IDs that a recruiting platform sends with a participant."""
 
     participant: str
     study: str
@@ -54,21 +54,27 @@ class PlatformParticipant:
 
 
 def sent_by_prolific(parameters: Mapping[str, str]) -> PlatformParticipant:
-    """Return whom Prolific says it sends; raises :class:`UnknownParticipantError`."""
+    """Return the IDs in Prolific's URL parameters.
+
+    Raises :class:`UnknownParticipantError` if one is missing or malformed.
+    """
     values = [parameters.get(name, "") for name in PROLIFIC_NAMES]
     if not all(re.fullmatch(PLATFORM_ID_PATTERN, value) for value in values):
-        raise UnknownParticipantError("Prolific's numbers have 24 digits and letters from a to f each.")
+        raise UnknownParticipantError(
+            "PROLIFIC_PID, STUDY_ID and SESSION_ID must be 24 characters each, from 0-9 and a-f."
+        )
     return PlatformParticipant(*values)
 
 
 @transaction.atomic
 def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
-    """Invite a labeler, made where there is none, by a link that works for a month, again and again.
+    """Return an invitation for the labeler of that name, creating labeler and invitation if needed.
 
-    A link of that kind which there is already is given out once more, with a new month.
+    Its link can be used any number of times for ``INVITE_MAX_AGE_SECONDS``. If the labeler already has a
+    usable invitation of this kind, its expiry is extended instead.
     """
     labeler = accounts.invite(experiment, labeler_name)
-    Labeler.objects.select_for_update(no_key=True).get(pk=labeler.pk)  # one at a time
+    Labeler.objects.select_for_update(no_key=True).get(pk=labeler.pk)  # one invitation at a time
     plain = {"kind": Invite.Kind.NAMED, "limit": None, "answers_wanted": None, "note": ""}
     expires_at = timezone.now() + timedelta(seconds=settings.INVITE_MAX_AGE_SECONDS)
     known = usable(experiment.invites.filter(labeler=labeler, **plain)).first()
@@ -80,25 +86,26 @@ def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
 
 
 def link_of(invite: Invite, base_url: str) -> str:
-    """Return the invitation's address below ``base_url``; each call signs a new one, and all of them work."""
+    """Return a signed URL for the invitation under ``base_url``; links returned earlier keep working."""
     token = signing.dumps({"invite": invite.pk}, salt=accounts.INVITE_SALT)
     return base_url.rstrip("/") + reverse("join", args=[token])
 
 
 def revoke(invites: QuerySet[Invite]) -> int:
-    """Let nobody in by these any more; who is in stays in. Returns how many were open."""
+    """Revoke invitations and return how many were not revoked yet; labelers stay signed in."""
     return invites.order_by().filter(revoked_at=None).update(revoked_at=Now())
 
 
 def usable(invites: QuerySet[Invite]) -> QuerySet[Invite]:
-    """Return those that would let somebody in."""
+    """Return the invitations that are not revoked, expired or used up."""
     return invites.filter(Q(limit=None) | Q(uses__lt=F("limit")), revoked_at=None, expires_at__gt=Now())
 
 
 def open_invite(pk: int) -> Invite:
-    """Return an invitation; raises :class:`NotFoundError`, and :class:`WithdrawnError` where it was revoked.
+    """Return the invitation with ID ``pk`` unless it was revoked; it may be expired or used up.
 
-    Whether it lets anybody in who was not here before is found when it is used.
+    Raises :class:`NotFoundError` if it does not exist, and :class:`WithdrawnError` if it was revoked or its
+    labeler may no longer label the experiment.
     """
     invite = Invite.objects.select_related("experiment", "labeler__user").filter(pk=pk).first()
     if invite is None:
@@ -110,21 +117,27 @@ def open_invite(pk: int) -> Invite:
 
 
 def known_labeler(invite: Invite, user: User | None, sent: PlatformParticipant | None) -> Labeler | None:
-    """Return who opens the invitation, if it was here by any link before; raises :class:`WithdrawnError`."""
+    """Return the labeler who opens the invitation, or None for a newcomer.
+
+    Raises :class:`WithdrawnError` if that labeler may no longer label the experiment.
+    """
     if invite.kind == Invite.Kind.NAMED:
         return invite.labeler
-    labeler = _who_was_sent(invite.experiment, sent) if sent is not None else _who_came(invite, user)
+    if sent is not None:
+        labeler = _labeler_of_participant(invite.experiment, sent)
+    else:
+        labeler = _labeler_of_user(invite, user)
     if labeler is not None and not _may_label(labeler, invite.experiment):
         raise WithdrawnError("This invitation was withdrawn.")
     return labeler
 
 
-def _who_was_sent(experiment: Experiment, sent: PlatformParticipant) -> Labeler | None:
+def _labeler_of_participant(experiment: Experiment, sent: PlatformParticipant) -> Labeler | None:
     arrived = Arrival.objects.filter(experiment=experiment, participant=sent.participant)
     return Labeler.objects.select_related("user").filter(arrivals__in=arrived).first()
 
 
-def _who_came(invite: Invite, user: User | None) -> Labeler | None:
+def _labeler_of_user(invite: Invite, user: User | None) -> Labeler | None:
     came = Q(participations__invite=invite) | Q(participations__parts__invite=invite)
     return Labeler.objects.select_related("user").filter(came, user=user).first()
 
@@ -132,17 +145,18 @@ def _who_came(invite: Invite, user: User | None) -> Labeler | None:
 def let_in_before(
     invite: Invite, labeler: Labeler, user: User | None, sent: PlatformParticipant | None
 ) -> bool:
-    """Say whether this invitation let the labeler in before: it does so again, whatever became of it.
+    """Return True if this invitation has already let the labeler in, even if it is closed by now.
 
-    By a link with a name, who is not signed in any more signs in once more.
+    Without a platform, this requires that ``user`` is the labeler, so that a labeler who was signed out uses
+    the invitation again.
     """
     if sent is not None:
         return _has_arrived(invite, sent)
-    return labeler.user == user and _who_came(invite, user) is not None
+    return labeler.user == user and _labeler_of_user(invite, user) is not None
 
 
 def _has_arrived(invite: Invite, sent: PlatformParticipant) -> bool:
-    """Say whether a platform's participant came by this very link before."""
+    """Return True if the platform's participant has come through this invitation before."""
     return invite.arrivals.filter(participant=sent.participant).exists()
 
 
@@ -151,30 +165,31 @@ def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
 
 
 def refuse_if_closed(invite: Invite, sent: PlatformParticipant | None = None) -> None:
-    """Raise what :func:`admit` would raise now, without using the invitation."""
+    """Raise the error that :func:`admit` would raise, without using the invitation."""
     if sent is not None and invite.study and sent.study != invite.study:
         raise OtherStudyError("This link belongs to another study.")
     has_arrived = sent is not None and _has_arrived(invite, sent)
     if not has_arrived and not usable(Invite.objects.filter(pk=invite.pk)).exists():
-        raise _reason(invite)
+        raise _closing_error(invite)
     if invite.kind == Invite.Kind.ANONYMOUS and invite.experiment.state == Experiment.State.FINISHED:
         raise ClosedError("The experiment is finished.")
 
 
-def _reason(invite: Invite) -> Exception:
-    """Say why an invitation lets nobody in any more."""
+def _closing_error(invite: Invite) -> Exception:
+    """Return the error that says why an invitation can't be used."""
     found = Invite.objects.filter(pk=invite.pk)
     if not found.filter(revoked_at=None).exists():
         return WithdrawnError("This invitation was withdrawn.")
     if found.filter(expires_at__gt=Now()).exists():
-        return UsedUpError("This invitation has let in as many as it may.")
+        return UsedUpError("This invitation has reached its limit of uses.")
     return ExpiredError("This invitation has expired.")
 
 
 def admit(invite: Invite, sent: PlatformParticipant | None = None) -> Labeler:
-    """Use an invitation, and return whom it lets in.
+    """Use the invitation once, if necessary, and return the labeler to sign in.
 
-    Raises :class:`ExpiredError`, :class:`UsedUpError`, :class:`ClosedError`, and :class:`OtherStudyError`.
+    Raises :class:`WithdrawnError`, :class:`ExpiredError`, :class:`UsedUpError`, :class:`ClosedError` if the
+    experiment is finished, and :class:`OtherStudyError` if the participant was sent by a different study.
     """
     refuse_if_closed(invite, sent)
     with transaction.atomic():
@@ -184,13 +199,13 @@ def admit(invite: Invite, sent: PlatformParticipant | None = None) -> Labeler:
 def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
     labeler = invite.labeler
     if sent is not None:
-        # A participant may come with two browsers, or by two links, in the same moment.
+        # Locked because a participant may open two links, or use two browsers, at the same time.
         Experiment.objects.select_for_update(no_key=True).get(pk=invite.experiment_id)
-        labeler = labeler or _who_was_sent(invite.experiment, sent)
+        labeler = labeler or _labeler_of_participant(invite.experiment, sent)
         if labeler is not None and _has_arrived(invite, sent):
             return labeler
     if not usable(Invite.objects.filter(pk=invite.pk)).update(uses=F("uses") + 1):
-        raise _reason(invite)
+        raise _closing_error(invite)
     labeler = labeler or _newcomer(invite.experiment)
     come_by(labeler, invite.experiment, invite)
     if sent is not None:
@@ -199,19 +214,22 @@ def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
 
 
 def _newcomer(experiment: Experiment) -> Labeler:
-    """Return a new labeler of the experiment, under a name that nobody else of its owner has."""
+    """Create a labeler for the experiment, with a pseudonym not used by any labeler of its owner."""
     for _ in range(_NAMES_TRIED):
         try:
             labeler = accounts.new_labeler(experiment.owner, pseudonym())
-        except IntegrityError:  # somebody has the name
+        except IntegrityError:  # the name is taken
             continue
         labeler.experiments.add(experiment)
         return labeler
-    raise RuntimeError(f"No free pseudonym in {_NAMES_TRIED} attempts.")
+    raise RuntimeError(f"Found no unused pseudonym in {_NAMES_TRIED} attempts.")
 
 
 def forget_participants(arrivals: QuerySet[Arrival]) -> int:
-    """Delete the platform's numbers of these; labels stay, under pseudonyms. Returns how many people."""
+    """Delete these platform IDs and return how many people they identified.
+
+    Their labels are kept under pseudonyms.
+    """
     people = arrivals.order_by().values("experiment", "participant").distinct().count()
     arrivals.order_by().delete()
     return people

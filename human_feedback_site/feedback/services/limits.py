@@ -1,9 +1,9 @@
-"""How often passwords and tokens may be tried.
+"""Rate limits for passwords and API tokens.
 
-Attempts are counted in the database, so all processes of the site share the count, and before they are made,
-so that many at the same moment are no more than many in turn. A wait ends at a fixed time, however often
-somebody tries meanwhile. A name is counted together with an address: whoever guesses at another's password
-locks out only those who sit at the same address.
+Attempts are counted in the database, so all processes of the site share the counts. Sign-ins are counted
+before the password is checked, so simultaneous attempts can't exceed the limit. A time window has a fixed end
+and is not extended by further attempts. A user name is counted together with the IP address, so guessing a
+password locks out only users at the guesser's address.
 """
 
 import ipaddress
@@ -21,40 +21,44 @@ from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.models import Attempts
 
 WINDOW = timedelta(minutes=10)
-MOST_OF_NAME = 5  # at one address
-MOST_OF_ADDRESS = 50  # whatever the names: an office may share one
+MOST_OF_NAME = 5  # per user name and IP address
+MOST_OF_ADDRESS = 50  # per IP address, which an office may share
 MOST_WRONG_TOKENS = 50
-_IPV6_NETWORK = 64  # bits; one customer has all addresses of such a network
+_IPV6_NETWORK = 64  # prefix length; a customer usually has all addresses in such a network
 
 
 def begin_sign_in(name: str, address: str) -> None:
-    """Count an attempt to sign in; raises :class:`TooManyAttemptsError` before a password is looked at."""
+    """Count a sign-in attempt; call this before checking the password.
+
+    Raises :class:`TooManyAttemptsError` if there were too many.
+    """
     _count(_of_name(name, address), MOST_OF_NAME)
     _count(_of_address(address), MOST_OF_ADDRESS)
 
 
 def end_sign_in(name: str, address: str) -> None:
-    """The attempt succeeded: forget the failures under this name, and this attempt of the address."""
+    """After a successful sign-in, clear the name's count and subtract one from the address's count."""
     Attempts.objects.filter(digest=_of_name(name, address)).delete()
     Attempts.objects.filter(digest=_of_address(address), count__gt=0).update(count=F("count") - 1)
 
 
 def count_wrong_token(address: str) -> None:
-    """Count a wrong API token; raises :class:`TooManyAttemptsError`.
+    """Count a wrong API token; raise :class:`TooManyAttemptsError` if there were too many.
 
-    Right ones are never refused: nobody guesses 256 bits, and a lab's trainers may share an address.
+    Valid tokens are never refused: 256 random bits can't be guessed, and a lab's trainers may share an
+    address.
     """
     _count(_digest("token", network(address)), MOST_WRONG_TOKENS)
 
 
 def forget_attempts() -> int:
-    """Delete what is not counted any more; return how many rows there were."""
+    """Delete the counters whose time window has ended, and return how many there were."""
     deleted, _ = Attempts.objects.filter(ends_at__lt=Now()).delete()
     return deleted
 
 
 def network(address: str) -> str:
-    """Return an address as it is counted: of an IPv6 address the network."""
+    """Return the address under which attempts are counted: an IPv6 address is replaced by its /64."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -75,7 +79,10 @@ def _of_address(address: str) -> str:
 
 
 def _digest(*what: str) -> str:
-    """People mistake the field of the name for that of the password: what was typed is not kept."""
+    """Return a keyed hash of ``what``, which identifies a counter.
+
+    A typed name is not stored, because people sometimes type their password into the name field.
+    """
     return salted_hmac("feedback.limits", "\n".join(what), algorithm="sha256").hexdigest()
 
 
@@ -92,7 +99,10 @@ def _count(digest: str, most: int) -> None:
 
 
 def _wait(digest: str) -> int:
-    """Return the seconds until it is counted anew; the clocks of site and database may differ a little."""
+    """Return the seconds until the counter's time window ends, rounded up.
+
+    The result is kept between 1 and the window's length, because the clocks of site and database may differ.
+    """
     ends_at = Attempts.objects.filter(digest=digest).values_list("ends_at", flat=True).first()
     left = 0.0 if ends_at is None else (ends_at - timezone.now()).total_seconds()
     return math.ceil(min(max(left, 1.0), WINDOW.total_seconds()))

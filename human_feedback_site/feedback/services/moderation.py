@@ -1,6 +1,6 @@
-"""What researchers ask of comparisons (labels again, or no more), and which labelers they stop or block.
+"""Researchers' actions on comparisons (request labels, close, reopen) and labelers (stop, block).
 
-Where a place becomes free, a label that waits for one takes it.
+When an action frees a label slot, a waiting surplus label takes it.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ _Status = Comparison.Status
 
 @transaction.atomic
 def request_label(chosen: QuerySet[Comparison]) -> int:
-    """Want one label more of comparisons that are judged, whose clips are still there; return how many.
+    """Request one more label for each open or answered comparison with clips; return their number.
 
-    Who judged it is not asked again. The label revises the decision like any later one.
+    Labelers who have already judged a comparison are not asked again. The new label revises the decision.
     """
     rows = [
         row
@@ -42,7 +42,10 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
 
 @transaction.atomic
 def close(chosen: QuerySet[Comparison]) -> int:
-    """Want no more labels of open comparisons; the labels that there are have to do. Returns how many."""
+    """Close open comparisons with the labels that they have; return how many were closed.
+
+    Their live leases end. Comparisons without labels are cancelled.
+    """
     chosen_open = [row.pk for row in lock_comparisons(chosen.filter(status=_Status.OPEN))]
     Lease.objects.filter(live_leases(), comparison__in=chosen_open).update(expires_at=Now())
     promote_waiting(chosen_open)
@@ -56,7 +59,7 @@ def close(chosen: QuerySet[Comparison]) -> int:
 
 @transaction.atomic
 def reopen(chosen: QuerySet[Comparison]) -> int:
-    """Let cancelled comparisons be judged after all, where their clips are still there; return how many."""
+    """Reopen cancelled comparisons whose clips still exist; return how many were reopened."""
     rows = [row for row in lock_comparisons(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
@@ -66,7 +69,7 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
-    """Give to others what these labelers hold; return how many claims ended."""
+    """End the live ones of these leases, so that other labelers get the pairs; return how many ended."""
     found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
     ended = Lease.objects.filter(live_leases(), pk__in=list(found)).update(expires_at=Now())
     settle_all(found.values())
@@ -74,7 +77,7 @@ def end_claims(chosen: QuerySet[Lease]) -> int:
 
 
 def stop(chosen: QuerySet[Participation]) -> int:
-    """Give these labelers nothing more; what they hold goes to others. Returns how many were stopped."""
+    """Stop labelers: they get no more work and their leases end. Returns how many were stopped."""
     experiments = _experiments_of(chosen)
     stopped = _stop(chosen)
     settle_all(experiments)
@@ -94,7 +97,7 @@ def _stop(chosen: QuerySet[Participation]) -> int:
 
 
 def readmit(chosen: QuerySet[Participation]) -> int:
-    """Give stopped or warned labelers work again; their checks begin anew. Returns how many there are."""
+    """Let stopped or warned labelers continue with their checks cleared; return their number."""
     experiments = _experiments_of(chosen)
     readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
     settle_all(experiments)
@@ -102,10 +105,10 @@ def readmit(chosen: QuerySet[Participation]) -> int:
 
 
 def block(chosen: QuerySet[Participation], researcher: User) -> int:
-    """Give these labelers nothing more and withdraw all their labels; return how many labels.
+    """Stop labelers and withdraw all their labels; return how many labels were withdrawn.
 
-    The labels stay on record beside their withdrawals. What the remaining ones say goes to the feed, and the
-    pairs to other labelers. Giving them work again brings no label back.
+    The labels stay in the database with their undos. New decisions are made from the remaining labels, and
+    the pairs go to other labelers. Readmitting a labeler does not restore the labels.
     """
     participations = list(chosen.select_related("experiment").order_by("pk"))
     stop(chosen)

@@ -1,12 +1,12 @@
-"""A labeler's parts in an experiment: one for each invitation by which it came.
+"""A labeler's answer counts in one experiment, kept separately for each invitation.
 
-Quality, and that nobody judges a pair twice, belong to the participation; the count of answers, whether they
-are enough, and the code for that belong to the invitation. The participation holds the part of the invitation
-by which its labeler came last: all answers that stand but those ``elsewhere``. Other parts are rows of their
-own (:class:`InvitePart`), so that an answer of the common kind is counted by one statement.
+Quality, and the rule that nobody judges a pair twice, belong to the participation. The number of answers, the
+completion, and the platform's code belong to the invitation. The participation row itself describes the
+current invitation: its answers are all valid ones except the number in ``elsewhere``. The other invitations
+have rows of their own (:class:`InvitePart`), so that recording a typical answer updates just one row.
 
-An answer belongs to the invitation under which its lease was given or last renewed. Where ``elsewhere`` is
-empty, the labeler has come by one invitation at most, and all is that one's.
+An answer belongs to the invitation under which its lease was granted or last renewed. If ``elsewhere`` is
+None, the labeler has used at most one invitation, and all answers belong to it.
 """
 
 from django.db import transaction
@@ -19,11 +19,11 @@ from human_feedback_site.feedback.services.accounts import participation_of
 
 @transaction.atomic
 def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> None:
-    """Let a labeler go on with the part of an invitation; None is a run's own link."""
+    """Make ``invite`` the labeler's current invitation; None stands for a run's own link."""
     if invite is None and not Participation.objects.filter(labeler=labeler, experiment=experiment).exists():
         return
     known = participation_of(labeler, experiment)
-    wait_for_turn(known.pk)  # what a request for work leases meanwhile belongs to one part
+    wait_for_turn(known.pk)  # so that a concurrent request for work uses one invitation throughout
     participation = Participation.objects.select_for_update(no_key=True).get(pk=known.pk)
     before, now = participation.invite_id, None if invite is None else invite.pk
     if before == now:
@@ -47,7 +47,7 @@ def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> 
 
 
 def _keep(participation: Participation) -> None:
-    """Keep the part that ends for now."""
+    """Save the answer count and completion of the current invitation in its :class:`InvitePart`."""
     if participation.invite_id is None:
         return
     InvitePart.objects.update_or_create(
@@ -59,13 +59,16 @@ def _keep(participation: Participation) -> None:
             "completed_answers": participation.completed_answers,
         },
     )
-    if participation.elsewhere is None:  # leases that the version before gave do not know theirs
+    if participation.elsewhere is None:  # leases granted by an earlier version lack an invitation
         own = Lease.objects.filter(labeler=participation.labeler_id, invite=None)
         own.filter(comparison__experiment=participation.experiment_id).update(invite=participation.invite_id)
 
 
 def add(participation: int, invite: int | None, *, answers: int = 0, undone: int = 0) -> None:
-    """Count answers, and withdrawals of answers, that belong to an invitation (None: to none)."""
+    """Count new answers and undos that belong to an invitation.
+
+    ``participation`` and ``invite`` are IDs; ``invite`` is None for a run's own link.
+    """
     change = answers - undone
     elsewhere = When(~Q(invite=invite), then=F("elsewhere") + change)
     Participation.objects.filter(pk=participation).update(
@@ -77,6 +80,9 @@ def add(participation: int, invite: int | None, *, answers: int = 0, undone: int
 
 
 def add_elsewhere(participation: int, invite: int | None, change: int) -> None:
-    """Count answers in the row of a part; that of the invitation by which one came last has none."""
+    """Add ``change`` to the answer count of an invitation that is not the current one.
+
+    Does nothing for the current invitation, which has no :class:`InvitePart`.
+    """
     parts = InvitePart.objects.filter(participation=participation, invite=invite)
     parts.update(answered=F("answered") + change)

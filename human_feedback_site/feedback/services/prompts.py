@@ -1,4 +1,4 @@
-"""The prompt of an experiment: each one it ever had is kept, and each label knows its own."""
+"""Versions of an experiment's prompt; all are kept, and each label records its own."""
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -8,22 +8,22 @@ from human_feedback_site.feedback.models import Experiment, PromptVersion
 
 
 def edit_prompt(experiment: Experiment, text: str, author: User, *, seen: int) -> None:
-    """Put ``text`` in the place of the prompt whose version its author has ``seen``.
+    """Replace the prompt if its current version is still ``seen``, the one that the author loaded.
 
-    Raises :class:`ConflictError` where that is not the present one any more.
+    Raises :class:`ConflictError` if it is not.
     """
     with transaction.atomic():
         locked = Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)
         if locked.prompt_version != seen:
-            raise ConflictError(f"The prompt of {experiment} was changed meanwhile.")
+            raise ConflictError(f"The prompt of {experiment} has changed since you loaded it.")
         change_prompt(locked, text, author)
 
 
 def take_prompt_of_run(locked: Experiment, text: str) -> None:
-    """Take over what the run of a locked experiment asks for, where it asks for something new.
+    """Use the run's prompt ``text`` if it differs from the one that the run sent before.
 
-    A run says its prompt each time it is started, so what was edited on the site stays until the run itself
-    has another prompt than before.
+    A run sends its prompt at every start. So a prompt edited on the site stays until the run itself sends a
+    new one.
     """
     given = locked.prompts.filter(author=None).first()
     if given is None or given.text != text:
@@ -31,7 +31,7 @@ def take_prompt_of_run(locked: Experiment, text: str) -> None:
 
 
 def change_prompt(locked: Experiment, text: str, author: User | None) -> None:
-    """Give a locked experiment another prompt under the next number."""
+    """Change the prompt of a locked experiment and save it as a new version."""
     if text == locked.prompt:
         return
     locked.prompt, locked.prompt_version = text, locked.prompt_version + 1
@@ -40,7 +40,7 @@ def change_prompt(locked: Experiment, text: str, author: User | None) -> None:
 
 
 def note_prompt(experiment: Experiment, author: User | None) -> None:
-    """Keep the experiment's present prompt."""
+    """Save the experiment's current prompt as a :class:`PromptVersion`."""
     PromptVersion.objects.create(
         experiment=experiment, version=experiment.prompt_version, text=experiment.prompt, author=author
     )

@@ -1,8 +1,8 @@
-"""Names for those who come without one: easy to read, to say and to tell apart, and they tell nothing."""
+"""Random pseudonyms for anonymous labelers: easy to read, say and tell apart."""
 
 import secrets
 
-_COLOURS = (
+_COLORS = (
     *("amber", "azure", "beige", "black", "blue", "bronze", "brown", "coral", "cream"),
     *("crimson", "cyan", "emerald", "golden", "green", "grey", "indigo", "ivory", "jade"),
     *("lemon", "lilac", "lime", "mauve", "navy", "ochre", "olive", "orange", "pearl"),
@@ -21,6 +21,6 @@ _NUMBERS = 900
 
 
 def pseudonym() -> str:
-    """Return a random name, one of almost two million."""
+    """Return a random name such as ``amber-otter-417``; there are almost two million."""
     number = 100 + secrets.randbelow(_NUMBERS)
-    return f"{secrets.choice(_COLOURS)}-{secrets.choice(_ANIMALS)}-{number}"
+    return f"{secrets.choice(_COLORS)}-{secrets.choice(_ANIMALS)}-{number}"

@@ -1,4 +1,4 @@
-"""A change of mind: the old answer is withdrawn and another appended, both in one transaction."""
+"""Changed answers: the old label is undone and a new one added, in one transaction."""
 
 from dataclasses import dataclass
 from uuid import UUID, uuid5
@@ -16,7 +16,7 @@ _WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
 
 @dataclass(frozen=True)
 class Revision:
-    """The answer that takes the place of ``label``; sending it again changes nothing."""
+    """A new answer that replaces ``label``; sending it twice has no further effect."""
 
     uuid: UUID
     label: UUID
@@ -25,21 +25,21 @@ class Revision:
 
 @transaction.atomic
 def revise_answer(labeler: Labeler, revision: Revision) -> Label:
-    """Put another answer in the place of one of the labeler's, on the same sides of the screen; return it.
+    """Replace one of the labeler's answers and return the new label; the sides stay the same.
 
-    It is given under the present prompt, which the history shows. The answer that is there already is kept as
-    it is. Raises :class:`NotFoundError` for a label that is not the labeler's, :class:`ConflictError` where
-    that was withdrawn in another way meanwhile.
+    The new label gets the current prompt version, which the history page shows. If the choice is unchanged,
+    the old label is returned as it is. Raises :class:`NotFoundError` if the label is not the labeler's, and
+    :class:`ConflictError` if it was undone by a different request.
     """
     found = Label.objects.select_related("lease", "comparison__experiment")
     old = found.filter(uuid=revision.label, labeler=labeler).first()
     if old is None:
-        raise NotFoundError(_("There is no label %(uuid)s of yours.") % {"uuid": revision.label})
+        raise NotFoundError(_("You have no label %(uuid)s.") % {"uuid": revision.label})
     if old.choice == revision.choice and not hasattr(old, "undo"):
         return old
     record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)), keep_place=True)
     Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)
-    # By the old lease, which fixes the sides and the place in the history; the new one ends with the answer.
+    # The old lease keeps the sides and the position in the history. The answer also ends the new lease.
     answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
     record_answer(answered_lease(labeler, old.lease.uuid), answer)
     return Label.objects.get(uuid=answer.uuid)

@@ -1,9 +1,9 @@
-"""Labels that wait take places that became free, and what they change is decided anew.
+"""Promotion of surplus labels to counted ones when a label slot becomes free.
 
-A label that found no free place waits (its status is ``surplus``). The next free place is its own: nobody is
-given a lease on it. So it does not matter when the label begins to count, only that it does: at once where
-somebody frees a place, and soon where a lease merely expires, because trainers, labelers who find no work and
-a chore look for such labels.
+A label without a free slot waits with the status ``surplus``. The next free slot is reserved for it and is
+not leased to anybody, so the exact time at which the label is counted does not matter. It is counted at once
+when an action frees a slot. It is counted soon after a lease expires, because trainers, labelers who find no
+work, and a periodic task all trigger the search for waiting labels.
 """
 
 import time
@@ -31,7 +31,7 @@ _AT_ONCE = 200
 
 
 def give_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Lease comparisons to a labeler; where there are none for it, look for labels that wait."""
+    """Lease comparisons to a labeler; if there are none, promote the experiment's waiting labels."""
     grant = lease_comparisons(who, request)
     if grant.is_empty:
         settle(who.experiment)
@@ -39,12 +39,12 @@ def give_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _on_open_comparisons() -> QuerySet[Label]:
-    """Return labels that wait for a place of a comparison that is asked."""
+    """Return the surplus labels that wait for a slot of an open comparison."""
     return waiting_labels().filter(comparison__status=Comparison.Status.OPEN)
 
 
-def _with_free_place() -> QuerySet[Label]:
-    """Return labels that wait though there is a free place."""
+def _with_free_slot() -> QuerySet[Label]:
+    """Return the surplus labels whose comparison has a free slot."""
     taken = _count(_leases_to_judge().filter(comparison=OuterRef("comparison")))
     free = F("comparison__wanted") - F("comparison__n_labels") - taken
     return _on_open_comparisons().annotate(free=free).filter(free__gt=0)
@@ -55,18 +55,19 @@ def _leases_to_judge() -> QuerySet[Lease]:
 
 
 def _count(rows: QuerySet[Any]) -> Coalesce:
-    """Count the rows of a subquery that belong to one comparison."""
+    """Return a subquery for the number of ``rows`` that belong to one comparison."""
     counted = rows.order_by().values("comparison").annotate(count=Count("pk")).values("count")
     return Coalesce(Subquery(counted), 0)
 
 
 def settle(experiment: int, until: float = float("inf")) -> int:
-    """Let the labels of an experiment that wait take the places that are free; return how many they were.
+    """Promote the experiment's waiting labels where slots are free; return how many were promoted.
 
-    It takes one statement where there are none. No more batches are begun when :func:`time.monotonic` passes
-    ``until``. It locks comparisons: no transaction calls it that holds a lock of what is locked after these.
+    If there are none, this takes one query. Starts no further batch after :func:`time.monotonic` passes
+    ``until``. Locks comparisons, so don't call it in a transaction that has locked rows of labelers or
+    counters.
     """
-    own = _with_free_place().filter(comparison__experiment=experiment).order_by("comparison")
+    own = _with_free_slot().filter(comparison__experiment=experiment).order_by("comparison")
     comparisons = own.values_list("comparison", flat=True).distinct()
     promoted, last = 0, 0
     while time.monotonic() < until:
@@ -86,27 +87,28 @@ def _settle(comparisons: Collection[int]) -> int:
 
 
 def settle_all(experiments: Iterable[int]) -> None:
-    """Do :func:`settle` for each of these."""
+    """Call :func:`settle` for each of these experiment IDs."""
     for experiment in sorted(set(experiments)):
         settle(experiment)
 
 
 def experiments_to_settle() -> list[int]:
-    """Return the experiments in which a label waits for a place that is free."""
-    found = _with_free_place().order_by("comparison__experiment")
+    """Return the IDs of experiments in which a label waits although a slot is free."""
+    found = _with_free_slot().order_by("comparison__experiment")
     return list(found.values_list("comparison__experiment", flat=True).distinct())
 
 
 def with_waiting(experiment: int) -> set[int]:
-    """Return the open comparisons of an experiment that have a label which waits."""
+    """Return the IDs of the experiment's open comparisons that have a waiting label."""
     own = _on_open_comparisons().filter(comparison__experiment=experiment)
     return set(own.values_list("comparison", flat=True))
 
 
 def promote_waiting(comparisons: Collection[int], changed: Collection[int] = ()) -> set[UUID]:
-    """Let labels that wait take the free places of these locked comparisons, the oldest first.
+    """Promote waiting labels, oldest first, to the free slots of these locked comparisons.
 
-    What that changes, and what is ``changed`` already, is decided anew. Returns the labels that count now.
+    Recomputes the decisions of the comparisons that this changes and of those in ``changed``. Returns the
+    UUIDs of the promoted labels.
     """
     if not comparisons:
         return set()
@@ -122,12 +124,12 @@ def promote_waiting(comparisons: Collection[int], changed: Collection[int] = ())
             free[label.comparison_id] -= 1
             promoted.append(label)
     Label.objects.filter(pk__in=[label.pk for label in promoted]).update(status=Label.Status.COUNTED)
-    _decide({label.comparison_id for label in promoted} | set(changed))
+    _decide_by_experiment({label.comparison_id for label in promoted} | set(changed))
     return {label.uuid for label in promoted}
 
 
-def _decide(comparisons: Collection[int]) -> None:
-    """Decide locked comparisons anew; counters of the feed are locked in the order of their experiments."""
+def _decide_by_experiment(comparisons: Collection[int]) -> None:
+    """Recompute the decisions of locked comparisons, locking feed counters in order of experiment ID."""
     of_experiments: dict[int, list[Comparison]] = defaultdict(list)
     for comparison in Comparison.objects.filter(pk__in=comparisons).order_by("experiment_id", "id"):
         of_experiments[comparison.experiment_id].append(comparison)

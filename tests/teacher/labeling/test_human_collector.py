@@ -447,7 +447,9 @@ def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
         wait_until(lambda: asking.ledger.unfinished() == [])
     with contextlib.closing(FeedbackClient(s3_site.url, s3_site.token)) as client:
         reopen(s3_site, asking.settings, asking.ledger.path.parent)
-        with pytest.raises(SiteRefusedError, match="There is no experiment"):  # who begins it anew says so
+        with pytest.raises(
+            SiteRefusedError, match="You have no experiment named"
+        ):  # who begins it anew says so
             client.decisions(asking.settings.name, 0)
     with start_asking(at=s3_site) as asking:
         (said,) = about_lost(asking.collector)
