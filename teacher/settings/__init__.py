@@ -1,1 +1,1 @@
-"""The settings of a run and its parts, and their validation."""
+"""Settings of a run, their validation, and their files."""

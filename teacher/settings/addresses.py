@@ -26,7 +26,7 @@ PublicURL = Annotated[str | None, "URL at which labelers reach this machine's si
 
 
 def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
-    """Return the checks that the site's settings fit together; arguments are fields of ``TeachConfig``."""
+    """Return the checks of the labeling site's settings, which are fields of ``TeachConfig``."""
     store = storage or ""
     return [
         ("site_url", site_url is None or is_http_url(site_url), "expected http(s)://host[/path]"),
@@ -38,32 +38,32 @@ def site_checks(site_url: str | None, storage: str | None, bind: str, public_url
         (
             "bind",
             bind not in _WILDCARDS or public_url is not None,
-            "needs public_url, the URL at which others reach this machine",
+            "needs public_url, the URL at which labelers reach this machine",
         ),
         ("public_url", public_url is None or is_http_url(public_url), "expected http(s)://host[/path]"),
         (
             "site_url",
             site_url is None or store.startswith("s3://"),
-            "a site on another machine cannot read a local folder; pass --storage s3://bucket/prefix",
+            "a site on another machine can't read local files; also pass --storage s3://bucket/prefix",
         ),
     ]
 
 
 def require_own_address(bind: str) -> None:
-    """Raise ConfigError if this machine cannot listen on an address."""
+    """Raise :class:`ConfigError` if this machine can't listen on the address ``bind``."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET  # as the site does
     try:
         with socket.socket(family) as trial:
-            trial.bind((bind or "an empty one", 0))  # the system takes an empty one for all addresses
+            trial.bind((bind or "an empty one", 0))  # an empty host would mean all
     except (OSError, TypeError) as error:  # TypeError: a name that cannot be encoded
         raise ConfigError(
-            f"--bind: expected an address of this machine, such as 127.0.0.1 or 0.0.0.0, got {bind!r} "
-            f"({one_line(error)})"
+            f"--bind: can't listen on {bind!r} ({one_line(error)}); use an address of this machine, such as "
+            "127.0.0.1 or 0.0.0.0"
         ) from error
 
 
 def is_http_url(text: str) -> bool:
-    """Return whether a text is an HTTP or HTTPS URL."""
+    """Return True if ``text`` is an HTTP or HTTPS URL."""
     try:
         parts = urlsplit(text)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

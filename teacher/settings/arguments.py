@@ -1,4 +1,4 @@
-"""Shared parts of all command lines: options from dataclasses, one-line errors, exit statuses."""
+"""Command-line parsing shared by all commands: options from dataclasses, one-line errors, exit codes."""
 
 import argparse
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from teacher.errors import TeacherError, one_line
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as in shells."""
+"""Exit status after Ctrl-C (128 + SIGINT), as in shells."""
 DATASET = "preference file from teach export, .npz or .parquet"
 PREDICTOR = "predictor file from teach fit, .npz"
 """Help texts that several commands share."""
@@ -21,13 +21,13 @@ _NEGATIVE_NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Argument parser that reports errors in one line, without usage text, and suggests similar options.
+    """Argument parser that prints one-line errors without usage text and suggests similar options.
 
-    The line starts with the name of the program, command or module in ``prog``. Options cannot be
-    abbreviated: ``--token SECRET`` must not be taken for ``--token-file SECRET``.
+    An error starts with the name of the command or module in ``prog``. Options can't be abbreviated, so that
+    ``--token SECRET`` is never read as ``--token-file SECRET``.
 
     Args:
-        all_settings: option that lists all settings.
+        all_settings: option that lists all settings; errors refer to it.
         others: arguments of :class:`argparse.ArgumentParser`.
     """
 
@@ -40,7 +40,7 @@ class OneLineParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """Parse a command line; unknown options are errors that suggest a similar one if there is any."""
+        """Parse a command line. The error for an unknown option suggests a similar one if there is any."""
         given: argparse.Namespace
         given, unknown = self.parse_known_args(args, namespace)
         if unknown:
@@ -48,7 +48,7 @@ class OneLineParser(argparse.ArgumentParser):
         return given
 
     def _about_unknown(self, words: Sequence[str]) -> str:
-        """Return the error for unknown options, without their values, which may be secrets."""
+        """Return the error message for unknown options. It omits their values, which may be secrets."""
         options = [word.partition("=")[0] for word in words if word.startswith("-")]
         if not options:
             return f"unexpected argument {one_line(words[0])!r}"
@@ -63,19 +63,19 @@ class OneLineParser(argparse.ArgumentParser):
 
     @property
     def name(self) -> str:
-        """Name of the command, such as ``teach fit``, or ``record`` for ``python -m teacher.record``."""
+        """Name to start errors with: ``teach fit``, or ``record`` for ``python -m teacher.record``."""
         return self.prog.rpartition("-m ")[2].rpartition(".")[2]
 
 
 def report_errors(
     parser: OneLineParser, work: Callable[[], int | None], others: tuple[type[Exception], ...] = ()
 ) -> int:
-    """Run a command, print an error in one line if it fails, and return the exit status.
+    """Run a command and return its exit status; if it fails, print a one-line error.
 
     Args:
-        parser: the command's parser, for its name.
+        parser: the command's parser, whose name starts the error.
         work: runs the command; returns the exit status, or None for success.
-        others: exceptions to report besides those of this package.
+        others: exceptions to report in addition to :class:`TeacherError`.
     """
     try:
         return work() or 0
@@ -95,7 +95,7 @@ def add_options(
 ) -> None:
     """Add an option ``--prefix.field`` for each field of a dataclass except those in ``leave_out``.
 
-    A field is ``Annotated`` with its help text and optionally a short flag; other annotations are ignored.
+    Each field is ``Annotated`` with its help text and optionally a short flag. Other annotations are ignored.
     """
     hints = typing.get_type_hints(settings, include_extras=True)
     for field in dataclasses.fields(settings):
@@ -123,7 +123,7 @@ def _add_option(
 
 
 def as_whole_number(text: str) -> int:
-    """Parse an integer option: ``5e6`` gives 5,000,000; ``1.5`` is an error."""
+    """Convert the text of an integer option: ``5e6`` gives 5,000,000, and ``1.5`` is an error."""
     try:
         value = float(text)
         if value == int(value):

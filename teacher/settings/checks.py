@@ -1,6 +1,6 @@
 """Validation of settings.
 
-A dataclass annotates its fields with constraints (:class:`Fits`), which :func:`check_fields` checks.
+Dataclass fields are annotated with constraints (:class:`Fits`) that :func:`check_fields` checks.
 """
 
 import dataclasses
@@ -18,16 +18,16 @@ from typing import Any, Literal, get_args, get_origin
 from teacher.errors import ConfigError, one_line
 
 Check = tuple[str, bool, str]
-"""Name of a field, True if its value is valid, and the expectation for the error message."""
+"""Name of a field, True if its value is valid, and what to print after the name if it is not."""
 
 
 @dataclass(frozen=True)
 class Fits:
-    """Constraint on a field's value; None is always valid if the field's type allows it.
+    """Constraint on a field's value. None always passes; the field's type decides if it is allowed.
 
     Attributes:
-        expectation: the constraint in words.
-        holds: returns whether a value satisfies it.
+        expectation: the constraint in words, such as ``1 or more``.
+        holds: function that returns True for valid values.
     """
 
     expectation: str
@@ -35,24 +35,30 @@ class Fits:
 
 
 def at_most(limit: str) -> Fits:
-    """Return the constraint of an upper limit, given as text for the error message."""
+    """Return the constraint of being at most ``limit``, a number as it appears in the error message."""
     return Fits(f"{limit} or less", lambda value: value <= float(limit))
 
 
 COUNT = Fits("1 or more", lambda value: value >= 1)
 MILLION, BILLION = at_most("1e6"), at_most("1e9")
-"""Limits of epochs and of steps or labels; larger counts are typing errors that would never finish."""
+"""Upper limits of epochs (a million), and of steps and labels (a billion), to catch typing errors."""
 POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
 SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)
 SHARE_OF_LESS = Fits("0 or more and less than 1", lambda value: 0 <= value < 1)
 SHARE_OF_MORE = Fits("more than 0 and at most 1", lambda value: 0 < value <= 1)
 SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
-"""Range of seeds that the generators of NumPy, PyTorch and Gymnasium all accept."""
+"""Constraint of seeds: the range that NumPy, PyTorch and Gymnasium all accept."""
 
 
 def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
-    """Raise one :class:`ConfigError` for all failed checks; ``prefix`` precedes the names."""
+    """Raise one :class:`ConfigError` that names all failed checks.
+
+    Args:
+        settings: object whose attributes are quoted in the message.
+        checks: checks of those attributes.
+        prefix: text before each attribute's name, such as ``--``.
+    """
     said = [
         (f"{prefix}{name}", f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
         for name, holds, expectation in checks
@@ -66,12 +72,12 @@ def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") ->
 
 
 def named_values(text: str | None) -> dict[str, Any]:
-    """Parse ``name=value`` pairs joined by commas; a value is parsed as JSON if possible, else kept as text.
+    """Parse ``name=value`` pairs joined by commas; each value is JSON, or else text.
 
-    ``{"name": value}`` is accepted too, for values with commas.
+    A JSON object such as ``{"name": value}`` is accepted too, for values with commas.
 
     Raises:
-        ValueError: the text has neither form.
+        ValueError: ``text`` has neither form.
     """
     text = (text or "").strip()
     if text.startswith("{"):
@@ -90,7 +96,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def are_named_values(text: str) -> bool:
-    """Return whether :func:`named_values` can parse a text."""
+    """Return True if :func:`named_values` can parse ``text`` and finds a value."""
     try:
         return bool(named_values(text))
     except (ValueError, TypeError, RecursionError):
@@ -98,9 +104,9 @@ def are_named_values(text: str) -> bool:
 
 
 def check_fields(settings: object, prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` if a dataclass's values do not match its fields' types and constraints.
+    """Raise :class:`ConfigError` if a field of a dataclass violates its type or constraints.
 
-    Numbers are converted to the field's Python type, so 5e6 and NumPy's integers are valid integers.
+    Numbers are converted to the field's type first, so 5e6 and NumPy integers are valid integers.
     """
     hints = typing.get_type_hints(type(settings))
     refuse_all(settings, _type_checks(settings, hints), prefix)
@@ -110,10 +116,11 @@ def check_fields(settings: object, prefix: str = "--") -> None:
 
 
 def whole_number(value: Any, name: str, fits: Fits) -> int:
-    """Return an argument as a Python integer.
+    """Return ``value`` as a Python integer.
 
     Raises:
-        ConfigError: it is not an integer, or violates the constraint; the message starts with its name.
+        ConfigError: ``value`` is not an integer or violates the constraint ``fits``; the message starts
+            with ``name``.
     """
     if not (_is_of(value, int) and fits.holds(value)):
         raise ConfigError(
@@ -134,7 +141,7 @@ def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
 
 
 def _told(kind: Any) -> str:
-    """Return a type in words for an error message."""
+    """Return a description of a type for error messages."""
     kinds = set(get_args(kind) or (kind,)) - {types.NoneType}
     words = {int: "a whole number such as 1400 or 5e6", float: "a number", str: "a text"}
     if len(kinds) == 1 and kinds <= words.keys():
@@ -143,7 +150,7 @@ def _told(kind: Any) -> str:
 
 
 def _range_checks(settings: object) -> list[Check]:
-    """Return the checks of the constraints that annotate a dataclass's fields."""
+    """Return the checks of all constraints that a dataclass's fields are annotated with."""
     values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
     return [
         (name, value is None or fits.holds(value), f"expected {fits.expectation}")
@@ -159,7 +166,7 @@ def _as_number(value: Any, kind: Any) -> Any:
 
 
 def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
-    """Raise :class:`ConfigError` if a file has an unknown setting."""
+    """Raise :class:`ConfigError` if one of the ``names`` in the file ``path`` is an unknown setting."""
     known = {field.name for field in dataclasses.fields(settings)}
     unknown = [name for name in names if name not in known]
     if unknown:

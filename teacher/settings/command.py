@@ -1,4 +1,4 @@
-"""The ``teach`` command that starts a run with given settings."""
+"""Conversion of settings to the ``teach`` command that has them."""
 
 import dataclasses
 import shlex
@@ -11,10 +11,10 @@ from teacher.settings.options import PRESETS
 
 
 def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
-    """Return the ``teach`` command of a configuration with some settings changed.
+    """Return the ``teach`` command that starts a run with a configuration and some changes.
 
-    Default values are omitted. A change to None omits the option; a value may be a placeholder, so the
-    changed configuration is not checked.
+    Options at their defaults are omitted. A change to None omits an option. The changed configuration is not
+    validated, because a value may be a placeholder such as ``NAME``.
     """
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     values = {**values, **changes}
@@ -24,7 +24,7 @@ def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
 
 
 def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return whether all settings of a preset have its values."""
+    """Return True if the settings have all values of a preset."""
 
     def value_of(name: str) -> Any:
         part, dot, rest = name.partition(".")
@@ -36,7 +36,7 @@ def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 def _words(
     settings: type, values: Mapping[str, Any], prefix: str = "", known: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Yield the options whose values differ from the defaults and from those ``known`` from a preset."""
+    """Yield the options that differ from the defaults and are not in ``known``, which a preset sets."""
     known = known or {}
     hints = typing.get_type_hints(settings, include_extras=True)
     for field in sorted(dataclasses.fields(settings), key=lambda field: field.name != "predictor"):
@@ -61,7 +61,7 @@ def _option(name: str, annotations: tuple[Any, ...], prefix: str) -> str:
 
 
 def _said(value: object) -> str:
-    """Return a value as typed on a command line: 4000 as ``4000``, and a million as ``1e6``."""
+    """Return a value as users type it: 4000 as ``4000``, a million as ``1e6``."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1000 and value % 1000 == 0:
         digits = str(value).rstrip("0")
         if len(digits) == 1:

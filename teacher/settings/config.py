@@ -1,4 +1,4 @@
-"""The settings of a run: a frozen dataclass with documented, validated fields, saved as JSON."""
+"""Settings of a run: a frozen dataclass with documented and validated fields."""
 
 import dataclasses
 import re
@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, Literal
 
-from teacher.errors import ConfigError, one_line
+from teacher.errors import ConfigError
 from teacher.settings.addresses import (
     DEFAULT_PROMPT,
     BindAddress,
@@ -19,6 +19,7 @@ from teacher.settings.addresses import (
     StateDir,
     site_checks,
 )
+from teacher.settings.agent import AgentConfiguration, settings_of_agent
 from teacher.settings.checks import (
     BILLION,
     COUNT,
@@ -42,13 +43,6 @@ from teacher.settings.options import (
 from teacher.settings.teachers import ErrorModel
 from teacher.settings.unused import reject_unused
 
-
-class HasFields(Protocol):
-    """A dataclass, such as :class:`agents.PPOConfig`."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
 Predictor = Literal["rl", "synth", "human"]
 AgentName = Literal["ppo", "trpo"]
 Pace = Literal["labels", "free"]
@@ -59,7 +53,7 @@ ScheduleName = Literal["exponential", RateName]
 DEFAULT_PRETRAIN_LABELS = 175
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
 NO_OPTIONS = {*PARTS, "stages", "agent_settings"}
-"""Fields of :class:`TeachConfig` that no option of the command line sets as a whole."""
+"""Fields of :class:`TeachConfig` without a command-line option of the same name."""
 _OWN_ARGUMENTS = {"max_episode_steps", "obs_transform", "fixed_horizon", "render_mode", "disable_env_checker"}
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_EXPERIMENT_NAME = 100  # the site's limit
@@ -67,9 +61,9 @@ _MAX_EXPERIMENT_NAME = 100  # the site's limit
 
 @dataclass(frozen=True, kw_only=True)
 class TeachConfig:
-    """All settings of a run; raises :class:`ConfigError` for invalid values.
+    """All settings of a run. Invalid values raise :class:`ConfigError`.
 
-    Each field is annotated with its help text and optionally its short flag and constraints.
+    Each field is annotated with its help text, and optionally with a short flag and constraints.
     """
 
     env_id: Annotated[
@@ -117,12 +111,12 @@ class TeachConfig:
     ] = "oracle"
     num_timesteps: Annotated[int, "total environment steps, such as 5e6", "-t", COUNT] = 5_000_000
     agent: Annotated[
-        AgentName | HasFields,
+        AgentName | AgentConfiguration,
         "RL algorithm; in Python also its configuration, PPOConfig(...)",
         "-a",
     ] = "ppo"
     agent_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters given by ``--agent.*``; the others have the task's defaults."""
+    """Hyperparameters set with ``--agent.*``; others have the defaults of the environment."""
     num_envs: Annotated[int | None, "parallel environments (default: the task's)", COUNT, at_most("4096")] = (
         None
     )
@@ -207,7 +201,7 @@ class TeachConfig:
     reward: Annotated[RewardConfig, "reward predictor settings"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "query selection settings"] = field(default_factory=QueryConfig)
     stages: tuple[RunStage, ...] = ()
-    """Targets of the run before each extension; empty for a run that was not extended."""
+    """Targets of the run before each of its extensions."""
 
     def __post_init__(self) -> None:
         if dataclasses.is_dataclass(self.agent):
@@ -287,19 +281,19 @@ class TeachConfig:
 
     @property
     def error_model(self) -> ErrorModel:
-        """Error model of the scripted teacher."""
+        """Error model that the setting ``teacher`` describes."""
         return ErrorModel.parse(self.teacher)
 
     @property
     def num_pretrain_labels(self) -> int:
-        """Labels before training: ``pretrain_labels``, else ``n_labels // 4``, else rl-teacher's 175."""
+        """Number of labels before training: ``pretrain_labels``, or a quarter of ``n_labels``, or 175."""
         if self.pretrain_labels is not None:
             return self.pretrain_labels
         return DEFAULT_PRETRAIN_LABELS if self.n_labels is None else self.n_labels // 4
 
     @property
     def holds_for_labels(self) -> bool:
-        """True if training waits for labels."""
+        """True if training pauses while labels are behind schedule."""
         return self.predictor == "human" and self.pace != "free"
 
     @property
@@ -309,7 +303,7 @@ class TeachConfig:
 
     @property
     def make_kwargs(self) -> dict[str, Any]:
-        """Arguments of ``gymnasium.make`` and of this project's own wrappers."""
+        """Arguments of ``gymnasium.make`` and of the wrappers that :mod:`teacher.envs` adds."""
         own = {
             "max_episode_steps": self.max_episode_steps,
             "fixed_horizon": self.fixed_horizon,
@@ -321,30 +315,31 @@ class TeachConfig:
 
     @property
     def slug(self) -> str:
-        """The environment's id as a folder name and part of a URL."""
+        """Environment ID in a form that is valid in paths and URLs."""
         return slug(self.env_id)
 
     @property
     def run_dir(self) -> Path:
-        """The run's folder, ``runs/<env>/<name>``."""
+        """Folder of the run, ``runs/<env>/<name>``."""
         return Path(self.runs_dir) / self.slug / self.name
 
     @property
     def experiment(self) -> str:
-        """The run's name on the site, unique across environments."""
+        """Name of the run's experiment on the site, unique across environments."""
         return f"{self.slug}-{self.name}"
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The settings and identity of a run to start.
+    """Settings and ID of a run that is about to start.
 
     Attributes:
         config: the run's settings.
-        run_id: id of the run, new or that of the resumed run.
-        resumed: continue an earlier run.
-        reopen: continue although the experiment was finished on the site.
-        refused: error for the invalid settings, which ``config`` has replacements for; None without any.
+        run_id: ID of the run; a resumed run keeps its ID.
+        resumed: True to continue an earlier run.
+        reopen: True to continue even if the experiment was finished on the site.
+        refused: error that names all invalid settings, for which ``config`` has valid ones; None if there are
+            none.
     """
 
     config: TeachConfig
@@ -354,34 +349,15 @@ class RunSettings:
     refused: ConfigError | None = None
 
 
-def settings_of_agent(config: HasFields) -> tuple[str, dict[str, Any]]:
-    """Return the name of an algorithm and its hyperparameters, from its configuration in Python.
-
-    Raises:
-        ConfigError: the network is not an importable function, so it cannot be saved by name.
-    """
-    settings = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    network = settings.get("network")
-    if callable(network):
-        name = f"{network.__module__}:{getattr(network, '__qualname__', '')}"
-        if "<" in name or network.__module__ == "__main__":
-            raise ConfigError(
-                "--agent.network: expected a function that can be imported from a module; got "
-                f"{one_line(repr(network))}"
-            )
-        settings["network"] = name
-    return type(config).__name__.removesuffix("Config").lower(), settings
-
-
 def slug(text: str) -> str:
-    """Return a text as a folder name and part of a URL."""
+    """Return ``text`` with each run of other characters than letters, digits, _ and - replaced by ``-``."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
 
 
 def from_options(options: Mapping[str, Any]) -> TeachConfig:
-    """Return the configuration of command-line options, such as ``{"seed": 3, "reward.members": 5}``.
+    """Make a configuration from command-line options, such as ``{"seed": 3, "reward.members": 5}``.
 
-    ``preset`` may be among them; the other options override it.
+    The option ``preset`` is allowed; other options override its values.
 
     Raises:
         ConfigError: a value is invalid.
@@ -398,7 +374,7 @@ def from_options(options: Mapping[str, Any]) -> TeachConfig:
 
 
 def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
-    """Return the configuration with fields as from :func:`dataclasses.asdict`, defaults for missing ones.
+    """Make a configuration from the output of :func:`dataclasses.asdict`; missing fields get defaults.
 
     Raises:
         ConfigError: a value is invalid.

@@ -1,4 +1,4 @@
-"""Settings from a TOML file, under the names that the command line has for them."""
+"""Reading of TOML files with settings (``teach --config``)."""
 
 import dataclasses
 import difflib
@@ -12,13 +12,13 @@ from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """Return the options of a file by name: ``{"seed": 3, "reward.members": 5, "agent.gamma": 0.9}``.
+    """Read a file's options, such as ``{"seed": 3, "reward.members": 5, "agent.gamma": 0.9}``.
 
-    A table holds the options of a part: ``[reward]``, ``[queries]``, and ``[agent]``, whose ``name`` is the
-    algorithm.
+    The tables ``[reward]``, ``[queries]`` and ``[agent]`` contain the options with these prefixes. In
+    ``[agent]``, ``name`` is the algorithm.
 
     Raises:
-        ConfigError: the file cannot be read, or a value is of no kind that an option has.
+        ConfigError: the file can't be read, or has an unknown option or a value of an unsupported type.
     """
     try:
         content = tomllib.loads(path.read_text())
@@ -42,7 +42,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
             raise ConfigError(f"--config: {path}: unknown option {name}{hint}")
         if not isinstance(value, (str, int, float, bool, list)):
             found = one_line(repr(value))
-            raise ConfigError(f"--config: {path}: expected a text or a number for {name}, got {found}")
+            raise ConfigError(
+                f"--config: {path}: {name} must be a string, number, boolean or array, not {found}"
+            )
     return options
 
 

@@ -1,6 +1,7 @@
-"""Correction of invalid settings: all of them are collected and replaced by valid ones.
+"""Replacement of invalid settings with valid ones.
 
-With the replacements, the environment can be checked too, and the error can offer a command that works.
+With valid settings the environment can be checked too, so that one error names all problems and suggests a
+command that works.
 """
 
 import itertools
@@ -15,24 +16,24 @@ from teacher.settings.saved_config import refuse_existing
 
 ANY_NAME = "NAME"
 _OF_THE_ENVIRONMENT = {"env_kwargs", "obs_transform", "max_episode_steps"}
-"""Settings without which the environment can't be checked."""
+"""Settings that must be valid before the environment can be checked."""
 _PUBLIC_URL = "http://this-machine:8000"
 _SHORT = 40  # characters that a too long name is cut to
 
 
 def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigError | None]:
-    """Make settings from options, with replacements of invalid ones.
+    """Make a configuration from options, replacing invalid values.
 
     Args:
-        options: such as ``{"seed": 3, "reward.members": 5}``, with an environment and a predictor;
-            ``preset`` may be among them.
+        options: such as ``{"seed": 3, "reward.members": 5}``; ``env_id`` and ``predictor`` are required.
 
     Returns:
-        The settings, and an error for all invalid options, None if there are none. The error's remedy has
-        the replacement of each invalid option, None to leave it out.
+        The configuration, and an error that names all invalid options, or None if all are valid. The error's
+        ``remedy`` maps each invalid option to its replacement, or to None if it is left out.
 
     Raises:
-        ConfigError: the environment is unknown, or an option can't be corrected; names all invalid ones.
+        ConfigError: the environment ID is invalid, or an option can't be replaced. The message names all
+            invalid options.
     """
     given, said = dict(options), dict[str, str]()
     remedy: dict[str, Any] = {}
@@ -47,8 +48,8 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
             refused = {option.removeprefix("--"): text for option, text in error.refused.items()}
             changes: dict[str, Any] = {}
             for name in refused:
-                changes.update(_mend(name, given) if name not in said else {name: None})
-            # Only the first message of an option counts: later ones may result from its replacement.
+                changes.update(_correction(name, given) if name not in said else {name: None})
+            # Keep only the first message of an option: its replacement may have caused later ones.
             said |= {name: text for name, text in refused.items() if name not in said}
             stuck = not refused or all(given.get(name) == value for name, value in changes.items())
             if stuck or "env_id" in refused:
@@ -66,25 +67,25 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
     return config, ConfigError("; ".join(said.values()), remedy) if said else None
 
 
-def _mend(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes that fix a setting: another value, an option that it needs, or None to omit it."""
+def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes that make an option valid: a new value, an option it needs, or None to omit it."""
     value = str(given.get(name))
-    mends: dict[str, dict[str, Any]] = {
+    changes: dict[str, dict[str, Any]] = {
         "n_labels": {name: 1400},
         "name": {name: slug(value)[:_SHORT] or ANY_NAME},
         "queries.selection": {name: "random"},
     }
     if "n_labels" not in given and given.get("schedule", "exponential") in get_args(ScheduleName):
-        mends["schedule"] = {"n_labels": 1400}
+        changes["schedule"] = {"n_labels": 1400}
     if "reward.shaping" in given:
-        mends["reward.inputs"] = {name: "state,next_state,terminated"}
+        changes["reward.inputs"] = {name: "state,next_state,terminated"}
     if "public_url" not in given:
-        mends["bind"] = {"public_url": _PUBLIC_URL}
+        changes["bind"] = {"public_url": _PUBLIC_URL}
     if "bind" in given:
-        mends["public_url"] = {name: _PUBLIC_URL}
+        changes["public_url"] = {name: _PUBLIC_URL}
     if is_http_url(value):
-        mends["site_url"] = {"storage": "s3://bucket/prefix"}
-    return mends.get(name, {name: None})
+        changes["site_url"] = {"storage": "s3://bucket/prefix"}
+    return changes.get(name, {name: None})
 
 
 def _under_another_name(config: TeachConfig) -> TeachConfig:

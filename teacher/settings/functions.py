@@ -1,4 +1,4 @@
-"""Import of the user's functions by name."""
+"""Import of custom functions by name."""
 
 import importlib
 import os
@@ -9,20 +9,20 @@ from typing import Any
 from teacher.errors import ConfigError, describe_exception, one_line
 
 OLD_MODULES: Mapping[str, str] = {"teacher.behaviours": "teacher.behaviors"}
-"""Names of modules in the settings of earlier versions, and their new names."""
+"""Old names of modules that saved settings may contain, mapped to current names."""
 
 
 def add_cwd_to_path() -> None:
-    """Append the current folder to ``sys.path``, so that modules in it can be imported."""
+    """Append the current folder to ``sys.path`` so that its modules can be imported."""
     if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
         sys.path.append(os.getcwd())  # noqa: PTH109
 
 
 def named_function(name: str, option: str = "") -> Callable[..., Any]:
-    """Import the function ``module:function``, from Python's path or the current folder.
+    """Import a function by its name ``module:function``, from ``sys.path`` or the current folder.
 
     Raises:
-        ConfigError: there is no such function; the message starts with ``option`` if it is given.
+        ConfigError: there is no such function. The message starts with ``option`` if given.
     """
     module, _, function = name.partition(":")
     begin = f"{option}: " if option else ""

@@ -1,7 +1,7 @@
-"""The settings of a run's parts, frozen dataclasses that ``teach`` offers as ``--part.option``, and presets.
+"""Settings of the reward predictor (``--reward.*``) and of query selection (``--queries.*``), and presets.
 
-Each field is annotated with its help text and constraints. An invalid value raises :class:`ConfigError`,
-which names the option. A preset sets several options together.
+Each field of the frozen dataclasses is annotated with its help text and constraints. An invalid value raises
+:class:`ConfigError` with the option's name. A preset sets several options.
 """
 
 import math
@@ -31,11 +31,11 @@ NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
 
 MAX_UPDATES = 10_000
-"""Default limit of updates in one fit, which early stopping usually ends before."""
+"""Default limit of updates in one fit; early stopping usually ends a fit before that."""
 INPUTS = ("state", "action", "next_state", "terminated")
-"""Possible inputs of a reward predictor at each step."""
+"""Parts of a step that a reward model can take as inputs."""
 _MOST_WEIGHTS = 200_000_000
-"""Limit of weights between the hidden layers of all members; a fit needs 16 bytes for each, 3 GiB in all."""
+"""Maximum number of weights between hidden layers, over all members. A fit needs 16 bytes each: 3 GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class RunStage:
 
     Attributes:
         num_timesteps: total environment steps.
-        n_labels: total labels, None if they were asked by time.
+        n_labels: total labels; None if labels were requested at a fixed rate per second.
         step: environment step at which the run was extended.
     """
 
@@ -60,12 +60,12 @@ def _reads(inputs: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """Settings of the reward predictor: its networks, fitting, and normalization."""
+    """Settings of the reward predictor: networks, fitting, and normalization."""
 
     inputs: Annotated[
         str | None,
-        f"what it reads of each step: one or more of {','.join(INPUTS)}, joined by commas; of images state, "
-        "next_state or both",
+        f"inputs of a reward model at each step: one or more of {','.join(INPUTS)}, joined by commas; for "
+        "images state, next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
     ] = "next_state"  # None, as in runs and files from before: state,action, or of images state
     members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
@@ -78,14 +78,14 @@ class RewardConfig:
     features: Annotated[
         NumberFeatures,
         "input features: plain = the number itself, even = its square and logarithm as well, which learns"
-        " distances from fewer labels; auto = the first fit with 40 or more labels picks even if its "
-        "held-out loss is clearly lower",
+        " distances from fewer labels; auto = the first fit, if it has 40 labels or more, picks even "
+        "if that clearly lowers the held-out loss",
     ] = "auto"
     dropout: Annotated[float, "dropout probability while fitting (rl-teacher)", SHARE_OF_LESS] = 0.0
     shaping: Annotated[
         float | None,
-        "add potential-based shaping with this discount factor (imitation); --reward.inputs needs state, "
-        "next_state and terminated",
+        "add potential-based shaping with this discount factor (imitation); --reward.inputs must include "
+        "state, next_state and terminated",
         SHARE_OF_MORE,
     ] = None
     flat_start: Annotated[bool, "initialize to a constant reward (Verma and Kambhampati 2023)"] = False
@@ -198,16 +198,16 @@ class RewardConfig:
 
 
 OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}
-"""Names of predictor settings in files of earlier versions, and their current names."""
+"""Old names of predictor settings that saved files may contain, mapped to current names."""
 
 
 def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return saved settings of the predictor by their current names."""
+    """Return saved predictor settings with old names replaced by current ones."""
     return {OLD_NAMES.get(name, name): value for name, value in settings.items()}
 
 
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
-"""Values of the settings that older files lack."""
+"""Values of predictor settings that files of earlier versions lack."""
 
 Selection = Literal["random", "active"]
 Uncertainty = Literal["probability", "logit", "label"]
@@ -308,11 +308,11 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "schedule": "paper_atari",
     },
 }
-"""Options that each preset sets."""
+"""Values that each preset sets, by option."""
 
 
 def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options`` without ``preset``, completed by those of the preset that have an effect."""
+    """Replace ``preset`` in ``options`` with its values that have an effect and are not given."""
     name = options.get("preset", "default")
     if name not in PRESETS:
         raise ConfigError(f"--preset: expected {' or '.join(get_args(Preset))}; got {name!r}")

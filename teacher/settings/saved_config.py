@@ -1,4 +1,4 @@
-"""The file config.json in a run's folder: a run's settings and ID."""
+"""Reading and writing of ``config.json``: the settings and ID of a run, in its folder."""
 
 import dataclasses
 import json
@@ -18,18 +18,18 @@ CONFIG_NAME = "config.json"
 
 
 def refuse_existing(config: TeachConfig) -> None:
-    """Raise :class:`ConfigError` if a run of this name exists already."""
+    """Raise :class:`ConfigError` if a run with this environment and name already exists."""
     if (config.run_dir / CONFIG_NAME).exists():
         raise ConfigError(
-            f"{config.run_dir} exists; continue it with teach --resume {config.run_dir}, or choose another -n"
+            f"{config.run_dir} already exists; continue it with teach --resume {config.run_dir}, or choose a "
+            "different -n"
         )
 
 
 def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
-    """Write ``config.json`` into the run directory atomically.
+    """Write ``config.json`` into the run's folder atomically.
 
-    Paths are written as absolute, so that a run resumed in another folder finds the same site and clips, and
-    the initial policy and demonstrations are identified.
+    Paths are saved as absolute paths, so that the run can be resumed from any folder.
     """
     data = {"run_id": str(run_id), **dataclasses.asdict(config)}
     for name in ("state_dir", "policy", "demonstrations"):
@@ -42,7 +42,11 @@ def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
 
 
 def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
-    """Read ``config.json`` of a run. Raises :class:`ConfigError` if it is missing or invalid."""
+    """Read ``config.json`` of a run, and return its settings and ID.
+
+    Raises:
+        ConfigError: the file is missing or invalid, or the run's folder was renamed.
+    """
     path = run_dir / CONFIG_NAME
     try:
         data = json.loads(path.read_text())
@@ -56,16 +60,16 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         data["reward"] = REWARD_BEFORE | data["reward"]
         config = from_fields(_without_unused(data))
     except FileNotFoundError as error:
-        raise ConfigError(f"expected a run directory with a config.json; {path} does not exist") from error
+        raise ConfigError(f"{path} does not exist; pass a run's folder, such as runs/ENV/NAME") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a run's configuration: {error}") from error
+        raise ConfigError(f"{path} is not the config.json of a run: {error}") from error
     if config.run_dir.resolve() != run_dir.resolve():
-        raise ConfigError(f"{run_dir} was renamed; expected it to end in {config.slug}/{config.name}")
+        raise ConfigError(f"{run_dir} was renamed; rename it back to {config.slug}/{config.name}")
     return config, run_id
 
 
 def _without_unused(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return saved settings without those that have no effect; earlier versions accepted and saved them."""
+    """Drop saved settings without effect, which earlier versions accepted and this one refuses."""
     used = without_unused(data, data["predictor"])
     if "queries" in used:
         queries = used["queries"]

@@ -1,7 +1,7 @@
-"""Error models of scripted teachers, which label correctly or make the mistakes that people make.
+"""Error models of scripted teachers, which label by return, with or without human-like mistakes.
 
 The models are those of B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and of imitation's
-``SyntheticGatherer``, combined from parts such as ``mistake:0.1,equal:0.5``:
+``SyntheticGatherer``, combined by commas, such as ``mistake:0.1,equal:0.5``:
 
 ===================  ====================================================================================
 ``oracle``           prefers the higher return; labels equal returns as equal
@@ -10,16 +10,16 @@ The models are those of B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and 
 ``mistake:P``        flips the label with probability P
 ``skip:X``           can't tell if both returns are below X times the average
 ``equal:X``          labels as equal if the returns differ by less than X times the average
-``myopic:G``         weights a step by G for each later step of the segment: the end counts most
-``discount:G``       weights a step by G for each earlier step: the start counts most
+``myopic:G``         multiplies a reward by G for each later step: the end of the segment counts most
+``discount:G``       multiplies a reward by G for each earlier step: the start counts most
 ``module:function``  uses the function's value of a segment as its return
 ===================  ====================================================================================
 
-The average is over the absolute values of the last 200 returns that the teacher has seen, including the
-current pair's. If all returns are negative, ``skip`` therefore needs a negative ``X``: ``skip:-1.5`` can't
-tell two segments apart that are both one and a half times as bad as the average.
+The average is the mean absolute value of the last 200 returns that the teacher has judged, including the
+current pair. If all returns are negative, ``skip`` needs a negative ``X``: ``skip:-1.5`` answers
+"can't tell" if both returns are below -1.5 times the average.
 
-The module is in a low layer so that the labeler bots, which see only returns, can use it too.
+It only needs returns, so that labeler bots, which see nothing else, can use it.
 """
 
 import math
@@ -49,13 +49,13 @@ _EXCLUSIVE = (("noisy", "soft"), ("myopic", "discount"), ("myopic", "function"),
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorModel:
-    """Error model of a scripted teacher: a field for each part, None if absent.
+    """Error model of a scripted teacher, with one field for each kind of error; None turns it off.
 
     Attributes:
-        function: ``module:function`` whose value replaces the true return.
+        function: name ``module:function`` of a function whose value replaces the true return.
 
     Raises:
-        ConfigError: a number is out of range, or parts exclude each other.
+        ConfigError: a value is out of range, or two kinds of error can't be combined.
     """
 
     noisy: float | None = None
@@ -73,11 +73,10 @@ class ErrorModel:
 
     @classmethod
     def parse(cls, text: str, option: str = "--teacher") -> "ErrorModel":
-        """Parse the value of an option or argument.
+        """Parse a text such as ``mistake:0.1,equal:0.5``.
 
         Raises:
-            ConfigError: a part is unknown, a number is out of range, or parts exclude each other; the message
-                starts with the option.
+            ConfigError: the text is invalid; the message starts with the name of the option.
         """
         parts: dict[str, float | str] = {}
         try:
@@ -94,17 +93,17 @@ class ErrorModel:
 
     @property
     def needs_segment(self) -> bool:
-        """True if it judges segments by something other than the sum of true rewards."""
+        """True if labels do not only depend on the sums of true rewards."""
         return any(part is not None for part in (self.function, self.myopic, self.discount))
 
     @property
     def errs(self) -> bool:
-        """True if its labels can differ from the order of the returns."""
+        """True if a label can contradict the order of the returns."""
         return any(part is not None for part in (self.noisy, self.soft, self.mistake, self.skip, self.equal))
 
     @property
     def has_thresholds(self) -> bool:
-        """True if its labels depend on the average return, and so on the returns seen before."""
+        """True if labels depend on the average return, and so on earlier comparisons."""
         return self.skip is not None or self.equal is not None
 
 
@@ -124,7 +123,7 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
 
 
 def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
-    """Raise :class:`ConfigError` if these parts cannot be combined; ``got`` is quoted in the message."""
+    """Raise :class:`ConfigError` for invalid values or combinations; the message quotes ``got``."""
     for name, value in parts.items():
         expected, least, most = _RANGES.get(name, ("", -math.inf, math.inf))
         if not isinstance(value, str) and not (math.isfinite(value) and least <= value <= most):
@@ -135,14 +134,14 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
 
 
 class Answerer:
-    """Labels pairs of returns by an error model.
+    """Labels pairs of returns according to an error model.
 
-    The same seed and key give the same label; with thresholds, only if the earlier pairs are the same too.
+    The label depends only on seed, key and returns, and with ``skip`` or ``equal`` also on earlier returns.
 
     Args:
         error_model: the error model.
         seed: seed of the random errors.
-        seen: returns seen before, oldest first.
+        seen: returns of earlier comparisons, oldest first.
     """
 
     def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[float] = ()) -> None:
@@ -151,7 +150,7 @@ class Answerer:
         self._sizes = deque(map(abs, seen), maxlen=RETURNS_REMEMBERED)
 
     def answer(self, first: float, second: float, key: str) -> float | None:
-        """Return the probability that the first is better: 1, 0, 0.5 for equal, None for can't tell.
+        """Return the probability that the first segment is better, 0.5 for equal, None for "can't tell".
 
         Args:
             first: finite return of the first segment.
@@ -174,7 +173,7 @@ class Answerer:
 
 
 def preference(margin: float, temperature: float) -> float:
-    """Return the Bradley-Terry probability of preferring a return higher by ``margin``."""
+    """Return the Bradley-Terry probability of preferring the segment whose return is ``margin`` higher."""
     if temperature == 0 or margin == 0:
         return 0.5 if margin == 0 else float(margin > 0)
     return 0.5 + 0.5 * math.tanh(0.5 * margin / temperature)  # as 1 / (1 + exp(-x)), without its overflow

@@ -1,4 +1,4 @@
-"""Table of settings that have no effect in some mode, which are refused there instead of ignored."""
+"""Table of settings that have no effect in some modes, where setting them is an error."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -46,22 +46,22 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
         "in the wrapper, which takes no exploration steps",
     ),
 }
-"""Settings without effect in each mode, and when they have none, for the error message."""
+"""Settings without effect in each mode, mapped to the end of the error message."""
 
 
 def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` if a setting that has no effect in a mode differs from its default.
+    """Raise :class:`ConfigError` if a setting without effect in a mode was changed from its default.
 
     Args:
         settings: a dataclass of settings.
         mode: key of :data:`UNUSED`.
-        prefix: text before each setting's name in the message.
+        prefix: text before each setting's name in the message, such as ``--reward.``.
     """
     refuse_all(settings, list(_checks(settings, UNUSED[mode])), prefix)
 
 
 def _checks(settings: object, reasons: Mapping[str, str]) -> Iterator[Check]:
-    """Yield one check for each setting, and one for each changed field of a nested dataclass."""
+    """Yield a check for each setting; for a nested dataclass, one for each of its fields."""
     for name, reason in reasons.items():
         value, default = getattr(settings, name), _default(settings, name)
         expectation = f"has no effect {reason}; leave it out"
@@ -81,6 +81,6 @@ def _default(settings: Any, name: str) -> Any:
 
 
 def without_unused(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
-    """Return options without those that have no effect in a mode, such as a preset's with ``-p rl``."""
+    """Return ``options`` without those that have no effect in ``mode``."""
     unused = UNUSED.get(mode, {})
     return {name: value for name, value in options.items() if name.partition(".")[0] not in unused}

@@ -1,4 +1,4 @@
-"""Environment variables for secrets, which must not be command-line options."""
+"""Environment variables with secrets, which can't be passed as command-line options."""
 
 import os
 import re
@@ -11,10 +11,10 @@ TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 def read_redis_url() -> str | None:
-    """Return the address of the render queue in ``REDIS_URL``, None if it is not set.
+    """Return the URL of the render queue from ``REDIS_URL``, or None if the variable is not set.
 
     Raises:
-        ConfigError: it is not a Redis URL; the message omits it, as it may contain a password.
+        ConfigError: the variable is not a Redis URL. The message omits it because it may contain a password.
     """
     url = os.environ.get(REDIS_VARIABLE, "").strip()
     if not url:
@@ -25,11 +25,11 @@ def read_redis_url() -> str | None:
     except ValueError:
         fits = False
     if not fits or not re.fullmatch(r"/?\d*", parts.path) or parts.query or parts.fragment:
-        raise ConfigError(f"{REDIS_VARIABLE}: expected redis://:password@host:6379/0, got another address")
+        raise ConfigError(f"{REDIS_VARIABLE}: not a Redis URL; set it to redis://:password@host:6379/0")
     return url
 
 
 def require_token(site_url: str | None) -> None:
-    """Raise :class:`ConfigError` if a site is named by URL and its token is missing."""
+    """Raise :class:`ConfigError` if a site URL is given but no token for it."""
     if site_url is not None and not os.environ.get(TOKEN_VARIABLE):
-        raise ConfigError(f"--site_url needs a token of that site in the variable {TOKEN_VARIABLE}")
+        raise ConfigError(f"--site_url needs an API token of that site; set the variable {TOKEN_VARIABLE}")

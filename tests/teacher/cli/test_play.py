@@ -110,7 +110,7 @@ def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
         ("RUN a.mp4 --episodes 0", 2, "--episodes: expected a whole number of 1 or more; got 0"),
         ("RUN a.mp4 --steps 0", 2, "--steps: expected a whole number of 1 or more; got 0"),
         ("RUN a.mp4 --episodes 1 --start 200", 1, "--start must be from 0 to 199"),
-        (". a.mp4", 2, "expected a run directory"),
+        (". a.mp4", 2, "pass a run's folder"),
     ],
 )
 def test_what_cannot_be_played_is_one_line(

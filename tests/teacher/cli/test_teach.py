@@ -121,7 +121,7 @@ def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
     assert main("-p rl -e ShortHopper-v1 -n x".split()) == 2
     said = capsys.readouterr().err
     assert (
-        "runs/ShortHopper-v1/x exists; continue it with teach --resume runs/ShortHopper-v1/x, or choose"
+        "runs/ShortHopper-v1/x already exists; continue it with teach --resume runs/ShortHopper-v1/x, or"
         in said
     )
     assert said.endswith("corrected: teach -p rl -e ShortHopper-v1 -n x-2\n")
@@ -369,7 +369,10 @@ def test_a_run_whose_environment_breaks_is_saved_and_says_how_to_go_on(
     monkeypatch.chdir(tmp_path)
     assert main(f"-p {teacher} -e {breaking_environment} -n x -t 1e5 -V".split()) == 2
     said = capsys.readouterr()
-    assert said.err == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; fix it\n"
+    assert (
+        said.err
+        == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; fix the environment\n"
+    )
     (run_dir,) = (tmp_path / "runs").glob("*/x")
     assert re.search(rf"once that is fixed: .* --resume {run_dir.relative_to(tmp_path)}\n", said.out)
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] > 0

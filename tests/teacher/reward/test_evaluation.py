@@ -195,8 +195,12 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "teach fit: --max_updates: has no effect with --reward.initial_epochs, which",
         ),
         ("fit labels.npz", 2, "teach fit: the following arguments are required: predictor"),
-        ("evaluate labels.npz labels.npz", 1, "teach evaluate: labels.npz is an .npz file but not a predictor"),
-        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is an .npz file but not a predictor"),
+        (
+            "evaluate labels.npz labels.npz",
+            1,
+            "teach evaluate: labels.npz is an .npz file but not",
+        ),
+        ("relabel labels.npz a b", 1, "teach relabel: labels.npz is an .npz file but not"),
         ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
     ],
 )

@@ -137,7 +137,7 @@ def test_what_cannot_work_is_refused_in_one_line_before_a_run(
 
 def test_a_network_that_cannot_be_imported_again_is_refused() -> None:
     agent = PPOConfig(network=lambda shape, outputs: nn.Linear(shape[0], outputs))
-    with pytest.raises(ConfigError, match="expected a function that can be imported from a module"):
+    with pytest.raises(ConfigError, match="can't be saved by name; use a function at"):
         TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", agent=agent)
 
 

@@ -63,7 +63,7 @@ def test_the_command_line_overrides_the_file(path: Path) -> None:
         ("sed = 3", "unknown option sed; did you mean seed?"),
         ("[reward]\nmember = 3", r"unknown option reward\.member; did you mean reward\.members\?"),
         ("stages = []", "unknown option stages"),
-        ("seed = 2026-01-01", "expected a text or a number for seed"),
+        ("seed = 2026-01-01", "seed must be a string, number, boolean or array"),
         ('env_id = "x"\npredictor = "rl"\nname = "x"\nseed = "many"', "--seed: expected a whole number"),
     ],
 )

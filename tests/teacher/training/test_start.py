@@ -324,8 +324,8 @@ def test_a_command_that_needs_more_than_is_corrected_says_so() -> None:
 def test_an_address_where_no_site_can_listen_is_refused_with_the_rest(address: str) -> None:
     line = f"-p human -e CartPole-v1 -n x --bind {shlex.quote(address)} --public_url http://here"
     said = str(refused(line))
-    assert "--bind: expected an address of this machine, such as 127.0.0.1 or 0.0.0.0" in said
-    assert f"got '{address}' (" in said
+    assert "use an address of this machine, such as 127.0.0.1 or 0.0.0.0" in said
+    assert f"can't listen on '{address}' (" in said
     assert "--fixed_horizon" in said
 
 

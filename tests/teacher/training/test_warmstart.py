@@ -193,16 +193,28 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("--demonstrations expert.npz", lambda: changed(obs=np.array(["../0.png"] * 500)), "leads outside"),
     ("--demonstrations expert.npz", lambda: changed(obs=np.array(["0.png"] * 500)), "'0.png' is missing"),
-    ("--demonstrations expert.npz -e InvertedPendulum-v1", lambda: None, "actions of floats, got int64"),
+    (
+        "--demonstrations expert.npz -e InvertedPendulum-v1",
+        lambda: None,
+        "actions of a float dtype, got int64",
+    ),
     ("--policy nowhere", lambda: None, "nowhere does not exist"),
     ("--policy runs", lambda: None, "runs/checkpoint.npz does not exist"),
     (f"--policy {EXPERT}", lambda: truncate(CHECKPOINT), "not a readable checkpoint"),
-    (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "finite numbers in actor.0.bias"),
+    (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "actor.0.bias has values that are NaN"),
     ("--policy expert.npz", lambda: None, "an .npz file but not a checkpoint"),
     ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or not an .npz file"),
-    (f"--policy {EXPERT} -e Pendulum-v1", lambda: None, r"policy of shapes \{.*'actor.0.weight': \(64, 3\)"),
-    (f"--policy {EXPERT} -e InvertedPendulum-v1", lambda: None, "policy of shapes"),
-    (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {"agent": 3}), "the state of an agent"),
+    (
+        f"--policy {EXPERT} -e Pendulum-v1",
+        lambda: None,
+        r"but this agent needs \{.*'actor.0.weight': \(64, 3\)",
+    ),
+    (f"--policy {EXPERT} -e InvertedPendulum-v1", lambda: None, "saved policy's parameter shapes are"),
+    (
+        f"--policy {EXPERT}",
+        lambda: save_state(Path(CHECKPOINT), {"agent": 3}),
+        "no policy or no observation statistics",
+    ),
     (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {}), "it contains no agent"),
 ]
 
@@ -233,7 +245,7 @@ def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFi
     assert len(recorded.episode_returns) == 3
     for line, message in (
         (f"{EXPERT} clone.npz", "clone.npz exists"),
-        ("runs other.npz", "expected a run directory with a config.json"),
+        ("runs other.npz", "does not exist; pass a run's folder"),
         (f"{EXPERT} other.npz --episodes 0", "--episodes: expected a whole number of 1 or more; got 0"),
         (f"{EXPERT} nowhere/other.npz --episodes 1", "make nowhere first"),
         (f"{EXPERT} {'x' * 300}.npz", "File name too long"),
