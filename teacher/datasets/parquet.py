@@ -35,7 +35,7 @@ _SIDED = {
     "observations": "observations",
     "actions": "actions",
 }
-"""Columns with a value per segment, small ones first, and their names in the file without the prefix."""
+"""Columns with a value per segment, small ones first, and their names in the file after ``first_``."""
 
 
 def write(

@@ -81,7 +81,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class ClipReference:
-    """Key of a clip in the clip store, and the segment's true return, or None if it has none."""
+    """Clip of a segment, by its key in the clip store, and the segment's true return (None if unknown)."""
 
     key: str
     true_return: float | None

@@ -136,7 +136,10 @@ def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) 
 
 
 def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) -> "ClipRenderer | RenderQueue":
-    """Return a client of the render workers if ``REDIS_URL`` is set, or else a local renderer."""
+    """Return a local renderer, wrapped in a client for render workers if they can be used.
+
+    Render workers need ``REDIS_URL`` and a bucket as the clip store.
+    """
     renderer = parts.enter_context(ClipRenderer())
     redis_url = read_redis_url()
     if not redis_url or not site.has_bucket:

@@ -198,7 +198,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     (f"--policy {EXPERT}", lambda: truncate(CHECKPOINT), "not a readable checkpoint"),
     (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "finite numbers in actor.0.bias"),
     ("--policy expert.npz", lambda: None, "not a checkpoint but another .npz file"),
-    ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or not an .npz file"),
+    ("--policy text", lambda: Path("text").write_text("hello"), "truncated, or not an .npz file"),
     (f"--policy {EXPERT} -e Pendulum-v1", lambda: None, r"policy of shapes \{.*'actor.0.weight': \(64, 3\)"),
     (f"--policy {EXPERT} -e InvertedPendulum-v1", lambda: None, "policy of shapes"),
     (f"--policy {EXPERT}", lambda: save_state(Path(CHECKPOINT), {"agent": 3}), "the state of an agent"),
