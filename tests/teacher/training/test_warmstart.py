@@ -234,7 +234,7 @@ def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFi
         (f"{EXPERT} clone.npz", "clone.npz exists"),
         ("runs other.npz", "expected a run directory with a config.json"),
         (f"{EXPERT} other.npz --episodes 0", "--episodes: expected a whole number of 1 or more; got 0"),
-        (f"{EXPERT} nowhere/other.npz --episodes 1", "make nowhere first"),
+        (f"{EXPERT} nowhere/other.npz --episodes 1", "there is no folder nowhere; create it first"),
         (f"{EXPERT} {'x' * 300}.npz", "File name too long"),
     ):
         assert main(["record", *line.split()]) != 0
