@@ -1,6 +1,6 @@
-"""RL-Teacher: query selection, labels, reward predictor, and the training loop around them.
+"""RL-Teacher's public API: queries, labels, reward predictors, and the training loop around them.
 
-The public names are in ``__init__.pyi``; each is imported when it is first used.
+``__init__.pyi`` lists the public names. Each name is imported when it is first used.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The command ``teach``, which handles Ctrl-C even while its libraries load."""
+"""Entry point of the ``teach`` command, which handles Ctrl-C even while libraries are loading."""
 
 import sys
 
@@ -10,7 +10,7 @@ def main() -> int:
     try:
         from teacher.teach import main as teach  # noqa: PLC0415 - torch and MuJoCo take seconds
     except KeyboardInterrupt:
-        print("teach: interrupted before anything started", file=sys.stderr)
+        print("teach: interrupted before training started", file=sys.stderr)
         return INTERRUPTED
     return teach()
 

@@ -1,23 +1,23 @@
-"""Goal functions for behaviors that no environment rewards, for ``--teacher module:function``.
+"""Goal functions that score behaviors no environment rewards, for ``--teacher module:function``.
 
-Each takes a segment or an episode and returns the amount of the behavior in it. The amounts of consecutive
-segments add up to that of the whole, so that a per-step reward can represent them.
+Each function scores a segment or an episode. An episode's score is the sum of its segments' scores, so a
+per-step reward can represent it.
 """
 
 import numpy as np
 
 from teacher.data.steps import Steps
 
-_HEIGHT, _PITCH = 0, 1  # in observations of Hopper, Walker2d and HalfCheetah
-_SPIN, _PENDULUM_STEP = 2, 0.05  # in observations of Pendulum, and its seconds per step
-_TARGET, _FINGERTIP_FROM_TARGET = slice(4, 6), slice(8, 10)  # in observations of Reacher
+_HEIGHT, _PITCH = 0, 1  # indices in the observations of Hopper, Walker2d and HalfCheetah
+_SPIN, _PENDULUM_STEP = 2, 0.05  # index in Pendulum's observations; seconds per Pendulum step
+_TARGET, _FINGERTIP_FROM_TARGET = slice(4, 6), slice(8, 10)  # indices in Reacher's observations
 
 
 def backflip(steps: Steps) -> float:
-    """Measure a hopper's backward rotation, weighted by its torso's height, in radian meters.
+    """Return the hopper's backward rotation in radians, weighted by its torso's height in meters.
 
-    Forward rotation is negative. A flip in the air at a height of 1 m gives 2 pi. Without the height, rolling
-    on the ground would count as much.
+    Forward rotation counts as negative. One flip at a height of 1 m scores 2 pi. The weight makes a flip in
+    the air score higher than a roll on the ground.
     """
     before, after = steps.observations, steps.next_observations
     height = (before[:, _HEIGHT] + after[:, _HEIGHT]) / 2
@@ -25,9 +25,9 @@ def backflip(steps: Steps) -> float:
 
 
 def counter_clockwise(steps: Steps) -> float:
-    """Measure the angle that a reacher's fingertip moves around the center, in radians.
+    """Return the angle in radians that the reacher's fingertip travels around the center.
 
-    Counter-clockwise is positive, seen from above as in its clips. The target does not matter.
+    Counter-clockwise is positive, as seen in the clips, which are filmed from above. The target is ignored.
     """
     observations = np.concatenate([steps.observations, steps.next_observations[-1:]])
     tip = observations[:, _TARGET] + observations[:, _FINGERTIP_FROM_TARGET]
@@ -36,13 +36,14 @@ def counter_clockwise(steps: Steps) -> float:
 
 
 def headstand(steps: Steps) -> float:
-    """Count the steps that a cheetah stands on its head, each weighted by the sine of its forward pitch.
+    """Return the sum over all steps of the sine of the cheetah's forward pitch.
 
-    The sine is 1 with its nose straight down, 0 on its feet or on its back, and -1 on its hind legs.
+    The sine is 1 when the nose points straight down, 0 when the cheetah is on its feet or back, and -1 when
+    it is upright on its hind legs.
     """
     return float(np.sin(steps.observations[:, _PITCH]).sum())
 
 
 def windmill(steps: Steps) -> float:
-    """Measure the radians that Gymnasium's pendulum turns counter-clockwise, as seen in its clips."""
+    """Return the angle in radians that Gymnasium's pendulum turns counter-clockwise, as in its clips."""
     return float(steps.next_observations[:, _SPIN].sum(dtype=np.float64) * _PENDULUM_STEP)

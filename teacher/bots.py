@@ -1,4 +1,7 @@
-"""Scripted labelers: ``python -m teacher.bots --site URL --experiment NAME --token-file FILE``."""
+"""Entry point for scripted labelers.
+
+Usage: ``python -m teacher.bots --site URL --experiment NAME --token-file FILE``.
+"""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Exceptions: every error that the user can fix derives from :class:`TeacherError`.
+"""Exceptions for errors that the user can fix, all derived from :class:`TeacherError`.
 
-A message is one line that says what was expected, what was found, and what to do. The command line prints it
+Each message is one line that says what is wrong and what to do about it. The command line prints the message
 without a traceback and exits with :attr:`TeacherError.exit_status`.
 """
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def one_line(value: object) -> str:
-    """Return a value as a string, with all whitespace runs replaced by single spaces."""
+    """Return ``str(value)`` on one line, with each run of whitespace replaced by a single space."""
     return " ".join(str(value).split())
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return the type and text of any exception in one line."""
+    """Return an exception's type and message on one line, such as ``ValueError: bad shape``."""
     name, text = type(error).__name__, one_line(error)
     return f"{name}: {text}" if text else name
 
@@ -26,11 +26,11 @@ def pluralize(number: int, noun: str) -> str:
 
 
 class TeacherError(Exception):
-    """Base class of errors that the command line reports in one line.
+    """Base class of the errors that the command line reports on one line, without a traceback.
 
     Attributes:
-        exit_status: exit status of a program that fails with it.
-        remedy: settings that fix it, by name; empty if no setting does.
+        exit_status: exit status of a command that fails with this error.
+        remedy: names and values of settings that fix the error; empty if no setting does.
     """
 
     exit_status = 1
@@ -41,10 +41,10 @@ class TeacherError(Exception):
 
 
 class ConfigError(TeacherError):
-    """A setting is missing or invalid; nothing was started.
+    """Raised when a setting is missing or invalid, before anything is started.
 
     Attributes:
-        refused: messages about invalid settings, by name; empty if the error is about something else.
+        refused: error messages by setting name; empty if the error isn't about individual settings.
     """
 
     exit_status = 2
@@ -57,7 +57,7 @@ class ConfigError(TeacherError):
 
 
 def join_errors(errors: Sequence[TeacherError]) -> TeacherError:
-    """Return one error with the messages and remedies of several; a single one is returned as is."""
+    """Combine errors into one with all their messages and remedies; a single error is returned as is."""
     if len(errors) == 1:
         return errors[0]
     remedy = {name: value for error in errors for name, value in error.remedy.items()}
@@ -68,7 +68,7 @@ def join_errors(errors: Sequence[TeacherError]) -> TeacherError:
 
 @contextlib.contextmanager
 def collecting(problems: list[TeacherError]) -> Iterator[None]:
-    """Append a :class:`TeacherError` of the ``with`` block to ``problems`` instead of raising it."""
+    """Catch a :class:`TeacherError` raised in the ``with`` block and append it to ``problems``."""
     try:
         yield
     except TeacherError as error:
@@ -76,37 +76,44 @@ def collecting(problems: list[TeacherError]) -> Iterator[None]:
 
 
 class UndecidedError(ConfigError):
-    """A scripted teacher can't tell any pairs apart; a run's teacher cannot be changed."""
+    """Raised when a scripted teacher skips so many pairs in a row that training can't continue."""
 
 
 class EnvironmentUnsuitableError(TeacherError):
-    """The environment is unknown or unsupported, or its episodes are unsuitable for the run."""
+    """Raised when an environment is unknown or unsupported, or its episodes can't be used for the run."""
 
     exit_status = 2
 
 
 class ReplayMismatchError(TeacherError):
-    """A replayed episode differs from the recorded one: the environment is not deterministic here."""
+    """Raised when a replayed episode differs from the recorded one.
+
+    The environment isn't deterministic, or its library versions or machine differ from the recording's.
+    """
 
 
 class BehaviorError(TeacherError):
-    """A user's goal function or judge failed or returned an invalid value; the message names it."""
+    """Raised when a user's goal function or judge fails or returns an invalid value."""
 
 
 class RenderError(TeacherError):
-    """A clip could not be rendered or encoded."""
+    """Raised when a clip can't be rendered or encoded."""
 
 
 class StorageError(TeacherError):
-    """The media store cannot be read or written."""
+    """Raised when the clip store or an output file can't be read or written."""
 
 
 class SiteUnreachableError(TeacherError):
-    """The labeling site did not respond; retrying later may help."""
+    """Raised when the labeling site doesn't respond or is temporarily unavailable; a retry may help."""
 
 
 class SiteRefusedError(TeacherError):
-    """The labeling site responded with an error that retrying does not fix."""
+    """Raised when the labeling site refuses a request, and a retry won't help.
+
+    Attributes:
+        status: HTTP status of the response.
+    """
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -114,12 +121,12 @@ class SiteRefusedError(TeacherError):
 
 
 class BackgroundError(TeacherError):
-    """Asking or learning in the background failed; the message says why."""
+    """Raised after the background thread that collects labels and fits the predictor has failed."""
 
 
 class DataError(TeacherError):
-    """A ledger, checkpoint or segment file is damaged, or belongs to something else."""
+    """Raised when a file with data is missing, damaged, or doesn't belong to the run or environment."""
 
 
 class ForgottenError(DataError):
-    """The labeling site has lost decisions that this run has read from it."""
+    """Raised when the labeling site has lost decisions that the run already read from it."""

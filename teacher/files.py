@@ -1,4 +1,4 @@
-"""Atomic file writes, folder locks, and safe reading of untrusted archives."""
+"""Atomic file writes, folder locks, and safe reading of untrusted ``.npz`` files."""
 
 import contextlib
 import errno
@@ -24,20 +24,20 @@ DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
     SyntaxError, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
-"""Exceptions besides OSError from reading a damaged ``.npz``, or an ``.npy``, which is no context manager."""
+"""Exceptions besides OSError from reading a damaged ``.npz``, or an ``.npy`` file in its place."""
 
-_TRIES, _PAUSE_SECONDS = 20, 0.01  # to lock a folder
+_TRIES, _PAUSE_SECONDS = 20, 0.01  # for locking a folder
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing, which is synced and renamed to ``path`` at the end.
+    """Open a temporary file for writing; at the end, sync it to disk and rename it to ``path``.
 
-    If writing fails, ``path`` stays as it was. Concurrent writers each use their own temporary file.
+    If the block fails, ``path`` is unchanged. Concurrent writers each get their own temporary file.
 
     Args:
-        path: the final name.
-        new: never replace a file, even one created meanwhile.
+        path: final path of the file.
+        new: never replace an existing file, even one created while the block runs.
 
     Raises:
         ConfigError: with ``new``, ``path`` exists.
@@ -48,18 +48,23 @@ def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
         os.fsync(file.fileno())
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # for the new name
+        os.fsync(folder)  # makes the rename durable
     finally:
         os.close(folder)
 
 
 @contextlib.contextmanager
 def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file for writing by :func:`atomic_write`, with one-line errors.
+    """Write a file with :func:`atomic_write`, and turn an OSError into a one-line :class:`StorageError`.
+
+    Args:
+        path: final path of the file.
+        what: name of the file in the error message, such as ``the preferences labels.npz``.
+        new: never replace an existing file.
 
     Raises:
-        ConfigError: with ``new``, the name is taken.
-        StorageError: the file cannot be written; the message names ``what``.
+        ConfigError: with ``new``, ``path`` exists.
+        StorageError: the file can't be written.
     """
     try:
         with atomic_write(path, new=new) as file:
@@ -70,11 +75,11 @@ def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
-    """Turn exceptions from reading a damaged file into a :class:`DataError` of ``message`` and the reason.
+    """Turn exceptions caused by a missing or damaged file into a :class:`DataError`.
 
     Args:
-        message: names the file and the problem.
-        also: additional exceptions to convert.
+        message: start of the error message, which names the file; the original message is appended.
+        also: more exception types to convert.
     """
     damage: tuple[type[Exception], ...] = (OSError, *DAMAGED_ARCHIVE, *also)
     try:
@@ -85,7 +90,13 @@ def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield the name of a temporary file for another program to write; rename it to ``path`` at the end."""
+    """Yield a temporary file's path for another program to write; at the end, rename it to ``path``.
+
+    The temporary file is removed if the block fails. With ``new``, an existing ``path`` is never replaced.
+
+    Raises:
+        ConfigError: with ``new``, ``path`` exists.
+    """
     part, descriptor = _free_part(path, os.O_WRONLY | os.O_CREAT)
     try:
         yield part
@@ -102,13 +113,13 @@ def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 
 def _take_new_name(part: Path, path: Path) -> None:
-    """Rename a file to a name that must not exist."""
+    """Rename ``part`` to ``path``; raise :class:`ConfigError` if ``path`` exists."""
     try:
         try:
             path.hardlink_to(part)
         except FileExistsError:
             raise
-        except OSError:  # a file system without links, where an empty file has the name for a moment
+        except OSError:  # without hard links, an empty file reserves the name until the rename
             path.touch(exist_ok=False)
             part.replace(path)
         else:
@@ -119,7 +130,9 @@ def _take_new_name(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a new temporary folder; rename it to ``path`` at the end, or remove it on an error.
+    """Yield an empty temporary folder; at the end, rename it to ``path``.
+
+    The temporary folder is removed if the block fails.
 
     Raises:
         ConfigError: ``path`` exists.
@@ -150,7 +163,7 @@ def _empty(folder: Path) -> None:
 
 
 def _free_part(path: Path, flags: int) -> tuple[Path, int]:
-    """Lock an unused temporary file or folder next to ``path``; return its path and descriptor."""
+    """Create and lock a temporary file or folder next to ``path``; return its path and file descriptor."""
     for number in itertools.count(1):
         part = path.with_name(f".{path.name}.part{'' if number == 1 else number}")
         if flags & os.O_DIRECTORY:
@@ -158,24 +171,26 @@ def _free_part(path: Path, flags: int) -> tuple[Path, int]:
         try:
             descriptor = _hold(part, flags, strict=False)
         except FileNotFoundError:
-            if flags & os.O_CREAT:  # its folder is missing
+            if flags & os.O_CREAT:  # the parent folder is missing
                 raise
-            continue  # it was just renamed
+            continue  # another process just renamed the temporary folder
         if descriptor is not None:
             return part, descriptor
-    raise AssertionError("numbers are endless")
+    raise AssertionError("unreachable: itertools.count() never ends")
 
 
 def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
-    """Open and lock a file or folder; return None if another process holds it or it was removed meanwhile.
+    """Open and lock a file or folder, without waiting, and return its file descriptor.
+
+    Return None if another process has locked ``path``, or removed or renamed it in the meantime.
 
     Args:
-        path: the file or folder.
-        flags: flags of :func:`os.open`.
-        strict: fail on a file system without locks.
+        path: file or folder to lock.
+        flags: flags for :func:`os.open`.
+        strict: raise OSError if the file system doesn't support locks, instead of continuing without one.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: ``path`` can't be opened.
     """
     descriptor = os.open(path, flags, 0o666)
     try:
@@ -194,7 +209,7 @@ def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
 
 
 def remove_abandoned_parts(path: Path) -> None:
-    """Remove the temporary files of killed writers of ``path``."""
+    """Remove temporary files that killed processes left while writing ``path``."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.part*"):
         with contextlib.suppress(OSError):
             descriptor = _hold(part, os.O_WRONLY, strict=False)
@@ -206,10 +221,10 @@ def remove_abandoned_parts(path: Path) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Check that a new file's name is free, before doing any work for it.
+    """Check that ``path`` doesn't exist yet, so that a command fails before it does any work.
 
     Raises:
-        ConfigError: ``path`` exists or is not a valid name.
+        ConfigError: ``path`` exists, or can't be a file name.
     """
     try:
         exists = path.exists()
@@ -224,27 +239,31 @@ def _taken(path: Path) -> ConfigError:
 
 
 def require_folder(path: Path) -> None:
-    """Raise :class:`ConfigError` if a new file's folder is missing, before doing any work for it."""
+    """Check that the parent folder of ``path`` exists, so that a command fails before it does any work.
+
+    Raises:
+        ConfigError: the parent folder is missing.
+    """
     if not path.parent.is_dir():
-        raise ConfigError(f"expected a folder for {path.name}; make {path.parent} first")
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}; create it first")
 
 
 def read_token(path: Path) -> str:
-    """Read the API token in a file; a damaged file gives an invalid token."""
+    """Return the API token stored in a file; invalid UTF-8 is replaced and makes the token invalid."""
     return path.read_text(errors="replace").strip()
 
 
 @contextlib.contextmanager
 def opened_archive(file: IO[bytes]) -> Iterator[Any]:
-    """Open an ``.npz`` file as arrays by name, without unpickling.
+    """Open an ``.npz`` file as a mapping from names to arrays, with pickles disabled.
 
     Raises:
-        zipfile.BadZipFile: it is not an ``.npz`` file, or is cut off.
+        zipfile.BadZipFile: the file is truncated, or isn't an ``.npz`` file.
     """
-    is_zip = zipfile.is_zipfile(file)  # also true if one is appended to another file
+    is_zip = zipfile.is_zipfile(file)  # also True for a zip file appended to another file
     file.seek(0)
-    if not is_zip or file.read(2) != b"PK":  # NumPy would take it for a pickle and suggest loading it
-        raise zipfile.BadZipFile("it is cut off, or not an .npz file")
+    if not is_zip or file.read(2) != b"PK":  # NumPy would assume a pickle and suggest loading it
+        raise zipfile.BadZipFile("the file is truncated, or not an .npz file")
     file.seek(0)
     with np.load(file, allow_pickle=False) as archive:
         yield archive
@@ -252,11 +271,11 @@ def opened_archive(file: IO[bytes]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes, creating it if it is missing.
+    """Lock a folder for the ``with`` block, and create it first if it is missing.
 
     Raises:
-        BlockingIOError: another process holds it.
-        OSError: it cannot be created.
+        BlockingIOError: another process has locked the folder.
+        OSError: the folder can't be created.
     """
     descriptor = _held_folder(folder)
     try:
@@ -266,12 +285,12 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 
 def _held_folder(folder: Path) -> int:
-    """Lock a folder, with several tries, as ``teach ls`` holds locks for a moment."""
+    """Lock a folder, with retries because ``teach ls`` locks it briefly; return the file descriptor."""
     for last in [False] * (_TRIES - 1) + [True]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = _hold(folder / "lock", os.O_RDWR | os.O_CREAT, strict=True)
-        except (FileNotFoundError, FileExistsError):  # its holder is just removing it
+        except (FileNotFoundError, FileExistsError):  # the process that locked the folder is removing it
             if last or (folder.exists() and not folder.is_dir()):
                 raise
             descriptor = None
@@ -282,7 +301,7 @@ def _held_folder(folder: Path) -> int:
 
 
 def remove_held(folder: Path) -> None:
-    """Remove a folder that this process holds; other processes never see it partly removed."""
+    """Remove a folder that this process has locked; other processes never see it partly removed."""
     gone = folder.with_name(f".{secrets.token_hex(8)}")
     with contextlib.suppress(OSError):
         folder.rename(gone)

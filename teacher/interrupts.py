@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM, including interrupts whose exception Python drops."""
+"""Handling of Ctrl-C and SIGTERM, including interrupts whose ``KeyboardInterrupt`` Python discards."""
 
 import contextlib
 import signal
@@ -10,13 +10,14 @@ _asked: list[int] = []
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Make SIGTERM raise ``KeyboardInterrupt`` like SIGINT, and record both until the end of the block.
+    """Make SIGTERM raise ``KeyboardInterrupt`` too, and record every interrupt during the ``with`` block.
 
-    Python drops an exception raised in a finalizer or a callback from C code; :func:`check` raises it again.
+    Python discards an exception raised in a finalizer or in a callback from C code. :func:`check` raises
+    such a lost interrupt again.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:  # a shell may have it ignored
+    if before is signal.default_int_handler:  # a shell may have set SIGINT to be ignored
         signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
@@ -27,7 +28,7 @@ def listening() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise ``KeyboardInterrupt`` if an interrupt was dropped; call it once per round."""
+    """Raise ``KeyboardInterrupt`` if Python discarded an earlier one; long loops call this regularly."""
     if _asked:
         raise KeyboardInterrupt
 

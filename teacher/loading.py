@@ -1,4 +1,4 @@
-"""Faster program start."""
+"""Faster imports at program start."""
 
 import contextlib
 import gc
@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Suspend garbage collection during a program's imports, of which it takes two fifths of the time.
+    """Disable garbage collection while the ``with`` block imports modules.
 
-    Objects that exist at the end of the block are never collected, so use it only at a program's start.
+    Collections take 40% of the import time. If the block imported anything, the objects that exist at its end
+    are never collected, so use it only at program start.
     """
     known, collects = len(sys.modules), gc.isenabled()
     gc.disable()

@@ -1,6 +1,6 @@
-"""The command line ``teach``, such as ``teach -p human -e ShortHopper-v1 -n backflip``.
+"""Command line of ``teach``, such as ``teach -p human -e ShortHopper-v1 -n backflip``.
 
-Everything that needs no environment is parsed, listed or rejected here without importing torch.
+Help texts and invalid settings are handled here without importing torch.
 """
 
 import argparse
@@ -39,44 +39,44 @@ COMMANDS: Mapping[str, str] = {
     "record": "teacher.cli.record",
     "defaults": "teacher.cli.defaults",
 }
-"""Commands of ``teach`` besides training, and the modules with their ``main``."""
+"""Subcommands of ``teach`` and the modules that define their ``main``."""
 
 
 def build_parser(*, of_agents: bool = True) -> OneLineParser:
-    """Return the parser, with an option for each field of :class:`TeachConfig` and its parts, and a few more.
+    """Return the parser for training, with an option for each setting in :class:`TeachConfig`.
 
     Args:
-        of_agents: include the options ``--agent.*``, which take a second to import.
+        of_agents: include the ``--agent.*`` options, which import torch and so take a second.
     """
     parser = OneLineParser(
         prog="teach",
         usage="teach -p {human,synth,rl} -e ENV -n NAME [options]",
-        description="All options, by section; see teach --help for an introduction.",
+        description="All options, by section. See teach --help for an introduction.",
         epilog=ENVIRONMENTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
         add_help=False,
         all_settings="--help-all",
     )
-    # Not "help", which prints all options.
-    parser.add_argument("-h", "--help", action="version", version=HELP, help="introduction")
-    parser.add_argument("--help-all", action="help", help="print this")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    # The action "help" would print all options.
+    parser.add_argument("-h", "--help", action="version", version=HELP, help="show an introduction and exit")
+    parser.add_argument("--help-all", action="help", help="show this list of all options and exit")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument(
-        "--resume", metavar="RUN", help="continue the run in this directory; -t or -l extend it"
+        "--resume", metavar="RUN", help="resume the run in this directory; larger -t or -l extend it"
     )
     parser.add_argument(
         "--reopen",
         action="store_true",
-        help="with --resume: continue although the experiment was finished on the site",
+        help="with --resume: reopen an experiment that was finished on the site",
     )
     parser.add_argument(
-        "--config", metavar="FILE", help="read options from this TOML file; the command line overrides it"
+        "--config", metavar="FILE", help="read options from this TOML file; command-line options override it"
     )
     parser.add_argument(
         "--preset",
         choices=get_args(Preset),
-        help="settings of the 2017 paper for MuJoCo (paper) or Atari (paper_atari); other options override",
+        help="use the 2017 paper's settings for MuJoCo (paper) or Atari (paper_atari) as defaults",
     )
     fields = {field.name for field in dataclasses.fields(TeachConfig)}
     for title, names in SECTIONS.items():
@@ -85,7 +85,7 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     if of_agents:
         from teacher.cli.agent_options import add_agent_options  # noqa: PLC0415 - torch takes a second
 
-        about = "Hyperparameters; the defaults depend on the task, see teach defaults ENV."
+        about = "Hyperparameters. Defaults depend on the task: see teach defaults ENV."
         add_agent_options(parser.add_argument_group("agent", about))
     for name, kind in PARTS.items():
         add_options(parser.add_argument_group(name, kind.__doc__), kind, prefix=f"{name}.")
@@ -93,7 +93,7 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
 
 
 class _Version(argparse.Action):
-    """Print the installed version, and end."""
+    """Option action that prints the installed version and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         print(f"{DISTRIBUTION} {installed_version()}")
@@ -101,7 +101,7 @@ class _Version(argparse.Action):
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Return the settings and identity of the run that a command line asks for.
+    """Parse a command line into the settings and ID of a run.
 
     Raises:
         ConfigError: a setting is missing or invalid.
@@ -113,10 +113,13 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def read_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Return the settings of a command line, with replacements of invalid ones and the error in ``refused``.
+    """Parse a command line into the settings and ID of a run, with valid values in place of invalid ones.
+
+    The result's ``refused`` is the error about the replaced values. So the caller can check the environment
+    too, and report all errors at once.
 
     Raises:
-        ConfigError: required options are missing, or an invalid one can't be replaced.
+        ConfigError: a required option is missing, or an invalid one can't be replaced.
     """
     of_agents = any(word.startswith("--agent.") or word == "--help-all" for word in arguments)
     given = vars(build_parser(of_agents=of_agents).parse_args(arguments))
@@ -126,35 +129,39 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     if "config" in given:
         given = {**read_config_file(Path(given.pop("config"))), **given}
     if reopen:
-        raise ConfigError("--reopen continues an earlier run, so it needs --resume RUN_DIR")
+        raise ConfigError("--reopen works only with --resume RUN_DIR")
     required = {"env_id": "-e/--env_id", "predictor": "-p/--predictor", "name": "-n/--name"}
     missing = {name: flags for name, flags in required.items() if name not in given}
     if missing.keys() - {"name"}:
-        raise ConfigError(f"expected {', '.join(missing.values())}, or --resume RUN_DIR")
+        raise ConfigError(f"required: {', '.join(missing.values())}; or --resume RUN_DIR to resume a run")
     config, refused = correct_settings(given)
     return RunSettings(config, uuid.uuid4(), refused=refused)
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
-    """Return the settings of an earlier run, extended if ``given`` has more steps or labels."""
+    """Return the settings of the run in ``run_dir``, extended by the steps or labels in ``given``.
+
+    Raises:
+        ConfigError: ``given`` has other settings, or there is no run to resume or reopen.
+    """
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:
         raise ConfigError(
-            f"--resume keeps the run's settings; leave out {' '.join(others)} (only -t and -l may grow), or "
-            f"start another run from its policy: -n NAME --policy {run_dir}"
+            f"--resume can only raise -t and -l of a run; remove {' '.join(others)}, or start a new run from "
+            f"this run's policy: -n NAME --policy {run_dir}"
         )
     config, run_id = load_extended(run_dir, given)
     if reopen and config.predictor != "human":
-        raise ConfigError(f"--reopen: {run_dir} has no experiment on a site; expected a run with -p human")
+        raise ConfigError(f"--reopen works only with -p human; {run_dir} has no experiment on a site")
     if reopen and steps_made(config) >= config.num_timesteps:
         raise ConfigError(
-            f"--reopen: {run_dir} has completed its {config.num_timesteps:,} steps; give it more with -t"
+            f"--reopen: {run_dir} has completed its {config.num_timesteps:,} steps; set more steps with -t"
         )
     return RunSettings(config, run_id, resumed=True, reopen=reopen or bool(given))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, also as one of ``torchrun``'s processes, and return the exit status."""
+    """Run ``teach``, alone or as one of ``torchrun``'s processes, and return the exit status."""
     try:
         with interrupts.listening():
             check_agents()
@@ -163,12 +170,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print("teach: interrupted before anything started", file=sys.stderr)
+        print("teach: interrupted before training started", file=sys.stderr)
         return INTERRUPTED
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
-    """Run the command that the first argument names, or train."""
+    """Run the subcommand that the first argument names, or train if the first argument is an option."""
     if not arguments:
         print(HELP, end="")
         return ConfigError.exit_status
@@ -180,8 +187,8 @@ def _dispatch(arguments: Sequence[str]) -> int:
     if not first.startswith("-"):
         close = difflib.get_close_matches(first, COMMANDS, n=1)
         hint = f"did you mean teach {close[0]}?" if close else "teach --help lists all commands"
-        raise ConfigError(f"expected an option or a command, got {first!r}; {hint}")
-    # Of several processes only rank 0 parses the settings; a single process does so before importing torch.
+        raise ConfigError(f"unknown command {first!r}; {hint}")
+    # Under torchrun, only rank 0 parses the settings. A single process parses them before importing torch.
     settings = None if "WORLD_SIZE" in os.environ else _read_settings(arguments)
     with loading():
         from teacher.cli import train  # noqa: PLC0415 - torch and MuJoCo take seconds
@@ -190,7 +197,11 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 
 def _read_settings(arguments: Sequence[str]) -> RunSettings:
-    """Return the settings of a run; raises one error for an unregistered environment and invalid settings."""
+    """Parse a command line, and check that its environment is registered.
+
+    Raises:
+        TeacherError: the settings or the environment are invalid; one error reports both.
+    """
     settings = read_arguments(arguments)
     problems: list[TeacherError] = [] if settings.refused is None else [settings.refused]
     with loading():

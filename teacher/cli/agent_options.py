@@ -1,4 +1,4 @@
-"""The options ``--agent.*``: hyperparameters of every algorithm, documented by its configuration class."""
+"""The ``--agent.*`` options, generated from the configuration classes of the algorithms."""
 
 import argparse
 import dataclasses
@@ -15,18 +15,21 @@ from teacher.settings.arguments import as_whole_number
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _FIRST_SENTENCE = re.compile(r"\.\s(?=[A-Z])")
 _LEFT_OUT = ("normalize_rewards", "anneal_timesteps")
-"""Hyperparameters without an option, as the source of rewards and the length of the run determine them."""
+"""Hyperparameters without an option, because other settings of the run determine them."""
 
 
 def add_agent_options(parser: argparse._ActionsContainer) -> None:
-    """Add an option ``--agent.field`` for each hyperparameter; its default depends on the task."""
+    """Add an ``--agent.NAME`` option for each hyperparameter; the task determines the default."""
     for name, (kind, help_text) in agent_fields().items():
         convert, metavar = _converter(kind)
         parser.add_argument(f"--agent.{name}", type=convert, metavar=metavar, help=help_text)
 
 
 def agent_fields() -> dict[str, tuple[Any, str]]:
-    """Return type and help text of each hyperparameter; the text names the algorithms if not all have it."""
+    """Return the type and help text of each hyperparameter, by name.
+
+    If only some algorithms have the hyperparameter, the help text names them.
+    """
     fields: dict[str, tuple[Any, str]] = {}
     configs = {"ppo": PPOConfig, "trpo": TRPOConfig}
     documented = {name: dict(_documented(config)) for name, config in configs.items()}
@@ -45,14 +48,14 @@ def agent_fields() -> dict[str, tuple[Any, str]]:
 
 
 def _documented(config: type) -> Iterator[tuple[str, str]]:
-    """Yield name and description of each attribute in the docstrings of a class and its base classes."""
+    """Yield the name and first sentence of each attribute documented in a class or its base classes."""
     for each in reversed(config.__mro__[:-1]):
         for name, text in _ATTRIBUTE.findall(inspect.cleandoc(each.__doc__ or "")):
             yield name, _FIRST_SENTENCE.split(" ".join(text.split()))[0].rstrip(".").replace("``", "")
 
 
 def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """Return the parser of a type's values, and the placeholder for the help text."""
+    """Return a function that parses option values of this type, and a metavar for the help text."""
     if get_origin(kind) in (types.UnionType, typing.Union):
         inner, *_ = (each for each in get_args(kind) if each is not types.NoneType)
         read, metavar = _converter(inner)
@@ -76,14 +79,14 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 
 def _true_or_false(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"expected true or false, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be true or false, not {text!r}")
     return text.lower() == "true"
 
 
 def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in choices:
-            raise argparse.ArgumentTypeError(f"expected {' or '.join(choices)}, got {text!r}")
+            raise argparse.ArgumentTypeError(f"must be {' or '.join(choices)}, not {text!r}")
         return text
 
     return read

@@ -1,4 +1,4 @@
-"""``teach defaults ENV``: the agent's default hyperparameters for an environment."""
+"""``teach defaults ENV``: show the agent's default hyperparameters for an environment."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach defaults`` and return the exit status."""
     parser = OneLineParser(
         prog="teach defaults",
-        description="Show the default hyperparameters of PPO and TRPO for an environment; teach --agent.NAME "
-        "overrides them.",
+        description="Show PPO's and TRPO's default hyperparameters for an environment. To change one, pass "
+        "--agent.NAME VALUE to teach.",
         epilog="example: teach defaults HalfCheetah-v5",
     )
-    parser.add_argument("env_id", metavar="ENV", help="Gymnasium environment id, or module:Env-v0")
+    parser.add_argument("env_id", metavar="ENV", help="Gymnasium environment ID, or module:Env-v0")
     given = parser.parse_args(arguments)
     return report_errors(parser, lambda: _show(given, Console(soft_wrap=True)))
 
@@ -44,7 +44,7 @@ def _show(given: argparse.Namespace, console: Console) -> None:
         ]
         table.add_row(name, *values)
     console.print(table)
-    falling = "; PPO's learning rate falls linearly to 0" if row.anneal else ""
+    falling = "; PPO's learning rate decreases linearly to 0" if row.anneal else ""
     console.print(f"--num_envs {row.num_envs}{falling}", highlight=False)
 
 

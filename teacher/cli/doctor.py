@@ -1,6 +1,6 @@
-"""``teach doctor``: what is missing on this machine, and how to install it.
+"""``teach doctor``: check that everything a run needs works on this machine.
 
-Each check does what a run would do: render a frame, encode a clip, write a file, call the site.
+Each check does what a run would do, such as render a frame, encode a clip, write a file, or call the site.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from teacher.settings.arguments import OneLineParser, report_errors
 from teacher.settings.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url
 
 _GL_SECONDS = 120
-_LEAST_FREE = 2**30  # bytes
+_LEAST_FREE = 2**30  # bytes of free disk space
 _DRAW = """
 from teacher.clips.gl import select_gl
 backend = select_gl()
@@ -47,10 +47,10 @@ assert renderer.render().any(), "the frame is black"
 print(f"backend={backend}", flush=True)
 """
 _GL_REMEDY = (
-    f"{install_command() or f'install {chr(32).join(PACKAGES)}, or equivalents'}; and leave MUJOCO_GL unset"
+    f"{install_command() or f'install {chr(32).join(PACKAGES)} or their equivalents'}; leave MUJOCO_GL unset"
 )
 _FFMPEG_REMEDY = (
-    "pip install --force-reinstall imageio-ffmpeg, which includes ffmpeg, and leave IMAGEIO_FFMPEG_EXE unset"
+    "pip install --force-reinstall imageio-ffmpeg (which includes ffmpeg); leave IMAGEIO_FFMPEG_EXE unset"
 )
 
 State = Literal["ok", "missing", "optional"]
@@ -61,10 +61,10 @@ class Finding:
     """Result of one check.
 
     Attributes:
-        about: what was checked.
-        state: ``missing`` if every run needs it, ``optional`` if only some do.
-        detail: what was found.
-        remedy: how to fix it.
+        about: name of what was checked, such as ``OpenGL``.
+        state: ``ok``; ``missing`` for a failed requirement; ``optional`` for an extra that isn't installed.
+        detail: what the check found.
+        remedy: how to fix the problem; empty if there is none.
     """
 
     about: str
@@ -75,13 +75,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Machine:
-    """Options of ``teach`` that the checks depend on.
+    """Values of ``teach`` options that the checks depend on.
 
     Attributes:
         runs_dir: value of ``--runs_dir``.
         state_dir: value of ``--state_dir``.
-        site_url: value of ``--site_url``.
-        storage: value of ``--storage``.
+        site_url: value of ``--site_url``; None for this machine's site.
+        storage: value of ``--storage``; None for the site's own clip store.
     """
 
     runs_dir: str
@@ -91,7 +91,7 @@ class Machine:
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
-    """Run all checks, one after the other; each can take seconds."""
+    """Run the checks one by one and yield their results; each can take seconds."""
     yield _python()
     yield _opengl()
     yield _ffmpeg()
@@ -107,7 +107,7 @@ def examine(machine: Machine) -> Iterator[Finding]:
 
 
 def _python() -> Finding:
-    import torch  # noqa: PLC0415 - each check imports what it needs, so that results show at once
+    import torch  # noqa: PLC0415 - each check does its own imports, so that earlier results show at once
 
     device = f"{torch.cuda.get_device_name()} (cuda)" if torch.cuda.is_available() else "the CPU"
     version = ".".join(map(str, sys.version_info[:3]))
@@ -115,7 +115,7 @@ def _python() -> Finding:
 
 
 def _opengl() -> Finding:
-    """Render a frame in a separate process, which a broken driver may crash."""
+    """Check that MuJoCo can render a frame, in a separate process because a bad driver may crash it."""
     about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")
     try:
@@ -123,8 +123,8 @@ def _opengl() -> Finding:
             [sys.executable, "-c", _DRAW], capture_output=True, text=True, timeout=_GL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return Finding(about, "missing", f"rendered nothing within {_GL_SECONDS} s", _GL_REMEDY)
-    # Libraries may print other lines around it.
+        return Finding(about, "missing", f"rendered no frame within {_GL_SECONDS} s", _GL_REMEDY)
+    # Libraries may print more lines before and after this one.
     backend = next((line for line in drawn.stdout.splitlines() if line.startswith("backend=")), "")
     if drawn.returncode == 0:
         return Finding(about, "ok", f"renders MuJoCo with {backend.removeprefix('backend=')}")
@@ -145,36 +145,38 @@ def _ffmpeg() -> Finding:
         try:
             encode([frame, frame], path, fps=10, size=16)
             size = path.stat().st_size
-        except (RenderError, RuntimeError) as error:  # RuntimeError: imageio-ffmpeg has no ffmpeg
+        except (RenderError, RuntimeError) as error:  # RuntimeError: imageio-ffmpeg found no ffmpeg
             return Finding("ffmpeg", "missing", one_line(error)[:200], _FFMPEG_REMEDY)
-    return Finding("ffmpeg", "ok", f"encodes clips (a test one has {size} bytes)")
+    return Finding("ffmpeg", "ok", f"encodes clips (a test clip has {size} bytes)")
 
 
 def _folder(about: str, name: str, option: str) -> Finding:
-    """Write a file to a folder, or to its nearest existing parent."""
+    """Check that a folder, or its nearest existing parent, is writable and has free space."""
     folder = Path(name).absolute()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    remedy = f"choose another with {option}, or become its owner: chown -R $USER {nearest}"
+    remedy = f"choose another folder with {option}, or take ownership: chown -R $USER {nearest}"
     try:
         with tempfile.TemporaryFile(dir=nearest):
             free = shutil.disk_usage(nearest).free
     except OSError as error:
         return Finding(about, "missing", f"{folder} is not writable: {error.strerror}", remedy)
     if free < _LEAST_FREE:
-        return Finding(about, "missing", f"{folder} has {free / 2**20:.0f} MB left", "free some space")
-    return Finding(about, "ok", f"{folder} is writable, {free / 2**30:.0f} GB left")
+        return Finding(
+            about, "missing", f"{folder} has only {free / 2**20:.0f} MB free", "free up disk space"
+        )
+    return Finding(about, "ok", f"{folder} is writable, {free / 2**30:.0f} GB free")
 
 
 def _storage(url: str) -> Finding:
-    """Store a clip and read its size."""
+    """Check that the clip store keeps a test file."""
     from teacher.storage import open_storage  # noqa: PLC0415
 
     about, key = "storage", "doctor/check.mp4"
     where = (
-        "set S3_ENDPOINT_URL (unless it is Amazon's), AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and "
-        "create the bucket (python manage.py setup_storage)"
+        "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if the server isn't Amazon's, S3_ENDPOINT_URL; "
+        "create the bucket with python manage.py setup_storage"
         if "://" in url
-        else "choose another with --storage"
+        else "choose another folder with --storage"
     )
     try:
         store = open_storage(url)
@@ -183,27 +185,27 @@ def _storage(url: str) -> Finding:
             file.flush()
             store.put(key, Path(file.name))
         if store.size(key) is None:
-            return Finding(about, "missing", f"{url} accepted a file but does not have it", where)
-        with contextlib.suppress(StorageError):  # a trainer may lack the permission to delete
+            return Finding(about, "missing", f"{url} accepted a file, but the file is not there", where)
+        with contextlib.suppress(StorageError):  # a trainer may not have permission to delete
             store.remove(key)
     except (StorageError, ConfigError) as error:
         return Finding(about, "missing", one_line(error), where)
-    return Finding(about, "ok", f"{url} stores clips")
+    return Finding(about, "ok", f"{url} accepts clips")
 
 
 def _site(machine: Machine) -> Finding:
-    """Check the site that the options name, or the one on this machine."""
+    """Check the site at ``--site_url``, or else this machine's site if it is running."""
     about = "labeling site"
     if machine.site_url is None:
         from teacher.labeling.embedded_site import find_running_site  # noqa: PLC0415
 
         running = find_running_site(Path(machine.state_dir))
         if running is None:
-            return Finding(about, "ok", "starts on this machine with the first run with -p human")
+            return Finding(about, "ok", "not running; the first run with -p human starts it on this machine")
         return _answering(*running)
     token = os.environ.get(TOKEN_VARIABLE)
     if not token:
-        remedy = f"create one on the site with python manage.py create_token USER, and set {TOKEN_VARIABLE}"
+        remedy = f"on the site, run python manage.py create_token USER, and set {TOKEN_VARIABLE} to the token"
         return Finding(
             about, "missing", f"{machine.site_url} needs a token, and {TOKEN_VARIABLE} is not set", remedy
         )
@@ -218,11 +220,11 @@ def _answering(url: str, token: str) -> Finding:
         with contextlib.closing(FeedbackClient(url, token)) as client:
             client.check()
     except SiteUnreachableError as error:
-        return Finding(about, "missing", one_line(error), "check the address, and that the site is running")
+        return Finding(about, "missing", one_line(error), "check the URL, and that the site is running")
     except SiteRefusedError as error:
         message, _, remedy = one_line(error).partition("; ")
-        return Finding(about, "missing", message, remedy or "check the address")
-    return Finding(about, "ok", f"{url} answers and accepts the token")
+        return Finding(about, "missing", message, remedy or "check the URL")
+    return Finding(about, "ok", f"{url} responds and accepts the token")
 
 
 def _redis(machine: Machine) -> Finding:
@@ -247,7 +249,7 @@ def _redis(machine: Machine) -> Finding:
             about,
             "missing",
             f"{host} does not respond ({reason})",
-            f"start it, fix {REDIS_VARIABLE}, or leave it unset to render clips on this machine",
+            f"start Redis, fix {REDIS_VARIABLE}, or unset {REDIS_VARIABLE} to render clips on this machine",
         )
     if not (machine.storage or "").startswith("s3://"):
         return Finding(about, "ok", f"{host} responds, but render workers need --storage s3://bucket/prefix")
@@ -257,8 +259,8 @@ def _redis(machine: Machine) -> Finding:
 def _extra(name: str) -> Finding:
     module, purpose = EXTRAS[name]
     if find_spec(module) is not None:
-        return Finding(name, "ok", f"for {purpose}")
-    return Finding(name, "optional", f"not installed; for {purpose}", f"pip install 'rl-teacher[{name}]'")
+        return Finding(name, "ok", f"installed, for {purpose}")
+    return Finding(name, "optional", f"not installed, for {purpose}", f"pip install 'rl-teacher[{name}]'")
 
 
 _SHOWN = {"ok": "[green]ok[/]      ", "missing": "[bold red]missing[/] ", "optional": "[dim]optional[/]"}
@@ -271,15 +273,17 @@ def _print(finding: Finding, console: Console) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach doctor`` and return the exit status, 1 if something needed is missing."""
+    """Run ``teach doctor`` and return the exit status, which is 1 if a requirement is missing."""
     parser = OneLineParser(
         prog="teach doctor",
-        description="Check what is missing on this machine, and how to install it.",
-        epilog="For a site on another machine, pass the same --site_url and --storage as to teach.",
+        description="Check that everything a run needs works on this machine, and show how to fix problems.",
+        epilog="For a labeling site on another machine, pass the same --site_url and --storage as to teach.",
     )
-    parser.add_argument("--site_url", help="labeling site (default: one on this machine)")
+    parser.add_argument("--site_url", help="URL of the labeling site (default: this machine's site)")
     parser.add_argument(
-        "--storage", default=os.environ.get("TEACHER_STORAGE") or None, help="s3://bucket/prefix or a folder"
+        "--storage",
+        default=os.environ.get("TEACHER_STORAGE") or None,
+        help="clip store: s3://bucket/prefix or a folder (default: TEACHER_STORAGE if set)",
     )
     parser.add_argument("--state_dir", default="state", help="folder of this machine's site (default: state)")
     parser.add_argument("--runs_dir", default="runs", help="parent folder of all runs (default: runs)")
@@ -292,7 +296,7 @@ def main(arguments: Sequence[str]) -> int:
             _print(finding, console)
             missing += finding.state == "missing"
         things = "requirement is" if missing == 1 else "requirements are"
-        console.print(f"\n{missing} {things} missing" if missing else "\nNothing is missing.")
+        console.print(f"\n{missing} {things} missing." if missing else "\nNothing is missing.")
         return int(missing > 0)
 
     return report_errors(parser, work)

@@ -1,4 +1,4 @@
-"""``teach evaluate PREDICTOR DATASET``: accuracy and calibration of a predictor on held-out preferences."""
+"""``teach evaluate PREDICTOR DATASET``: measure a predictor's accuracy on held-out preferences."""
 
 import json
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach evaluate`` and return the exit status."""
     parser = OneLineParser(
         prog="teach evaluate",
-        description="Evaluate a predictor on the labels of a dataset that it was not fitted to.",
+        description="Measure a predictor's accuracy and calibration on labels that it was not fitted to.",
         epilog="example: teach evaluate reward.npz others.npz",
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
     parser.add_argument("dataset", type=Path, help=DATASET)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     given = parser.parse_args(arguments)
 
     def work() -> None:
@@ -30,13 +30,14 @@ def main(arguments: Sequence[str]) -> int:
         from teacher.reward.evaluation import evaluate  # noqa: PLC0415 - torch takes a second
 
         found = evaluate(load_predictor(given.predictor), load_preferences(given.dataset))
-        print(json.dumps(found.to_dict()) if given.json else "\n".join(described(found, given.dataset)))
+        lines = format_evaluation(found, given.dataset)
+        print(json.dumps(found.to_dict()) if given.json else "\n".join(lines))
 
     return report_errors(parser, work)
 
 
-def described(found: "Evaluation", dataset: Path) -> Sequence[str]:
-    """Return an evaluation as lines of text."""
+def format_evaluation(found: "Evaluation", dataset: Path) -> Sequence[str]:
+    """Format an evaluation as lines of text for the terminal."""
     lines = [
         (
             f"{dataset}: accuracy {found.accuracy:.1%} on {pluralize(found.pairs, 'label')} (chance: 50.0%), "
@@ -44,7 +45,7 @@ def described(found: "Evaluation", dataset: Path) -> Sequence[str]:
         )
     ]
     if found.margins:
-        lines += ["", "by the difference of true returns     labels accuracy"]
+        lines += ["", "by difference in true return          labels accuracy"]
         lines += [
             f"  {f'{group.low:.4g} to {group.high:.4g}':<32}{group.pairs:>10,}{group.accuracy:>9.1%}"
             for group in found.margins

@@ -1,4 +1,4 @@
-"""``teach export RUN FILE``: write the labels and the predictor of a run to files."""
+"""``teach export RUN FILE``: write a run's labels and predictor to files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach export`` and return the exit status."""
     parser = OneLineParser(
         prog="teach export",
-        description="Write the labels of a run to a file for other programs, and its predictor.",
+        description="Write a run's labels, its reward predictor, or both to files.",
         epilog="example: teach export runs/ShortHopper-v1/backflip labels.npz --predictor reward.npz",
     )
     parser.add_argument("run", type=Path, help="run directory, such as runs/ShortHopper-v1/backflip")
@@ -23,22 +23,26 @@ def main(arguments: Sequence[str]) -> int:
         "labels",
         type=Path,
         nargs="?",
-        help=".npz or .parquet file to write, or a folder for a Hugging Face dataset",
+        help="file for the labels, .npz or .parquet, or folder for a Hugging Face dataset",
     )
-    parser.add_argument("--clips", action="store_true", help="render and include the clips of all pairs")
-    parser.add_argument("--predictor", type=Path, metavar="FILE", help="write the predictor to this .npz")
+    parser.add_argument(
+        "--clips", action="store_true", help="render and include the clips of all pairs (not in .npz)"
+    )
+    parser.add_argument(
+        "--predictor", type=Path, metavar="FILE", help="write the predictor to this .npz file"
+    )
     given = parser.parse_args(arguments)
 
     def work() -> None:
         if given.labels is None and given.predictor is None:
-            raise ConfigError("expected a file for the labels, or --predictor FILE")
+            raise ConfigError("nothing to export; name a file for the labels, or pass --predictor FILE")
         if given.predictor is not None and given.predictor.suffix != ".npz":
-            raise ConfigError(f"expected a predictor file named *.npz, got {given.predictor}")
+            raise ConfigError(f"the predictor file must be named *.npz, not {given.predictor}")
         if given.predictor is not None:
             require_folder(given.predictor)
             require_new(given.predictor)
             if given.predictor == given.labels:
-                raise ConfigError(f"expected two files for labels and predictor, got {given.labels} for both")
+                raise ConfigError(f"labels and predictor can't both be written to {given.labels}")
         load_config(given.run)
         from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
         from teacher.training.export import export_preferences  # noqa: PLC0415 - torch takes a second
@@ -46,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
         if given.predictor is not None:
             run = SavedRun(given.run)
-            predictor = run.load_predictor()  # before writing anything, as it may be missing
+            predictor = run.load_predictor()  # fails before anything is written if there is no predictor
         if given.labels is not None:
             count = export_preferences(
                 given.run, given.labels, clips=given.clips, console=Console(soft_wrap=True)
@@ -55,6 +59,6 @@ def main(arguments: Sequence[str]) -> int:
         if given.predictor is not None:
             spaces = run.task.observation_space, run.task.action_space
             save_predictor(given.predictor, predictor, *spaces, new=True)
-            print(f"{given.predictor}: the predictor of {given.run}")
+            print(f"{given.predictor}: predictor of {given.run}")
 
     return report_errors(parser, work)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from teacher.cli.evaluate import described
+from teacher.cli.evaluate import format_evaluation
 from teacher.errors import ConfigError, DataError, pluralize
 from teacher.files import require_folder, require_new
 from teacher.settings.arguments import DATASET, OneLineParser, add_options, as_whole_number, report_errors
@@ -23,21 +23,25 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach fit`` and return the exit status."""
     parser = OneLineParser(
         prog="teach fit",
-        description="Fit a reward predictor to exported preferences, without an agent or a site.",
+        description="Fit a reward predictor to exported preferences, without an agent or a labeling site.",
         epilog="example: teach fit labels.npz reward.npz --evaluate others.npz",
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("dataset", type=Path, help=DATASET)
-    parser.add_argument("predictor", type=Path, help=".npz file to write")
+    parser.add_argument("predictor", type=Path, help="predictor file to write, .npz")
     parser.add_argument(
-        "--evaluate", type=Path, default=None, metavar="DATASET", help="evaluate it on these preferences"
+        "--evaluate",
+        type=Path,
+        default=None,
+        metavar="DATASET",
+        help="also evaluate the predictor on this preference file",
     )
     parser.add_argument("--seed", type=as_whole_number, default=1, help="random seed (default: 1)")
     parser.add_argument(
         "--max_updates",
         type=as_whole_number,
         default=MAX_UPDATES,
-        help=f"limit of updates if the fit does not stop early (default: {MAX_UPDATES})",
+        help=f"maximum number of updates; the fit may stop earlier (default: {MAX_UPDATES})",
     )
     group = parser.add_argument_group("reward", RewardConfig.__doc__)
     add_options(group, RewardConfig, prefix="reward.")
@@ -53,9 +57,9 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     config = RewardConfig(**settings)
     seed = whole_number(given.seed, "--seed", SEED)
     if given.max_updates < 1:
-        raise ConfigError(f"--max_updates: expected 1 or more; got {given.max_updates}")
+        raise ConfigError(f"--max_updates must be at least 1, not {given.max_updates}")
     if given.predictor.suffix != ".npz":
-        raise ConfigError(f"expected a predictor file named *.npz, got {given.predictor}")
+        raise ConfigError(f"the predictor file must be named *.npz, not {given.predictor}")
     require_folder(given.predictor)
     require_new(given.predictor)
     from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
@@ -95,14 +99,14 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     if others is not None:
         from teacher.reward.evaluation import evaluate  # noqa: PLC0415
 
-        for line in described(evaluate(predictor, others), given.evaluate):
+        for line in format_evaluation(evaluate(predictor, others), given.evaluate):
             console.print(line, highlight=False)
 
 
 def _losses(report: "FitReport") -> str:
-    """Return the losses and the accuracy of a fit as text."""
+    """Format a fit's losses and held-out accuracy as text."""
     if math.isnan(report.accuracy):
-        return f"no held-out labels to evaluate it on (training loss {report.loss:.3f})"
+        return f"no held-out labels to evaluate the predictor on (training loss {report.loss:.3f})"
     return (
         f"held-out accuracy {report.accuracy:.1%}, held-out loss {report.validation_loss:.3f} (training loss "
         f"{report.loss:.3f})"

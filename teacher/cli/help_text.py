@@ -1,8 +1,8 @@
-"""Text of ``teach --help``, and the sections of ``teach --help-all``."""
+"""Text of ``teach --help``, and sections of ``teach --help-all``."""
 
 HELP = """\
 usage: teach -p {human,synth,rl} -e ENV -n NAME [options]    train an agent
-       teach --resume RUN                                    continue a run
+       teach --resume RUN                                    resume a run
        teach COMMAND ...                                     see below
 
 Teach a reinforcement-learning agent a behavior by choosing the better of two
@@ -10,44 +10,45 @@ clips in a browser, without writing a reward function.
 
 getting started:
   teach -p human -e ShortHopper-v1 -n flip -l 300 --prompt "Nearer to a flip?"
-        people label: open the address it prints
+        learn from people's labels: open the URL it prints and label clips
   teach -p synth -e ShortHopper-v1 -n try -l 300 -t 3e5
-        synthetic labels from the environment's own reward
+        learn from synthetic labels made with the environment's own reward
   teach -p rl -e ShortHopper-v1 -n sanity -t 3e5
-        RL on that reward: can the agent learn the task at all?
+        train on that reward directly, to see if the agent can learn the task
 
 most used options:
   -p human|synth|rl     source of rewards: people's labels, synthetic labels,
                         or the environment
-  -e ENV                environment: a Gymnasium id such as Pendulum-v1,
+  -e ENV                environment: a Gymnasium ID such as Pendulum-v1,
                         rl-teacher's ShortHopper-v1, or module:Env-v0
   -n NAME               name of the run; its directory is runs/ENV/NAME
   -l N                  labels in total (-L N of them before training starts)
   -t N                  environment steps to train for, such as 3e5
-  --help-all            all options, by section
-  --version             print the version
+  --help-all            show all options, by section
+  --version             show the version
 
-commands (each says more with --help):
-  teach doctor          check what is missing on this machine
-  teach ls              list the runs and their progress
-  teach play RUN        make a video of a run's policy, with predicted
-                        rewards if wanted
-  teach export RUN FILE                      labels and predictor as files
+commands (run one with --help for its options):
+  teach doctor          check that everything works on this machine
+  teach ls              list runs and their progress
+  teach play RUN        make a video of a run's policy, optionally with
+                        predicted rewards
+  teach export RUN FILE                      write labels, predictor to files
   teach fit DATASET PREDICTOR                fit a predictor to exported labels
-  teach evaluate PREDICTOR DATASET           evaluate it on other labels
-  teach relabel PREDICTOR TRAJECTORIES COPY  relabel trajectories with rewards
+  teach evaluate PREDICTOR DATASET           evaluate a predictor on labels
+  teach relabel PREDICTOR TRAJECTORIES COPY  replace rewards with predictions
   teach import SOURCE FILE                   read imitation, Minari, Uni-RLHF
-  teach record RUN FILE                      record a policy's demonstrations
+  teach record RUN FILE                      record demonstrations of a policy
   teach defaults ENV                         show default hyperparameters
 """
 
 ENVIRONMENTS = """\
-rl-teacher's tasks are registered as teacher/<Name>-v1 and
-teacher/Short<Name>-v1. Their names without teacher/ work if Gymnasium has no
-environment of that id: Reacher Hopper Walker (Walker2d) Cheetah (HalfCheetah)
-Swimmer Ant Humanoid Pendulum (InvertedPendulum) DoublePendulum
-(InvertedDoublePendulum). So Pendulum-v1 is Gymnasium's classic one;
-rl-teacher's is InvertedPendulum-v1 or teacher/Pendulum-v1.
+The original rl-teacher's tasks are registered as teacher/<Name>-v1 and
+teacher/Short<Name>-v1. Names, with aliases in parentheses: Reacher Hopper
+Walker (Walker2d) Cheetah (HalfCheetah) Swimmer Ant Humanoid Pendulum
+(InvertedPendulum) DoublePendulum (InvertedDoublePendulum). The prefix
+teacher/ can be left out unless Gymnasium has an environment with that ID:
+Pendulum-v1 is Gymnasium's classic pendulum. For rl-teacher's, use
+InvertedPendulum-v1 or teacher/Pendulum-v1.
 """
 
 SECTIONS = {
@@ -66,4 +67,4 @@ SECTIONS = {
     ),
     "the labeling site": ("site_url", "storage", "state_dir", "bind", "public_url"),
 }  # fmt: skip
-"""Sections of ``teach --help-all`` and the options in each."""
+"""Sections of ``teach --help-all``, and the settings in each."""

@@ -1,4 +1,4 @@
-"""``teach import SOURCE FILE``: convert trajectories and labels of imitation, Minari and Uni-RLHF."""
+"""``teach import SOURCE FILE``: convert trajectories or labels from imitation, Minari or Uni-RLHF."""
 
 import argparse
 from collections.abc import Sequence
@@ -13,22 +13,29 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach import`` and return the exit status."""
     parser = OneLineParser(
         prog="teach import",
-        description="Convert files of other programs: trajectories to demonstrations for teach "
-        "--demonstrations, or labels of Uni-RLHF to preferences for teach fit.",
+        description="Convert files of other projects: imitation or Minari trajectories to demonstrations for "
+        "teach --demonstrations, or Uni-RLHF labels to preferences for teach fit.",
         epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
     )
-    parser.add_argument("source", type=Path, help="folder or .npz of imitation, Minari or Uni-RLHF")
-    parser.add_argument("file", type=Path, help="file to write: .npz, or .parquet for preferences")
-    group = parser.add_argument_group("labels of Uni-RLHF")
-    group.add_argument("--trajectories", type=Path, metavar="TABLE", help="their D4RL dataset, .hdf5 or .npz")
-    group.add_argument("--env_id", help="environment id (default: that of the labels)")
+    parser.add_argument(
+        "source", type=Path, help="folder from imitation, Minari or Uni-RLHF, or .npz file from imitation"
+    )
+    parser.add_argument("file", type=Path, help="file to write: .npz, or for preferences also .parquet")
+    group = parser.add_argument_group("Uni-RLHF labels")
+    group.add_argument(
+        "--trajectories",
+        type=Path,
+        metavar="TABLE",
+        help="D4RL dataset that the labels refer to, .hdf5 or .npz (required)",
+    )
+    group.add_argument("--env_id", help="environment ID to record (default: the one in the labels)")
     given = parser.parse_args(arguments)
     return report_errors(parser, lambda: print(f"{given.file}: {_import(given)}"))
 
 
 def _import(given: argparse.Namespace) -> str:
-    """Convert the source and return a summary of the file written."""
-    # Checked first, before reading anything.
+    """Convert the source and return a summary of the written file."""
+    # These checks come first, before any file is read.
     require_new(given.file)
     require_folder(given.file)
     from teacher.data.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
@@ -41,7 +48,9 @@ def _import(given: argparse.Namespace) -> str:
         save_demonstrations(given.file, demonstrations, new=True)
         return demonstrations.summary()
     if given.trajectories is None:
-        raise ConfigError(f"expected --trajectories, the dataset of the labels in {given.source}")
+        raise ConfigError(
+            f"--trajectories is missing; set it to the D4RL dataset of the labels in {given.source}"
+        )
     dataset = crowd_preferences(load_crowd_labels(given.source), given.trajectories, given.env_id)
     spaces = (
         space_of({"kind": "Box", "shape": array.shape[3:], "dtype": str(array.dtype)})

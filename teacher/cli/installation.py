@@ -1,4 +1,4 @@
-"""Check which packages Python finds under the project's names, and which version of the project they are."""
+"""Checks of the installation: RL-Teacher's version, and that Python finds its ``agents`` package."""
 
 import ast
 import importlib.metadata
@@ -10,12 +10,12 @@ from teacher.errors import ConfigError
 
 DISTRIBUTION = "rl-teacher"
 ROOT = Path(__file__).resolve().parents[2]
-"""The folder that holds ``teacher`` and must hold ``agents``: a checkout or ``site-packages``."""
-_ENTRY_POINT = "attach_stub"  # called in our agents/__init__.py and nowhere in openai-agents
+"""Folder that contains ``teacher`` and must contain ``agents``: a checkout or ``site-packages``."""
+_ENTRY_POINT = "attach_stub"  # called in our agents/__init__.py, but not in that of openai-agents
 
 
 def installed_version() -> str:
-    """Return the version of the installed distribution, or ``unknown`` where there is none."""
+    """Return the version of the installed distribution, or ``unknown`` if it isn't installed."""
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -23,28 +23,28 @@ def installed_version() -> str:
 
 
 def check_agents() -> None:
-    """Refuse a package ``agents`` of another distribution, such as openai-agents.
+    """Check that ``import agents`` would import RL-Teacher's package, not openai-agents or another.
 
-    The package is found but not imported: the check takes less than a millisecond and runs no foreign code.
+    Nothing is imported, so the check takes less than a millisecond and runs no third-party code.
 
     Raises:
-        ConfigError: another package is found first, or another distribution replaced our files.
+        ConfigError: Python finds a different package, or another distribution has overwritten our files.
     """
     spec = find_spec("agents")
     found = _location(spec)
     if found == ROOT / "agents" and _is_ours(found / "__init__.py"):
         return
     if spec is None or found == ROOT / "agents":
-        problem = f"found {'none' if spec is None else f'its files replaced{_owner()}'}"
-        remedy = "install RL-Teacher again, in a virtual environment of its own"
+        problem = "is missing" if spec is None else f"was overwritten{_owner()}"
+        remedy = "reinstall RL-Teacher in its own virtual environment"
     else:
-        problem = f"found {found}{_owner()}"
-        remedy = "run teach where that is not on Python's path, or in a virtual environment of its own"
-    raise ConfigError(f"expected RL-Teacher's package agents in {ROOT}, {problem}; {remedy}")
+        problem = f"is hidden by {found}{_owner()}"
+        remedy = "take that off Python's path, or install RL-Teacher in its own virtual environment"
+    raise ConfigError(f"RL-Teacher's package agents in {ROOT} {problem}; {remedy}")
 
 
 def _location(spec: ModuleSpec | None) -> Path | None:
-    """Return the folder of a package or the file of a module; None where there is neither."""
+    """Return the folder of a package or the file of a module, or None if there is no such module."""
     if spec is None:
         return None
     places = list(spec.submodule_search_locations or ()) or [spec.origin or "built-in"]
@@ -52,7 +52,7 @@ def _location(spec: ModuleSpec | None) -> Path | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether ``__init__.py`` is RL-Teacher's, which does nothing but load names lazily."""
+    """Return True if this ``__init__.py`` loads its names lazily, as RL-Teacher's does."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -61,6 +61,6 @@ def _is_ours(path: Path) -> bool:
 
 
 def _owner() -> str:
-    """Name the other distributions that install a package ``agents``, if any."""
+    """Return ``by NAME`` with the other distributions that install ``agents``; empty if none does."""
     owners = set(importlib.metadata.packages_distributions().get("agents", ())) - {DISTRIBUTION}
     return f" by {', '.join(sorted(owners))}" if owners else ""

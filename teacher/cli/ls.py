@@ -1,4 +1,4 @@
-"""``teach ls``: the runs in a folder and their progress."""
+"""``teach ls``: list the runs in a folder and their progress."""
 
 import contextlib
 import fcntl
@@ -21,18 +21,18 @@ _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 @dataclass(frozen=True)
 class RunSummary:
-    """State of a run, from its folder.
+    """State of a run, as read from its folder.
 
     Attributes:
         folder: the run's folder.
         config: the run's settings.
-        steps: environment steps, current if it is running, else of its checkpoint.
-        labels: labels to learn from.
-        last_return: mean true return of the last episodes in the checkpoint; None if unknown.
-        saved: time of the checkpoint in seconds since 1970; None without one.
-        state: ``running`` while a process holds its folder, ``done`` after all steps, ``stopped`` after some,
-            ``new`` before the first checkpoint.
-        seconds_left: remaining training time, without waiting for labels; None if unknown.
+        steps: environment steps so far if the run is running, else steps in its checkpoint.
+        labels: number of labels that the predictor can learn from.
+        last_return: mean true return of the latest episodes at the checkpoint; None if unknown.
+        saved: Unix timestamp of the checkpoint; None if there is none.
+        state: ``running`` while a process has the folder locked; ``done`` after all steps; ``stopped`` before
+            that; ``new`` if there is no checkpoint yet.
+        seconds_left: estimated training time left, not counting waits for labels; None if unknown.
     """
 
     folder: Path
@@ -46,10 +46,10 @@ class RunSummary:
 
 
 def summarize(folder: Path) -> RunSummary:
-    """Return the state of the run in a folder.
+    """Read the state of the run in a folder.
 
     Raises:
-        TeacherError: the folder is damaged or does not hold a run.
+        TeacherError: the folder is damaged or contains no run.
     """
     config, _ = load_config(folder)
     checkpoint = folder / CHECKPOINT_NAME
@@ -80,7 +80,7 @@ def summarize(folder: Path) -> RunSummary:
 
 
 def _is_held(lock: Path) -> bool:
-    """Return whether a process holds the lock of :func:`teacher.training.builder.prepared_directory`."""
+    """Return True if a process has locked the file, which a running run does with its ``lock`` file."""
     try:
         with lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -120,7 +120,7 @@ def _age(seconds: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as aligned columns, with text in the first and last and numbers in the others."""
+    """Format rows as a text table; the first two columns and the last are left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -133,10 +133,10 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run ``teach ls`` and return the exit status, 1 if a run is damaged."""
+    """Run ``teach ls`` and return the exit status, which is 1 if a run is damaged."""
     parser = OneLineParser(
         prog="teach ls",
-        description="List the runs in a folder, the most recently saved last.",
+        description="List the runs in a folder and their progress, the most recently saved last.",
     )
     parser.add_argument(
         "runs_dir",
@@ -151,15 +151,15 @@ def main(arguments: Sequence[str]) -> int:
         folders = sorted(path.parent for path in given.runs_dir.glob(f"*/*/{CONFIG_NAME}"))
         if not folders:
             raise ConfigError(
-                f"expected runs in the folder {given.runs_dir}, found none; start one with teach -p human -e "
-                "ShortHopper-v1 -n NAME, or name another folder"
+                f"there are no runs in the folder {given.runs_dir}; start one with teach -p human -e "
+                "ShortHopper-v1 -n NAME, or name a different folder"
             )
         runs, damaged = [], []
         for folder in folders:
             try:
                 runs.append(summarize(folder))
             except TeacherError as error:
-                if (folder / CONFIG_NAME).exists():  # a run that failed may have just removed it
+                if (folder / CONFIG_NAME).exists():  # a run that fails at its start removes its folder
                     damaged.append(str(error))
         if runs:
             runs.sort(key=lambda run: run.saved or 0.0)

@@ -1,4 +1,4 @@
-"""``teach play RUN``: make a video of a run's policy, with predicted rewards if wanted."""
+"""``teach play RUN``: make a video of a run's policy, optionally with predicted rewards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,38 +17,41 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach play`` and return the exit status."""
     parser = OneLineParser(
         prog="teach play",
-        description="Make a video of a run's current policy, with predicted rewards if wanted.",
+        description="Make a video of a run's latest policy, optionally with predicted rewards.",
         epilog="example: teach play runs/ShortHopper-v1/backflip flip.mp4 --rewards",
     )
     parser.add_argument("run", type=Path, help="run directory, such as runs/ShortHopper-v1/backflip")
     parser.add_argument(
-        "file", type=Path, nargs="?", help=f".mp4, or .png with the rewards (default: RUN/{FILE_NAME})"
+        "file",
+        type=Path,
+        nargs="?",
+        help=f"file to write: .mp4 for a video, or .png for a plot of rewards (default: RUN/{FILE_NAME})",
     )
     parser.add_argument(
-        "--rewards", action="store_true", help="show predicted and true rewards below the frames"
+        "--rewards", action="store_true", help="plot predicted and true rewards below the frames"
     )
     parser.add_argument(
         "--episodes",
         type=as_whole_number,
         default=5,
-        help="episodes to play, of which the one with the median return is shown (default: 5)",
+        help="number of episodes to play; the video shows the one with the median return (default: 5)",
     )
-    parser.add_argument("--seed", type=as_whole_number, default=0, help="seed of the episodes (default: 0)")
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="random seed (default: 0)")
     parser.add_argument(
-        "--sampled", action="store_true", help="sample actions as in training, not the most likely ones"
+        "--sampled", action="store_true", help="sample actions as in training (default: most likely actions)"
     )
-    parser.add_argument("--start", type=int, default=0, help="first step to show (default: 0)")
-    parser.add_argument("--steps", type=int, help="steps to show (default: all)")
+    parser.add_argument("--start", type=int, default=0, help="first step of the episode to show (default: 0)")
+    parser.add_argument("--steps", type=int, help="number of steps to show (default: all)")
     given = parser.parse_args(arguments)
 
     def work() -> None:
         seed = whole_number(given.seed, "--seed", SEED)
         path: Path = given.file or given.run / FILE_NAME
         if path.suffix not in (".mp4", ".png"):
-            raise ConfigError(f"expected a file named *.mp4 or *.png, got {path}")
+            raise ConfigError(f"the file must be named *.mp4 or *.png, not {path}")
         count = whole_number(given.episodes, "--episodes", COUNT)
         steps = None if given.steps is None else whole_number(given.steps, "--steps", COUNT)
-        if given.file is not None:  # before playing anything
+        if given.file is not None:  # fail before playing any episode
             require_folder(path)
         load_config(given.run)
         from teacher.training.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         returns = [episode.true_return for episode in episodes]
         print(
             f"{path}: {pluralize(len(clip), 'step')} of an episode with return {chosen.true_return:.1f}; "
-            f"{len(returns)} played, returns {returns[0]:.1f} to {returns[-1]:.1f}"
+            f"{pluralize(len(returns), 'episode')} played, returns {returns[0]:.1f} to {returns[-1]:.1f}"
         )
         if said:
             print(f"  {said}")

@@ -16,20 +16,22 @@ from teacher.settings.saved_config import load_config
 def main(arguments: Sequence[str]) -> int:
     """Run ``teach record`` and return the exit status."""
     parser = OneLineParser(
-        prog="teach record", description="Record episodes of a run's policy as demonstrations."
+        prog="teach record",
+        description="Play episodes with a run's policy and save them as demonstrations.",
+        epilog="example: teach record runs/Hopper-v5/expert expert.npz",
     )
     parser.add_argument("run_dir", type=Path, help="run directory, such as runs/Hopper-v5/expert")
-    parser.add_argument("file", type=Path, help=".npz file to write")
+    parser.add_argument("file", type=Path, help="demonstration file to write, .npz")
     parser.add_argument(
         "--episodes", type=as_whole_number, default=10, help="number of episodes (default: 10)"
     )
-    parser.add_argument("--seed", type=as_whole_number, default=0, help="seed of the episodes (default: 0)")
+    parser.add_argument("--seed", type=as_whole_number, default=0, help="random seed (default: 0)")
     given = parser.parse_args(arguments)
 
     def work() -> None:
         seed = whole_number(given.seed, "--seed", SEED)
         episodes = whole_number(given.episodes, "--episodes", COUNT)
-        # Checked before playing anything.
+        # Fail before playing any episode.
         require_new(given.file)
         require_folder(given.file)
         load_config(given.run_dir)

@@ -1,4 +1,4 @@
-"""``teach relabel PREDICTOR TRAJECTORIES COPY``: copy trajectories with predicted rewards."""
+"""``teach relabel PREDICTOR TRAJECTORIES COPY``: copy trajectories and replace their rewards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,18 +11,18 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach relabel`` and return the exit status."""
     parser = OneLineParser(
         prog="teach relabel",
-        description="Copy trajectories with the rewards of a predictor instead of the recorded ones.",
+        description="Copy trajectories, and replace the recorded rewards with a predictor's.",
         epilog="example: teach relabel reward.npz ~/.minari/datasets/hopper/medium-v0 hopper-taught-v0",
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
     parser.add_argument(
-        "trajectories", type=Path, help="demonstrations (.npz), or a folder of imitation or Minari"
+        "trajectories", type=Path, help="demonstration file (.npz), or folder from imitation or Minari"
     )
-    parser.add_argument("copy", type=Path, help="file or folder to write, of the same kind")
+    parser.add_argument("copy", type=Path, help="file or folder to write, in the same format")
     given = parser.parse_args(arguments)
 
     def work() -> None:
-        # Checked before reading anything.
+        # Fail before reading any file.
         require_new(given.copy)
         require_folder(given.copy)
         from teacher.datasets.predictor_files import load_predictor  # noqa: PLC0415 - torch takes a second

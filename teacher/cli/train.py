@@ -1,4 +1,7 @@
-"""Training by ``teach``, after its settings are parsed; this module imports torch, so it loads last."""
+"""Training from the command line, after ``teach`` has parsed the settings.
+
+This module imports torch, so :mod:`teacher.teach` imports it last.
+"""
 
 import contextlib
 import os
@@ -35,7 +38,7 @@ def main(read: Callable[[], RunSettings]) -> int:
     """Train, alone or as one of ``torchrun``'s processes, and return the exit status.
 
     Args:
-        read: returns the settings; called by rank 0 only.
+        read: returns the run's settings; called on rank 0 only.
     """
     try:
         with joined_ranks() as ranks:
@@ -46,7 +49,7 @@ def main(read: Callable[[], RunSettings]) -> int:
 
 
 def _lead(read: Callable[[], RunSettings], followers: Followers) -> int:
-    """Train as rank 0, and stop the other ranks with the same exit status."""
+    """Train as rank 0, and at the end make the other ranks exit with the same status."""
     if followers.ranks.size > 1:
         signal.signal(signal.SIGTERM, _interrupt_once)
         signal.signal(signal.SIGINT, _interrupt_once)
@@ -88,14 +91,15 @@ def _teach(run: Run, resume: str) -> int:
     except KeyboardInterrupt as interrupt:
         run.save()
         if signal.SIGTERM in interrupt.args:
-            console.print("\nStopped by SIGTERM, as torchrun sends it when another process of a run died.")
-        console.print(f"\nSaved at step {run.agent.total_steps:,}. To continue: [bold]{resume}[/]")
+            console.print("\nStopped by SIGTERM, which torchrun sends when another process of the run dies.")
+        console.print(f"\nSaved at step {run.agent.total_steps:,}. To resume: [bold]{resume}[/]")
         return INTERRUPTED
     run.save()
     if not completed:
         console.print(
-            f"Finished on the site; saved at step {run.agent.total_steps:,}. Everything is in "
-            f"{run.config.run_dir}\nTo continue: [bold]{resume} --reopen[/]"
+            "Stopped because the experiment was finished on the site; saved at step "
+            f"{run.agent.total_steps:,}. Everything is in {run.config.run_dir}\n"
+            f"To resume: [bold]{resume} --reopen[/]"
         )
         return 0
     labels = _labels_of(run)
@@ -105,31 +109,33 @@ def _teach(run: Run, resume: str) -> int:
     try:
         run.finish()
     except (SiteUnreachableError, SiteRefusedError) as error:
-        console.print(f"Could not tell the site: {error}. To try again: {resume}", style="yellow")
+        console.print(
+            f"Could not finish the experiment on the site: {error}. To try again: {resume}", style="yellow"
+        )
     except ForgottenError as error:
-        console.print(f"Could not tell the site: {error}", style="yellow")
-    console.print(f"To train it further: [bold]{resume} {_more(run.config, run.agent.total_steps)}[/]")
+        console.print(f"Could not finish the experiment on the site: {error}", style="yellow")
+    console.print(f"To train longer: [bold]{resume} {_more(run.config, run.agent.total_steps)}[/]")
     return 0
 
 
 def _refuse_finished(run: Run, resume: str) -> None:
-    """Raise :class:`ConfigError` if the experiment was finished on the site before training was done."""
+    """Raise :class:`ConfigError` if the experiment was finished on the site before the run's last step."""
     is_over = run.agent.total_steps >= run.config.num_timesteps
     if run.teaching is not None and run.teaching.collector.status.state == "finished" and not is_over:
         raise ConfigError(
             f"{run.config.experiment} was finished on the site at step {run.agent.total_steps:,} of "
-            f"{run.config.num_timesteps:,}; to continue: {resume} --reopen"
+            f"{run.config.num_timesteps:,}; to reopen it and resume: {resume} --reopen"
         )
 
 
 def _more(config: TeachConfig, made: int) -> str:
-    """Return the options that double the length of a run that has made ``made`` steps."""
+    """Return the ``-t`` and ``-l`` options that double the length of a run after ``made`` steps."""
     labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
     return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
 
 def _labels_of(run: Run) -> str:
-    """Return the number of a run's labels as text, of the total if there is one; empty without labels."""
+    """Return text such as `` with 20 of 300 labels``; empty for a run that doesn't use labels."""
     if run.teaching is None:
         return ""
     given, wanted = run.teaching.ledger.usable(), run.config.n_labels
@@ -137,24 +143,27 @@ def _labels_of(run: Run) -> str:
 
 
 def _train_or_save(run: Run, resume: str) -> bool:
-    """Train; if that fails, save the run and print how to continue it."""
+    """Train the run; on an error, save it and print the command to resume.
+
+    Return False if training stopped early because the experiment was finished on the site.
+    """
     try:
         return train(run)
-    except UndecidedError as error:  # a resumed run would have the same teacher
+    except UndecidedError as error:  # resuming would use the same scripted teacher
         raise UndecidedError(
-            f"{error}; a run keeps its teacher, so start a new one: another -n, with another --teacher"
+            f"{error}; a run can't change its teacher, so start a new run with a different -n and --teacher"
         ) from error
-    except Exception:  # whatever it is, save what was learned
-        # torchrun sends SIGTERM when another process has died: keep the error that says so.
+    except Exception:  # save what was learned, whatever the error
+        # torchrun sends SIGTERM when another process dies. Ignore it, as this exception says why.
         signal.signal(signal.SIGTERM, _disregard)
         with contextlib.suppress(StorageError):
             run.save()
-        run.console.print(f"To continue once that is fixed: {resume}", style="yellow")
+        run.console.print(f"To resume once the error is fixed: {resume}", style="yellow")
         raise
 
 
 def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
-    """Return the command that resumes a run, with the same number of processes."""
+    """Return the command that resumes a run with the same number of processes."""
     python, module = shlex.quote(sys.executable), "-m teacher.teach"
     if ranks.size == 1:
         program = "teach" if shutil.which("teach") else f"{python} {module}"
@@ -168,7 +177,7 @@ def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
 
 
 def _greet(run: Run) -> None:
-    """Print the run's task, its directory, the labeling address, and the TensorBoard command."""
+    """Print the task, the run directory, the TensorBoard command, and where people label."""
     config, print_ = run.config, run.console.print
     verb = "Resuming" if run.agent.total_steps else "Training"
     segments = "" if run.teaching is None else f" in segments of {pluralize(run.segment_length, 'step')}"
@@ -183,11 +192,11 @@ def _greet(run: Run) -> None:
 
 
 def _disregard(*_: object) -> None:
-    """Ignore a signal; unlike SIG_IGN, child processes do not inherit this."""
+    """Ignore a signal; unlike SIG_IGN, this handler is not inherited by child processes."""
 
 
 def _interrupt_once(number: int, _: object) -> None:
-    """Raise ``KeyboardInterrupt`` for the first signal only, as torchrun repeats the terminal's."""
+    """Raise ``KeyboardInterrupt``, and ignore further signals because torchrun sends Ctrl-C again."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

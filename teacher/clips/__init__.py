@@ -1,4 +1,4 @@
-"""Clips: replaying, checking, rendering and encoding episodes, in this process or a pool."""
+"""Rendering of clips: replay an episode, check it against the recording, draw it, and encode a video."""
 
 from teacher.clips.pool import ClipRenderer
 from teacher.clips.render import CLIP_SIZE, ClipJob, ClipSpec, render

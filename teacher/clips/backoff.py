@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Waits 1, 2, 4 ... ``longest`` seconds between tries, each shortened at random by up to a half.
+    """Exponential backoff with jitter: waits of 1, 2, 4, ... up to ``longest`` seconds between tries.
 
-    The jitter keeps many runs from returning to a site at the same moment.
+    Each wait is shortened at random by up to half, so that many runs don't retry at the same moment.
 
     Attributes:
-        away: why and since when the other side is unreachable; None while it responds.
+        away: the last error and the time of the first failure; None if the last try succeeded.
     """
 
     def __init__(self, longest: float = LONGEST_SECONDS) -> None:
@@ -32,11 +32,11 @@ class Backoff:
         self._random = random.Random()
 
     def seconds_left(self) -> float:
-        """Return the seconds until the next try, 0 if it is due."""
+        """Return the seconds until the next try; 0 if it is due now."""
         return max(0.0, self._next_try - time.monotonic())
 
     def failed(self, error: Exception) -> None:
-        """Record a temporary failure."""
+        """Record a failed try, and schedule the next one."""
         if self.away is None:
             self._since = f"{datetime.now().astimezone():%H:%M:%S}"
         self.away = f"{error} (since {self._since})"
@@ -45,19 +45,21 @@ class Backoff:
         self._failures += 1
 
     def succeeded(self) -> None:
-        """Record a success."""
+        """Record a successful try, and reset the delay."""
         self.away = None
         self._failures = 0
         self._next_try = 0.0
 
 
-def patiently(call: Callable[[], T], delays: Sequence[float], revive: Callable[[], None] | None = None) -> T:
-    """Call until the site responds, sleeping between tries; for when nothing else can proceed.
+def call_with_retries(
+    call: Callable[[], T], delays: Sequence[float], revive: Callable[[], None] | None = None
+) -> T:
+    """Make a request to the labeling site, blocking and retrying while the site is unreachable.
 
     Args:
-        call: makes one request.
-        delays: seconds between tries.
-        revive: called when the site does not respond, to restart it if it runs on this machine.
+        call: makes the request and returns its result.
+        delays: seconds to sleep after each failed try; the request is tried once more after the last.
+        revive: called after each failed try, to restart a site that runs on this machine.
 
     Raises:
         SiteUnreachableError: the last try failed too.

@@ -1,4 +1,4 @@
-"""Encoding of frames to H.264 that every browser plays, with imageio-ffmpeg's ffmpeg."""
+"""Encoding of frames as H.264 video that every browser plays, with the ffmpeg from imageio-ffmpeg."""
 
 import itertools
 import math
@@ -17,25 +17,25 @@ from teacher.files import part_of
 Frame = NDArray[np.uint8]
 
 HOLD_SECONDS = 0.2
-"""Seconds that the last frame is held, to mark the end of a loop."""
+"""Seconds that the last frame is repeated, to mark the end of a looping clip."""
 
 
 def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
-    """Write ``frames`` as an MP4 file to ``path`` atomically.
+    """Encode frames as an MP4 file, which is written to ``path`` atomically.
 
     Args:
-        frames: at least one frame, each ``(height, width, 3)`` of the same shape.
-        path: the clip; its folder is created if it is missing.
+        frames: one or more frames, all of one shape ``(height, width, 3)``.
+        path: file to write; its folder is created if missing.
         fps: frames per second.
-        size: longer side in pixels; both sides are rounded to even numbers.
+        size: length of the longer side in pixels; width and height are rounded to even numbers.
 
     Raises:
-        RenderError: there is no frame, or the file or the encoder failed.
+        RenderError: ``frames`` is empty, ffmpeg failed, or the file can't be written.
     """
     moving = iter(frames)
     first = next(moving, None)
     if first is None:
-        raise RenderError(f"nothing to show in {path.name}: expected at least one frame, got none")
+        raise RenderError(f"cannot encode {path.name}: it has no frames")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_of(path) as part:
@@ -45,7 +45,7 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
 
 
 def fit(width: int, height: int, size: int) -> tuple[int, int]:
-    """Return even ``(width, height)`` with ``size`` as the longer side and about the same aspect ratio."""
+    """Scale ``(width, height)`` so that the longer side is ``size``, and round both to even numbers."""
     scale = size / max(width, height)
     return max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
@@ -65,7 +65,7 @@ def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps
             for frame in frames:
                 cast(IO[bytes], process.stdin).write(np.ascontiguousarray(frame).data)
         except BrokenPipeError:
-            pass  # the encoder stopped; its standard error says why
+            pass  # ffmpeg exited; its stderr says why
         except BaseException:
             process.kill()
             raise
@@ -77,7 +77,7 @@ def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps
 def _command(shape: tuple[int, ...], path: Path, fps: int, size: int) -> list[str]:
     height, width = shape[:2]
     to_width, to_height = fit(width, height, size)
-    # Averaging areas gives smooth reduction; small frames, as of Atari, keep their edges when enlarged.
+    # Downscaling averages areas for smooth frames. Upscaling keeps the sharp edges of small (Atari) frames.
     scaling = f"scale={to_width}:{to_height}:flags={'area' if to_width < width else 'neighbor'}"
     color_tags = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
     return [

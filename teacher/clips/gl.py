@@ -1,4 +1,4 @@
-"""Selection of an OpenGL backend for headless MuJoCo rendering: EGL, or OSMesa if EGL does not work."""
+"""Selection of an OpenGL backend for headless MuJoCo rendering: EGL, or OSMesa if EGL doesn't work."""
 
 import functools
 import os
@@ -10,7 +10,7 @@ from teacher.envs.capture import why_no_screen
 from teacher.errors import RenderError
 
 PACKAGES = ("libegl1", "libgl1-mesa-dri", "libosmesa6")
-"""Debian packages of OpenGL for headless rendering."""
+"""Debian packages for headless OpenGL rendering."""
 _ABOUT_OPENGL = ("GL", "OSMesa")
 _BACKENDS = ("egl", "osmesa")
 _PROBE = "from mujoco.{0} import GLContext; GLContext(8, 8).make_current()"
@@ -18,14 +18,13 @@ _PROBE = "from mujoco.{0} import GLContext; GLContext(8, 8).make_current()"
 
 @functools.cache
 def select_gl() -> str:
-    """Return the OpenGL backend, selected once per process and stored in ``MUJOCO_GL``.
+    """Select an OpenGL backend once per process, set ``MUJOCO_GL`` to it, and return its name.
 
-    A value already in ``MUJOCO_GL`` is used as is. Otherwise each backend is tried in a separate process, as
-    PyOpenGL binds to its first platform for the life of a process.
+    If ``MUJOCO_GL`` is already set, it is returned untested. Otherwise each backend is tested in a separate
+    process, because PyOpenGL can't switch to a different backend within a process.
 
     Raises:
-        RenderError: no backend works, and the message names the packages to install; or ``MUJOCO_GL`` asks
-            for a display and there is none.
+        RenderError: no backend works, or ``MUJOCO_GL`` needs a display and there is none.
     """
     if no_screen := why_no_screen():
         raise RenderError(no_screen)
@@ -36,20 +35,20 @@ def select_gl() -> str:
             os.environ["MUJOCO_GL"] = backend
             return backend
     raise RenderError(
-        "MuJoCo clips need headless OpenGL, and neither EGL nor OSMesa works here: "
+        "MuJoCo clips need headless OpenGL, but neither EGL nor OSMesa works on this machine; "
         "install libegl1 and libgl1-mesa-dri, or libosmesa6"
     )
 
 
 def with_install_command(message: str) -> str:
-    """Return a message, followed by the command that installs OpenGL if the message is about that."""
+    """Append a line with the command that installs OpenGL, if the message is about OpenGL."""
     is_missing = any(word in message for word in _ABOUT_OPENGL) and not why_no_screen()
     command = install_command() if is_missing else ""
     return f"{message}\n{command}" if command else message
 
 
 def install_command() -> str:
-    """Return the shell command that installs OpenGL; empty on systems without apt-get."""
+    """Return the shell command that installs OpenGL; empty if the system has no apt-get."""
     if shutil.which("apt-get") is None:
         return ""
     command = f"apt-get update && apt-get install --yes {' '.join(PACKAGES)}"

@@ -1,7 +1,7 @@
-"""Detection of environments with custom rendering.
+"""Detection of environments that customize how Gymnasium renders MuJoCo.
 
-The fast scene of :mod:`teacher.clips.scene` may replace only Gymnasium's MuJoCo viewer: labelers must see
-what the environment's own ``render()`` shows.
+Labelers must see what the environment's own ``render()`` shows. So the fast renderer in
+:mod:`teacher.clips.scene` may replace only Gymnasium's unmodified MuJoCo viewer.
 """
 
 import inspect
@@ -13,29 +13,29 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
-_HANDED_ON = {gym.Wrapper.render, OrderEnforcing.render, PassiveEnvChecker.render}
-"""``render`` implementations of wrappers that only pass the call on."""
+_PASS_THROUGH = {gym.Wrapper.render, OrderEnforcing.render, PassiveEnvChecker.render}
+"""``render`` methods of wrappers that only call the wrapped environment's ``render``."""
 _FREE_CAMERA = -1
-_PAINT = ("geom_rgba", "mat_rgba", "site_rgba", "tex_data", "cam_pos", "cam_quat")
-"""Attributes of a model's appearance that code may change after loading."""
+_APPEARANCE = ("geom_rgba", "mat_rgba", "site_rgba", "tex_data", "cam_pos", "cam_quat")
+"""Attributes of a MuJoCo model's appearance that an environment may change after loading the model."""
 
 
 def draws_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
-    """Return whether ``render()`` of an environment is Gymnasium's MuJoCo viewer with default settings.
+    """Return True if ``env.render()`` is Gymnasium's MuJoCo viewer with default settings.
 
-    It is not if a wrapper or a subclass overrides ``render()``, if the camera, size, model file, visual
-    options or renderer differ from the defaults of Gymnasium's class, or if the model's appearance was
-    changed.
+    Return False if a wrapper or subclass overrides ``render()``, if the camera, frame size, model file,
+    visual options or renderer differ from the defaults of Gymnasium's class, or if the model's colors,
+    textures or cameras were changed after loading.
     """
     while isinstance(env, gym.Wrapper):
-        if type(env).render not in _HANDED_ON or "render" in vars(env):
+        if type(env).render not in _PASS_THROUGH or "render" in vars(env):
             return False
         env = env.env
     return hasattr(env, "mujoco_renderer") and _is_plain(env)
 
 
 def _is_plain(bare: Any) -> bool:
-    # Not at the top: MuJoCo is imported for such environments only.
+    # Not at the top of the module, so that MuJoCo is imported only for MuJoCo environments.
     import mujoco  # noqa: PLC0415
     from gymnasium.envs.mujoco import mujoco_env, mujoco_rendering  # noqa: PLC0415
 
@@ -52,17 +52,17 @@ def _is_plain(bare: Any) -> bool:
         and not renderer._vopt
         and renderer.default_cam_config is _camera_of(own)
         and Path(bare.fullpath).parent == Path(mujoco_env.__file__).parent / "assets"
-        and _is_unpainted(bare, mujoco)
+        and _has_original_appearance(bare, mujoco)
     )
 
 
 def _camera_of(kind: type) -> Any:
-    """Return the default camera settings of Gymnasium's class, from an argument or from its module."""
+    """Return the default camera settings of a Gymnasium class, from its signature or its module."""
     argument = inspect.signature(kind).parameters.get("default_camera_config")
     constants = vars(sys.modules[kind.__module__])
     return constants.get("DEFAULT_CAMERA_CONFIG") if argument is None else argument.default
 
 
-def _is_unpainted(bare: Any, mujoco: Any) -> bool:
+def _has_original_appearance(bare: Any, mujoco: Any) -> bool:
     fresh = mujoco.MjModel.from_xml_path(bare.fullpath)
-    return all(np.array_equal(getattr(bare.model, name), getattr(fresh, name)) for name in _PAINT)
+    return all(np.array_equal(getattr(bare.model, name), getattr(fresh, name)) for name in _APPEARANCE)

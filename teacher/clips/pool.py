@@ -1,4 +1,4 @@
-"""A pool of rendering processes that survives crashes and hangs of its processes."""
+"""Pool of rendering processes, which replaces processes that crash or hang."""
 
 import contextlib
 import json
@@ -18,30 +18,35 @@ from teacher.errors import RenderError, ReplayMismatchError
 from teacher.files import remove_abandoned_parts
 
 ATTEMPTS = 2
-"""Number of tries per job, in case of a temporary failure."""
+"""Maximum number of tries per job; the second helps after a temporary failure."""
 
 START_SECONDS = 60.0
-"""Maximum seconds until a new process responds."""
+"""Seconds within which a new rendering process must be ready."""
 
 _Task = tuple[ClipJob, "Future[Path]"]
 
 
 class ClipRenderer:
-    """Renders clips in separate processes, which start with the first job.
+    """Renders clips in a pool of separate processes, which start when they get their first job.
 
-    The processes are spawned, not forked, as OpenGL and torch do not survive a fork. They import neither
-    torch nor the main module, ignore the terminal's Ctrl-C, and end with this process even if it is killed.
+    The processes are spawned, not forked, because OpenGL and torch don't survive a fork. They import neither
+    torch nor the main module, ignore Ctrl-C in the terminal, and exit when this process ends or is killed.
 
-    A job that fails, crashes its process or takes longer than ``timeout`` seconds is tried once more. Then
-    its future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the replay differs from the
-    recording.
+    A job that fails, crashes its process, or takes more than ``timeout`` seconds is tried once more. If that
+    fails too, its future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the replayed episode
+    differs from the recording.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
-        """Set the number of processes, by default one per two CPUs; none is started yet."""
+        """Create the pool without starting any process.
+
+        Args:
+            workers: number of processes; None means one for every two CPUs.
+            timeout: maximum seconds to render one clip.
+        """
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
-        self._lock = threading.Lock()  # so that no job is queued after close() has emptied the queue
+        self._lock = threading.Lock()  # keeps submit() from queuing a job after close() empties the queue
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._workers = [_Worker(timeout) for _ in range(count)]
         self._threads = [
@@ -51,7 +56,7 @@ class ClipRenderer:
             thread.start()
 
     def submit(self, job: ClipJob) -> "Future[Path]":
-        """Render a job by :func:`render` in one of the processes; the future's result is ``job.path``."""
+        """Queue a clip to be rendered to ``job.path``; the future's result is that path."""
         future: Future[Path] = Future()
         with self._lock:
             if self._closed:
@@ -60,7 +65,7 @@ class ClipRenderer:
         return future
 
     def close(self) -> None:
-        """Stop immediately: cancel waiting jobs; running ones raise :class:`RenderError`, leaving no file."""
+        """Cancel queued jobs and kill the processes; running jobs' futures raise :class:`RenderError`."""
         with self._lock, contextlib.suppress(queue.Empty):
             self._closed = True
             while True:
@@ -85,31 +90,31 @@ class ClipRenderer:
                 continue
             try:
                 self._render(worker, job)
-            except Exception as error:  # any error must reach the future
+            except Exception as error:  # every error must reach the future
                 future.set_exception(error)
             else:
                 future.set_result(job.path)
         worker.stop()
 
     def _render(self, worker: "_Worker", job: ClipJob) -> None:
-        """Render a job, retrying on failure; raises the last error."""
+        """Render a job, retry on failure, and raise the error of the last try."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 worker.render(job)
                 return
             except Exception:
-                remove_abandoned_parts(job.path)  # a killed process could not do it
+                remove_abandoned_parts(job.path)  # a killed process leaves its temporary file
                 if self._closed:
                     name = job.path.name
-                    raise RenderError(f"{name} was not finished: the renderer was closed") from None
+                    raise RenderError(f"{name} was not rendered: the renderer was closed") from None
                 if attempt == ATTEMPTS:
                     raise
 
 
 class _Worker:
-    """One rendering process, started on demand and replaced after it was killed.
+    """Owner of one rendering process, which it starts on demand and restarts after a failure.
 
-    It belongs to one thread; other threads may call only :meth:`close`.
+    Only one thread may use a worker, except for :meth:`close`, which any thread may call.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -119,7 +124,12 @@ class _Worker:
         self._process: _Process | None = None
 
     def render(self, job: ClipJob) -> None:
-        """Render one clip. Raises :class:`RenderError` and :class:`ReplayMismatchError`."""
+        """Render one clip in the process, which is started if it isn't running.
+
+        Raises:
+            RenderError: the clip can't be rendered, or the process crashed, hung or can't be started.
+            ReplayMismatchError: the replayed episode differs from the recording.
+        """
         process = self._running()
         try:
             answer = process.ask(job, self._timeout)
@@ -132,13 +142,14 @@ class _Worker:
             raise RenderError(answer["error"])
 
     def stop(self) -> None:
+        """Kill the process, if it is running; the next job starts a new one."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
             process.release()
 
     def close(self) -> None:
-        """Kill the process, which wakes the thread waiting for it, and start no more."""
+        """Kill the process, which wakes the thread that waits for it, and never start a new one."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -147,7 +158,7 @@ class _Worker:
     def _running(self) -> "_Process":
         with self._lock:
             if self._closed:
-                raise RenderError("the renderer was closed before the clip was done")
+                raise RenderError("the renderer was closed before the clip was rendered")
             if self._process is None:
                 try:
                     self._process = _Process()
@@ -157,10 +168,10 @@ class _Worker:
 
 
 class _Process:
-    """An operating-system process with its process group, pipe and standard error."""
+    """A running rendering process in its own process group, with a pipe to it and its stderr in a file."""
 
     def __init__(self) -> None:
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
@@ -168,9 +179,9 @@ class _Process:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._words,
+                stderr=self._stderr,
                 start_new_session=True,
-                # So that modules that register the user's environments are found there too.
+                # Makes modules that register the user's environments importable in the process.
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
@@ -179,7 +190,11 @@ class _Process:
         self._is_ready = False
 
     def ask(self, job: ClipJob, timeout: float) -> dict[str, str]:
-        """Request a clip; raises :class:`RenderError` without a response, and the process is unusable."""
+        """Send a job to the process and return its response.
+
+        Raises:
+            RenderError: the process died or didn't respond in time, and is unusable now.
+        """
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
         try:
@@ -189,7 +204,7 @@ class _Process:
             self._connection.send_bytes(json.dumps(request).encode())
             return self._receive(timeout, f"rendering {name}")
         except (EOFError, OSError) as error:
-            raise RenderError(f"the process rendering {name} died{self._last_words()}") from error
+            raise RenderError(f"the process rendering {name} died{self._last_stderr_line()}") from error
 
     def _receive(self, seconds: float, doing: str) -> dict[str, str]:
         if not self._connection.poll(seconds):
@@ -198,18 +213,19 @@ class _Process:
         return message
 
     def kill(self) -> None:
-        """Kill the process and the encoder it may have started, and wait for its end."""
+        """Kill the process and the ffmpeg that it may have started, and wait until it has exited."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def release(self) -> None:
+        """Kill the process and close its pipe and its stderr file."""
         self.kill()
         self._connection.close()
-        self._words.close()
+        self._stderr.close()
 
-    def _last_words(self) -> str:
-        self._words.seek(0)
-        lines = self._words.read().decode(errors="replace").strip().splitlines()
+    def _last_stderr_line(self) -> str:
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         return f": {lines[-1]}" if lines else ""

@@ -1,4 +1,4 @@
-"""The trainer's side of render workers, with local rendering while they are unavailable."""
+"""Client for the render workers, with a fallback to local rendering while none is available."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ from teacher.errors import RenderError, StorageError
 from teacher.storage import Storage
 
 PATIENCE = 90.0
-"""Seconds until a clip is rendered here instead; workers kill a task after 60."""
+"""Seconds to wait for a worker before rendering a clip locally; workers kill tasks after 60."""
 
 POLL_SECONDS = 0.25
 _CONNECTING = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1}
@@ -31,14 +31,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Clip:
-    """A submitted clip.
+    """State of a submitted clip.
 
     Attributes:
-        job: what to render.
+        job: the clip to render.
         future: the future that :meth:`RenderQueue.submit` returned.
-        sent_at: time at which it was sent to the queue.
-        refused: True if a worker could not render it.
-        error: why it could not be rendered here.
+        sent_at: monotonic time in seconds at which the clip was sent to the workers.
+        refused: True if a worker failed to render the clip.
+        error: error from rendering the clip locally; None if that hasn't failed.
     """
 
     job: ClipJob
@@ -48,6 +48,7 @@ class _Clip:
     error: BaseException | None = None
 
     def settle(self, path: Path | None, error: BaseException | None = None) -> None:
+        """Resolve the future with a path or an error, unless it was cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         if error is None:
@@ -57,43 +58,55 @@ class _Clip:
 
 
 class RenderQueue:
-    """Sends clips to render workers (:mod:`teacher.render_tasks`), which upload them to the store.
+    """Sends clips to render workers (:mod:`teacher.render_tasks`), which upload them to the clip store.
 
-    A clip's result is None if a worker has uploaded it, or the path of a file to upload if it was rendered
-    here. Clips are rendered here while Redis or all workers are unavailable, with one warning; from time to
-    time one clip tries the queue again, and if it comes back the others follow. Clips that fail on a worker
-    are tried here, and clips that fail here wait for the workers; only those that fail on both raise an
-    error.
+    A future's result is None if a worker uploaded the clip, or else the path of the locally rendered file,
+    which the caller must upload. While Redis or all workers are unavailable, clips are rendered locally. One
+    clip at a time is then sent to the workers, with growing intervals, until a worker responds.
 
-    A thread does all the work; :meth:`submit` never blocks.
+    A clip that fails on a worker is tried locally, and a clip that fails locally waits for a worker. Its
+    future raises an error only if both have failed.
+
+    A background thread does all the work, so :meth:`submit` never blocks.
     """
 
     def __init__(self, redis_url: str, storage: Storage, storage_url: str, renderer: ClipRenderer) -> None:
-        """Start the thread; workers open ``storage`` by ``storage_url``; the caller closes ``renderer``."""
+        """Start the background thread.
+
+        Args:
+            redis_url: URL of the Redis server that trainer and workers share.
+            storage: clip store, to check the workers' uploads.
+            storage_url: URL by which the workers open the same store.
+            renderer: renders clips locally; the caller must close it.
+        """
         timeouts = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
         self._celery = celery_app(
             redis_url, broker_transport_options={**_CONNECTING, **timeouts}, redis_socket_timeout=5.0
         )
         self._storage, self._storage_url, self._renderer = storage, storage_url, renderer
         self._lock = threading.Lock()
-        self._new: list[_Clip] = []  # guarded by the lock: for the thread to pick up
+        self._new: list[_Clip] = []  # for the thread to pick up; guarded by the lock
         self._closed = False
-        self._sent: dict[str, _Clip] = {}  # by the task's id
-        self._last_sign = 0.0  # of a worker
+        self._sent: dict[str, _Clip] = {}  # by Celery task ID
+        self._last_response = 0.0  # monotonic time of the last result from a worker
         self._away = Backoff()
-        self._complaints: set[str] = set()
+        self._logged: set[str] = set()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._work, name="render-queue", daemon=True)
         self._thread.start()
 
     def submit(self, job: ClipJob) -> "Future[Path | None]":
-        """Render a clip by a worker or here; the future raises what :class:`ClipRenderer`'s would."""
+        """Queue a clip to be rendered by a worker or locally, and return its future.
+
+        The future's result is None if a worker uploaded the clip, or else the path of the rendered file. It
+        raises the same errors as one from :meth:`ClipRenderer.submit`.
+        """
         clip = _Clip(job)
-        self._look_at(clip)
+        self._enqueue(clip)
         return clip.future
 
     def close(self) -> None:
-        """Stop, and cancel the pending clips, though workers may still finish them."""
+        """Stop the thread and cancel all pending futures; workers may still finish clips they have."""
         with self._lock:
             self._closed = True
         self._wake.set()
@@ -101,14 +114,14 @@ class RenderQueue:
         for clip in [*self._new, *self._sent.values()]:
             clip.future.cancel()
 
-    def _look_at(self, clip: _Clip) -> None:
+    def _enqueue(self, clip: _Clip) -> None:
         with self._lock:
             if self._closed:
                 raise RenderError(f"cannot render {clip.job.path.name}: the render queue is closed")
             self._new.append(clip)
         self._wake.set()
 
-    # The following methods run in the queue's thread, except _made_here.
+    # The methods below run in the queue's thread, except _rendered_locally.
 
     def _work(self) -> None:
         while not self._closed:
@@ -118,10 +131,12 @@ class RenderQueue:
                 clips, self._new = deque(self._new), []
             try:
                 self._use_queue(clips)
-            except Exception as error:  # from Redis, kombu or the network: render here instead
-                self._lose(f"the render queue does not respond ({type(error).__name__})", "it does", clips)
-            self._take_back(clips)
-            self._make_here(clips)
+            except Exception as error:  # from Redis, kombu or the network: render locally instead
+                self._reclaim_all(
+                    f"the render queue does not respond ({type(error).__name__})", "it does", clips
+                )
+            self._reclaim_overdue(clips)
+            self._render_locally(clips)
 
     def _seconds_to_next(self) -> float | None:
         if self._sent:
@@ -129,7 +144,7 @@ class RenderQueue:
         return max(POLL_SECONDS, self._away.seconds_left()) if self._new else None
 
     def _use_queue(self, clips: "deque[_Clip]") -> None:
-        """Send clips if the queue is available, and receive results."""
+        """Send clips to the workers if the queue is available, and receive results."""
         if self._away.seconds_left():
             return
         while clips and (self._away.away is None or not self._sent):
@@ -138,8 +153,8 @@ class RenderQueue:
         for task, clip in list(self._sent.items()):
             meta = self._celery.backend.get_task_meta(task)
             if meta["status"] in READY_STATES:
-                self._last_sign = time.monotonic()
-                if self._take(clip, meta["result"]):
+                self._last_response = time.monotonic()
+                if self._handle_result(clip, meta["result"]):
                     del self._sent[task]
 
     def _send(self, clip: _Clip) -> None:
@@ -154,67 +169,69 @@ class RenderQueue:
         clip.sent_at = time.monotonic()
         self._sent[task] = clip
 
-    def _take(self, clip: _Clip, result: Any) -> bool:
-        """Process a worker's result; return False if the store cannot be checked for the clip now."""
+    def _handle_result(self, clip: _Clip, result: Any) -> bool:
+        """Process a worker's result; return False to retry later because the store can't be read now."""
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:
             try:
                 if not self._storage.size(clip.job.key):
-                    reason = f"it reported {clip.job.key} in {self._storage_url}, but it is not there"
+                    reason = f"the worker reported {clip.job.key} in {self._storage_url}, but it is not there"
             except StorageError as error:
-                self._complain("cannot check the store for a render worker's clip: %s", error)
+                self._warn_once("cannot check the clip store for a clip from a render worker: %s", error)
                 return False
-        self._trust()
+        self._mark_available()
         if reason is None:
             clip.settle(None)
         elif clip.error is not None:
             clip.settle(None, clip.error)
         else:
             clip.refused = True
-            self._complain("a render worker could not render a clip, rendering it here: %s", reason)
-            self._make_here([clip])
+            self._warn_once(
+                "a render worker failed to render a clip; rendering it on this machine: %s", reason
+            )
+            self._render_locally([clip])
         return True
 
-    def _trust(self) -> None:
+    def _mark_available(self) -> None:
         if self._away.away is not None:
-            _log.warning("the render queue is back: its workers render the clips again")
+            _log.warning("the render queue responds again; render workers render the clips from now on")
         self._away.succeeded()
 
-    def _take_back(self, clips: "deque[_Clip]") -> None:
-        """Take back clips without a result for too long, as their worker or task is gone."""
+    def _reclaim_overdue(self, clips: "deque[_Clip]") -> None:
+        """Move clips that have waited too long for a worker's result to ``clips``, to render them locally."""
         now = time.monotonic()
         overdue = [task for task, clip in self._sent.items() if now - clip.sent_at > PATIENCE]
-        if overdue and now - self._last_sign > PATIENCE:
-            self._lose(f"no render worker responded for {PATIENCE:g} s", "one does", clips)
+        if overdue and now - self._last_response > PATIENCE:
+            self._reclaim_all(f"no render worker responded for {PATIENCE:g} s", "one does", clips)
         else:
             clips.extend(self._sent.pop(task) for task in overdue)
 
-    def _complain(self, message: str, reason: object) -> None:
-        """Log a warning unless the same one was logged before."""
-        if message not in self._complaints:
+    def _warn_once(self, message: str, reason: object) -> None:
+        """Log a warning unless a warning with the same format string was logged before."""
+        if message not in self._logged:
             _log.warning(message, reason)
-            self._complaints.add(message)
+            self._logged.add(message)
 
-    def _lose(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
-        """Take back all sent clips and log why; rendering a clip twice is harmless."""
+    def _reclaim_all(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
+        """Move all sent clips to ``clips`` and log why; rendering a clip twice does no harm."""
         if self._away.away is None:
-            _log.warning("%s: clips are rendered here until %s", reason, until)
+            _log.warning("%s; clips are rendered on this machine until %s", reason, until)
         self._away.failed(RenderError(reason))
         clips.extend(self._sent.values())
         self._sent.clear()
 
-    def _make_here(self, clips: Iterable[_Clip]) -> None:
+    def _render_locally(self, clips: Iterable[_Clip]) -> None:
         for clip in clips:
-            if clip.error is not None:  # it failed here before
+            if clip.error is not None:  # local rendering failed before: wait for a worker
                 with self._lock:
                     self._new.append(clip)
                 continue
             try:
-                self._renderer.submit(clip.job).add_done_callback(partial(self._made_here, clip))
+                self._renderer.submit(clip.job).add_done_callback(partial(self._rendered_locally, clip))
             except RenderError as error:  # the renderer is closed
                 clip.settle(None, error)
 
-    def _made_here(self, clip: _Clip, done: "Future[Path]") -> None:
+    def _rendered_locally(self, clip: _Clip, done: "Future[Path]") -> None:
         if done.cancelled():
             clip.future.cancel()
             return
@@ -223,9 +240,11 @@ class RenderQueue:
             clip.settle(done.result())
         elif clip.refused or not isinstance(clip.error, RenderError):
             clip.settle(None, clip.error)
-        else:  # it may fail only on this machine
-            self._complain("a clip cannot be rendered here, waiting for render workers: %s", clip.error)
+        else:  # a worker may still be able to render the clip
+            self._warn_once(
+                "cannot render a clip on this machine; waiting for render workers: %s", clip.error
+            )
             try:
-                self._look_at(clip)
+                self._enqueue(clip)
             except RenderError as closed:
                 clip.settle(None, closed)

@@ -1,4 +1,4 @@
-"""Rendering a clip from a recipe: replay the episode, check it, and draw it."""
+"""Rendering of one clip: replay the episode from its recipe, check the replay, and draw it."""
 
 import base64
 import contextlib
@@ -28,19 +28,19 @@ from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherE
 
 CLIP_SIZE = 400
 """Longer side of a clip in pixels."""
-_MOST_PIXELS = 4096 * 4096  # of a captured frame, as a small file may declare a huge image
+_MOST_PIXELS = 4096 * 4096  # limit for a captured frame, because a small JPEG file may declare a huge image
 
 
 @dataclass(frozen=True, eq=False)
 class ClipSpec:
-    """Content of a clip: the steps of an episode from ``start`` on, with a frame after each.
+    """Content of a clip: one frame after each step of an episode, from ``start`` to the recipe's end.
 
     Attributes:
-        recipe: replays the episode up to the last shown step.
+        recipe: recipe to replay the episode up to the last shown step.
         start: index of the first shown step.
-        digests: expected digests of the observation before each shown step; None for no check. They replace
-            observations, which may be large images, as specs are sent to other processes.
-        frames: captured frames of the shown steps as JPEG files, shown instead of a replay; None to replay.
+        digests: expected hash of the observation before each shown step, to check the replay; None for no
+            check. Specs are sent to other processes, so they contain hashes instead of large observations.
+        frames: captured frames of the shown steps as JPEG data, to show without a replay; None to replay.
     """
 
     recipe: EpisodeRecipe
@@ -53,26 +53,26 @@ class ClipSpec:
         if self.start < 0 or shown < 1 or (self.digests is not None and len(self.digests) != shown):
             digests = "no" if self.digests is None else len(self.digests)
             raise DataError(
-                f"expected a clip of 1 or more steps with a digest of each, got {shown} steps from "
-                f"{self.start} and {digests} digests"
+                f"a clip needs 1 or more steps and a digest for each; this one has {shown} steps from step "
+                f"{self.start} on and {digests} digests"
             )
         if self.frames is not None and len(self.frames) != shown:
-            raise DataError(f"expected a frame for each of {shown} steps, got {len(self.frames)}")
+            raise DataError(f"a clip of {shown} steps needs as many captured frames, not {len(self.frames)}")
 
     @classmethod
     def of(cls, segment: Segment) -> "ClipSpec":
-        """Return the spec of a segment: its captured frames, or a replay checked against the recording."""
+        """Make the spec of a segment: its captured frames if it has any, or else a checked replay."""
         if segment.frames is not None:
             return cls(segment.recipe, segment.start, frames=segment.frames)
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
 
     @classmethod
     def of_episode(cls, episode: Trajectory) -> "ClipSpec":
-        """Return the spec of a whole episode: its captured frames, or an unchecked replay."""
+        """Make the spec of an episode: its captured frames if it has any, or else an unchecked replay."""
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the spec as JSON values."""
+        """Return the spec as a dictionary that can be dumped as JSON."""
         digests = None if self.digests is None else list(self.digests)
         data = {"recipe": self.recipe.to_dict(), "start": self.start, "digests": digests}
         if self.frames is not None:
@@ -81,7 +81,11 @@ class ClipSpec:
 
     @classmethod
     def from_dict(cls, data: Any) -> "ClipSpec":
-        """Return the spec that :meth:`to_dict` wrote. Raises :class:`DataError` for anything else."""
+        """Make a spec from the output of :meth:`to_dict`.
+
+        Raises:
+            DataError: ``data`` is not a valid spec.
+        """
         try:
             digests = None if data["digests"] is None else tuple(map(str, data["digests"]))
             frames = data.get("frames")
@@ -89,19 +93,19 @@ class ClipSpec:
                 frames = tuple(base64.b64decode(frame, validate=True) for frame in frames)
             return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests, frames)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"not a clip: {error!r}; expected the output of ClipSpec.to_dict") from error
+            raise DataError(f"not a clip that ClipSpec.to_dict returned: {error!r}") from error
 
 
 @dataclass(frozen=True, eq=False)
 class ClipJob:
-    """A clip to render.
+    """Request to render a clip.
 
     Attributes:
         spec: content of the clip.
-        path: file for renderers on this machine.
-        fps: frames per second; one frame is one step.
-        key: key in the store, for render workers, which upload the clip.
-        size: longer side in pixels.
+        path: file to write if the clip is rendered on this machine.
+        fps: frames per second; each frame shows one step.
+        key: key in the clip store, under which a render worker uploads the clip.
+        size: length of the longer side in pixels.
     """
 
     spec: ClipSpec
@@ -112,13 +116,17 @@ class ClipJob:
 
 
 class ReplayRenderer:
-    """Replays and renders episodes of one environment.
+    """Replays episodes of one environment and renders them as frames.
 
-    ``size`` is the longer side of a frame in pixels if this project's camera renders it; ``make`` makes the
-    environment instead of :func:`make_env`.
+    Args:
+        env_id: environment ID.
+        kwargs: arguments of the environment.
+        size: side in pixels of frames that :class:`MujocoScene` renders; other frames keep the
+            environment's own size.
+        make: function that makes the environment; None means :func:`make_env`.
 
     Raises:
-        RenderError: the environment cannot be made or rendered.
+        RenderError: the environment can't be made.
     """
 
     def __init__(
@@ -136,17 +144,17 @@ class ReplayRenderer:
             raise
         except Exception as error:
             raise RenderError(
-                f"{env_id} cannot be made for rendering: {describe_exception(error)}"
+                f"cannot make {env_id} with render_mode='rgb_array': {describe_exception(error)}"
             ) from error
         self._scene: Any = None
-        self._is_quick: bool | None = None  # True if MujocoScene shows what the environment would
+        self._is_quick: bool | None = None  # True if MujocoScene may replace the environment's render()
 
     def frames(self, spec: ClipSpec) -> Iterator[Frame]:
         """Replay the episode and yield a frame after each shown step.
 
         Raises:
             ReplayMismatchError: the replay differs from the recording.
-            RenderError: the environment failed or returned no frame.
+            RenderError: the environment raised an exception or its ``render()`` returned no frame.
         """
         try:
             for index, step in enumerate(replay(spec.recipe, self._env)):
@@ -158,7 +166,7 @@ class ReplayRenderer:
             raise
         except Exception as error:  # an environment may raise anything
             raise RenderError(
-                f"{self._name} failed while it was rendered: {describe_exception(error)}"
+                f"{self._name} failed while a clip was rendered: {describe_exception(error)}"
             ) from error
 
     def close(self) -> None:
@@ -176,7 +184,7 @@ class ReplayRenderer:
             return as_frame(self._env.render(), self._name)
         bare: Any = self._env.unwrapped
         if self._scene is None:
-            # Not at the top: a process that only trains must not need OpenGL.
+            # Not at the top of the module, because a process that only trains must not need OpenGL.
             from teacher.clips.scene import MujocoScene  # noqa: PLC0415
 
             self._scene = MujocoScene(bare.model, bare.mujoco_renderer.default_cam_config, self._size)
@@ -184,22 +192,26 @@ class ReplayRenderer:
 
 
 def render(job: ClipJob) -> None:
-    """Render a clip to an MP4 file ``job.path`` in this process.
+    """Render a clip in this process, and write it as MP4 to ``job.path``.
 
     Raises:
         ReplayMismatchError: the replay differs from the recording.
-        RenderError: the environment cannot be rendered, or the clip cannot be encoded or written.
+        RenderError: the environment can't be rendered, or the clip can't be encoded or written.
     """
     with contextlib.closing(frames_of(job.spec, job.size)) as frames:
         encode(frames, job.path, job.fps, job.size)
 
 
 def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, None]:
-    """Yield a frame after each shown step: the captured ones, else those of a replay.
+    """Yield a frame for each shown step: the captured frames if there are any, or else replayed ones.
+
+    Args:
+        spec: content of the clip.
+        size: side in pixels of frames that :class:`MujocoScene` renders.
 
     Raises:
         ReplayMismatchError: the replay differs from the recording.
-        RenderError: the environment cannot be rendered, or a captured frame is damaged.
+        RenderError: the environment can't be rendered, or a captured frame is damaged.
     """
     if spec.frames is not None:
         yield from captured(spec.frames)
@@ -209,23 +221,23 @@ def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, N
 
 
 def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
-    """Decode frames from JPEG files, all of the same size.
+    """Decode captured frames from JPEG data.
 
     Raises:
-        RenderError: one is damaged, or has another size.
+        RenderError: a frame is damaged or too large, or the frames have different sizes.
     """
     shape: tuple[int, ...] | None = None
     for data in frames:
         try:
             with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
                 if math.prod(image.size) > _MOST_PIXELS:
-                    raise ValueError(f"it has {image.size[0]} by {image.size[1]} pixels")
+                    raise ValueError(f"{image.size[0]} x {image.size[1]} pixels are too many")
                 frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise RenderError(f"cannot read a captured frame: {describe_exception(error)}") from error
         shape = shape or frame.shape
         if frame.shape != shape:
-            raise RenderError(f"expected captured frames of one shape, got {shape} and {frame.shape}")
+            raise RenderError(f"captured frames of a clip have different shapes, {shape} and {frame.shape}")
         yield frame
 
 

@@ -1,9 +1,9 @@
-"""Rendering of MuJoCo scenes that is fast on a CPU and easy to judge.
+"""Renderer of MuJoCo scenes that is fast on a CPU and makes behavior easy to judge.
 
-Gymnasium's viewer spends most of its time on multisampling, shadow maps and reflections. Here a copy of the
-model is restyled: even light, a checkered floor that fades into the backdrop, flat shadows under the limbs,
-and a camera that follows the body horizontally only. The environment's own model is never modified, so that
-rendering cannot change the simulation.
+Gymnasium's viewer spends most of its time on multisampling, shadow maps and reflections. This renderer
+restyles a copy of the model: even light, a checkered floor that fades into the background, flat shadows under
+the limbs, and a camera that follows the body only horizontally. It never modifies the environment's own
+model, so rendering can't change the simulation.
 """
 
 import copy
@@ -29,17 +29,17 @@ _SHADOW_ALPHA = 0.30
 
 @dataclass(frozen=True)
 class View:
-    """Camera and style of a model's clips.
+    """Camera and style for one MuJoCo model.
 
     Attributes:
         distance: meters from the camera to the point it looks at.
-        height: fixed height of that point above the floor, in meters.
-        elevation: degrees; negative looks down.
-        azimuth: degrees; 90 looks along +y, so that forward, +x, points right.
-        follow: move the point horizontally with the first body.
-        tile: side of the floor's squares in meters; a body that crosses one per frame seems to run backward,
-            so fast bodies need large squares.
-        other_side: bodies whose limbs get the second color, to tell legs apart.
+        height: height above the floor of the point that the camera looks at, in meters.
+        elevation: camera elevation in degrees; negative looks down.
+        azimuth: camera azimuth in degrees; 90 looks along +y, so the forward direction +x points right.
+        follow: True if the camera moves horizontally with the model's center of mass.
+        tile: side length of the floor's squares in meters. Fast models need large squares: if a model crosses
+            about one square per frame, it seems to run backward.
+        other_side: bodies that get a second color, with all their descendants, to tell left from right legs.
     """
 
     distance: float
@@ -62,20 +62,24 @@ _VIEWS = {
     "inverted pendulum": View(2.9, 0.25, elevation=-4.0, follow=False),
     "cartpole": View(4.0, 0.0, elevation=-4.0, follow=False),
 }
-"""Views by the model's name in its XML."""
+"""Views by the model name in the MuJoCo XML file."""
 
 
 class MujocoScene:
-    """Renders one model from the data of its simulation.
+    """Fast renderer of one MuJoCo model.
+
+    Args:
+        model: MuJoCo model, which is copied.
+        camera: attributes of the camera, for models without a :class:`View`.
+        size: width and height of the frames in pixels.
 
     Raises:
-        RenderError: headless OpenGL does not work.
+        RenderError: headless OpenGL doesn't work.
     """
 
     def __init__(self, model: Any, camera: dict[str, Any] | None, size: int) -> None:
-        """Prepare the scene; ``camera`` is used for models without a :class:`View`; frames are square."""
         self._view = _VIEWS.get(_model_name(model))
-        self._model = _dressed(model, self._view, size)
+        self._model = _restyled(model, self._view, size)
         self._floor = _floor_height(self._model) if self._view is not None and self._view.follow else None
         backend_name = select_gl()
         try:
@@ -83,7 +87,7 @@ class MujocoScene:
             self._gl = backend.GLContext(size, size)
             self._gl.make_current()
             self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100)
-        # PyOpenGL raises one of the first three for a missing library.
+        # PyOpenGL raises one of the first three if a library is missing.
         except (AttributeError, ImportError, OSError, RuntimeError, mujoco.FatalError) as error:
             raise RenderError(
                 f"MuJoCo cannot render with MUJOCO_GL={backend_name}: {one_line(error)}; "
@@ -102,7 +106,7 @@ class MujocoScene:
         self._backdrop = _gradient(self._camera.elevation, self._model.vis.global_.fovy, size)
 
     def draw(self, data: Any) -> Frame:
-        """Render the state in ``data`` as a frame ``(size, size, 3)``."""
+        """Render a simulation state, MuJoCo's ``MjData``, as a frame of shape ``(size, size, 3)``."""
         if self._view is not None and self._view.follow:
             self._camera.lookat[:2] = data.subtree_com[1, :2]
         mujoco.mjv_updateScene(
@@ -122,7 +126,7 @@ class MujocoScene:
         mujoco.mjr_render(self._viewport, self._scene, self._context)
         mujoco.mjr_readPixels(self._pixels, self._depth, self._viewport, self._context)
         nothing = self._depth == 1.0
-        for channel in range(3):  # a mask for all three at once is ten times slower
+        for channel in range(3):  # masking all channels at once is ten times slower
             np.copyto(self._pixels[..., channel], self._backdrop[..., channel], where=nothing)
         return self._pixels[::-1].copy()
 
@@ -136,8 +140,8 @@ def _model_name(model: Any) -> str:
     return bytes(model.names).split(b"\0", 1)[0].decode(errors="replace")
 
 
-def _dressed(model: Any, view: View | None, size: int) -> Any:
-    """Return a restyled copy of ``model``."""
+def _restyled(model: Any, view: View | None, size: int) -> Any:
+    """Return a copy of the model with simple lighting, fog and, if it has a view, new colors."""
     model = copy.copy(model)
     quality = model.vis.quality
     quality.offsamples, quality.numslices, quality.numstacks = 0, 16, 8
@@ -153,10 +157,10 @@ def _dressed(model: Any, view: View | None, size: int) -> Any:
 
 
 def _tile_floor(model: Any, tile: float) -> None:
-    """Extend planes beyond the fog, with a checker of two light tones if they have a texture.
+    """Extend floor planes beyond the fog, and give textured ones a checkerboard of two light tones.
 
-    The third size is the spacing of a plane's polygons. A few suffice under even light; those of an infinite
-    plane, or of the models' default, would take more than half of the rendering time.
+    A plane's third size is the spacing of its polygons. Even light needs only a few polygons; an infinite
+    plane, or the models' default spacing, would take more than half of the rendering time.
     """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes] = (30.0, 30.0, 30.0)
@@ -209,7 +213,7 @@ def _camera(model: Any, view: View | None, settings: dict[str, Any] | None) -> A
 
 
 def _light(scene: Any) -> None:
-    """Light from the camera and from above its left, so that limbs look round and nothing is black."""
+    """Light the scene from above and from the upper left, so that limbs look round and nothing is black."""
     scene.nlight = 2
     for light, (direction, ambient, diffuse) in zip(
         scene.lights,
@@ -228,14 +232,14 @@ def _floor_height(model: Any) -> float | None:
 
 
 def _move_floor(scene: Any, lookat: NDArray[np.float64], period: float) -> None:
-    """Move the floor with the camera, by whole periods of its pattern."""
+    """Move the floor with the camera in whole periods of its pattern, so that it seems infinite."""
     for geom in scene.geoms[: scene.ngeom]:
         if geom.type == mujoco.mjtGeom.mjGEOM_PLANE:
             geom.pos[:2] = np.round(lookat[:2] / period) * period
 
 
 def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
-    """Add a dark flat ellipse under each limb, a cheap shadow that shows the limb's height."""
+    """Add a dark flat ellipse under each limb as a cheap shadow, which fades with the limb's height."""
     for geom in np.flatnonzero(model.geom_bodyid > 0):
         radius = model.geom_size[geom, 0]
         axis = data.geom_xmat[geom].reshape(3, 3)[:2, 2] * model.geom_size[geom, 1]
@@ -256,7 +260,7 @@ def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
 
 
 def _gradient(elevation: float, fovy: float, size: int) -> Frame:
-    """Return the backdrop of horizon and sky, bottom row first as in OpenGL."""
+    """Return the background, a gradient from horizon to sky, with the bottom row first as in OpenGL."""
     rows = np.linspace(-1.0, 1.0, size)
     angles = elevation + np.degrees(np.arctan(rows * np.tan(np.radians(fovy / 2))))
     share = np.clip(angles / 25.0, 0.0, 1.0)[:, None, None]

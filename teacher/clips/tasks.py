@@ -1,17 +1,20 @@
-"""Render workers on any number of hosts: ``celery --app teacher.render_tasks worker --concurrency 2``.
+"""Celery tasks of the render workers, which can run on any number of hosts.
 
-With ``--without-gossip --without-mingle``, workers do not exchange status messages, which they do not use and
-whose number grows with the square of the workers.
+Start a worker with ``celery --app teacher.render_tasks worker --concurrency 2``. Add ``--without-gossip
+--without-mingle`` to keep workers from exchanging status messages: they don't need them, and the number of
+messages grows with the square of the number of workers.
 
-A task describes in JSON what a clip shows (an episode's recipe and the first step), its size and frame rate,
-and its key in the store; the worker replays, renders, encodes, uploads and confirms. A worker needs this
-package, OpenGL and the store, but not the trainer's memory, torch or Django. Its settings are environment
-variables: ``REDIS_URL``, ``TEACHER_STORAGE`` (the only store it writes to, ``s3://bucket`` or a prefix in it,
-with the ``S3_ENDPOINT_URL`` and ``AWS_...`` of :func:`teacher.storage.open_storage`) and
-``TEACHER_RENDER_MODULES`` (modules that recipes of the form ``module:Env-v0`` and observation transforms may
-import, separated by commas; default none).
+A task is a JSON object with the clip's content (an episode's recipe and the first step), its size and frame
+rate, and its key in the clip store. The worker replays, renders, encodes and uploads the clip. It needs this
+package, OpenGL and access to the store, but neither torch nor Django. Environment variables configure it:
 
-Anyone who can write to the queue can run replays here, so protect Redis with a password.
+- ``REDIS_URL``: the Redis server with the queue.
+- ``TEACHER_STORAGE``: the only store that the worker writes to, ``s3://bucket`` or ``s3://bucket/prefix``;
+  the variables that :func:`teacher.storage.open_storage` reads give its endpoint and credentials.
+- ``TEACHER_RENDER_MODULES``: comma-separated modules that environments named ``module:Env-v0`` and
+  observation transforms may import; none by default.
+
+Anyone who can write to the queue can make workers replay episodes, so protect Redis with a password.
 """
 
 import contextlib
@@ -38,24 +41,29 @@ from teacher.storage import Storage, open_storage, put_verified
 QUEUE = "render"
 TASK = "teacher.render_clip"
 TIME_LIMIT = 60.0
-"""Seconds after which a task and its child processes are killed."""
+"""Seconds after which a worker kills a task and its child processes."""
 
-_VISIBILITY_TIMEOUT = 120  # seconds after which Redis gives the task of a lost host to another
-_RENDER_SECONDS = 25.0  # for each of two tries, so that a hang is reported before the task is killed
+_VISIBILITY_TIMEOUT = 120  # seconds after which a task whose host was lost is given to another worker
+_RENDER_SECONDS = 25.0  # limit for each of two tries, so that a hang is reported before TIME_LIMIT
 _RESULT_SECONDS = 3600
 _FOLDER_PREFIX = "rl-teacher-clip-"
 _MAX_FRAMES, _MAX_SIZE, _MAX_FPS = 5000, 2048, 240
 
 
 class QuietRedisBackend(RedisBackend):
-    """Result backend that polls, without a subscription per task, which would not survive Redis restarts."""
+    """Redis result backend without subscriptions, which a Redis restart would end; results are polled."""
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
-        """Do not subscribe to the result."""
+        """Do nothing, instead of subscribing to the task's result."""
 
 
 def celery_app(redis_url: str | None, **settings: Any) -> Celery:
-    """Return the Celery application of trainer and workers; ``settings`` are additional Celery settings."""
+    """Create the Celery application, with the same configuration for trainers and workers.
+
+    Args:
+        redis_url: URL of the Redis server; None if unset, and then a worker refuses to start.
+        settings: additional Celery settings.
+    """
     app = Celery("teacher.render_tasks", fixups=[])  # without Django
     app.conf.update(
         broker_url=redis_url,
@@ -66,11 +74,11 @@ def celery_app(redis_url: str | None, **settings: Any) -> Celery:
         task_reject_on_worker_lost=True,
         task_time_limit=TIME_LIMIT,
         worker_prefetch_multiplier=1,
-        # Forked before OpenGL is used: rendering runs in processes that these spawn.
+        # Forking is safe, because OpenGL is used only in rendering processes that the workers spawn.
         worker_pool="prefork",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        # Without a limit, a worker waits forever on a connection that was lost without notice.
+        # Without a timeout, a worker would wait forever on a connection that was lost silently.
         broker_transport_options={
             "visibility_timeout": _VISIBILITY_TIMEOUT,
             "socket_connect_timeout": 5.0,
@@ -89,27 +97,29 @@ app = celery_app(os.environ.get(REDIS_VARIABLE, "").strip() or None)
 
 @celeryd_init.connect
 def _check_settings(**_: Any) -> None:
-    """Refuse to start a worker without a queue or store."""
+    """Exit with an error if ``REDIS_URL`` or ``TEACHER_STORAGE`` is missing or invalid."""
     try:
         if read_redis_url() is None:
-            raise ConfigError(f"expected {REDIS_VARIABLE}, such as redis://:password@host:6379/0")
+            raise ConfigError(
+                f"{REDIS_VARIABLE} is not set; set it to a URL like redis://:password@host:6379/0"
+            )
         if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", _own_storage()):
-            raise ConfigError("expected TEACHER_STORAGE, the clip store, such as s3://clips")
+            raise ConfigError("TEACHER_STORAGE must be the clip store's URL, such as s3://clips")
     except ConfigError as error:
         raise SystemExit(f"render worker: {error}") from error
 
 
 def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
-    """Return a job as JSON values, with the URL of the store of ``job.key``."""
+    """Return the task's JSON arguments for a job; ``storage_url`` is the clip store for ``job.key``."""
     spec = job.spec.to_dict()
     return {"shot": spec, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
 
 @app.task(name=TASK, shared=False)
 def render_clip(request: dict[str, Any]) -> dict[str, Any]:
-    """Render a clip and store it; returns ``{"bytes": size}``, or ``{"error": reason}``.
+    """Render a clip and upload it; return ``{"bytes": size}``, or ``{"error": reason}`` if that fails.
 
-    A clip that is in the store already is kept, so the task is idempotent.
+    The task is idempotent: a clip that is already in the store is kept.
     """
     try:
         return {"bytes": _render(request)}
@@ -128,10 +138,10 @@ def _render(request: Mapping[str, Any]) -> int:
 
 
 def _remove_older_folders(new: Path) -> None:
-    """Remove the folders of killed tasks, which may be in memory.
+    """Remove temporary folders of killed tasks, which would fill the memory if ``/tmp`` is a tmpfs.
 
-    Their age is relative to the new folder's time stamp, as the file system's clock may differ from this
-    process's.
+    A folder's age is measured against the timestamp of ``new``, because the file system's clock may differ
+    from this process's.
     """
     made = new.stat().st_mtime
     for folder in new.parent.glob(f"{_FOLDER_PREFIX}*"):
@@ -141,7 +151,11 @@ def _remove_older_folders(new: Path) -> None:
 
 
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
-    """Return the job in a message. Raises :class:`DataError` for one that this worker must not run."""
+    """Return the job in a task's arguments, to be rendered to ``path``.
+
+    Raises:
+        DataError: the arguments are invalid or exceed a limit, or this worker isn't allowed to run the job.
+    """
     try:
         spec = ClipSpec.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
@@ -151,30 +165,28 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
     frames = len(spec.recipe.actions) - spec.start
     if frames > _MAX_FRAMES or not 1 <= fps <= _MAX_FPS or not 2 <= size <= _MAX_SIZE:
         raise DataError(
-            f"expected at most {_MAX_FRAMES} frames, {_MAX_FPS} per second and {_MAX_SIZE} pixels, "
-            f"got {frames}, {fps} and {size}"
+            f"render workers render at most {_MAX_FRAMES} frames at 1 to {_MAX_FPS} per second and 2 to "
+            f"{_MAX_SIZE} pixels, not {frames} frames at {fps} per second and {size} pixels"
         )
     for name, module in _imported(spec.recipe):
         if module not in _allowed_modules():
             raise DataError(
-                f"{name} would import {module}, which TEACHER_RENDER_MODULES of this render worker does not "
-                "list"
+                f"{name} imports the module {module}, which this render worker's TEACHER_RENDER_MODULES "
+                "doesn't list"
             )
     own = _own_storage()
     if storage != own and not storage.startswith(f"{own}/"):
-        raise DataError(
-            f"expected clips for {own}, the TEACHER_STORAGE of this render worker, got {storage!r}"
-        )
+        raise DataError(f"this render worker uploads only to its TEACHER_STORAGE, {own}, not to {storage!r}")
     return ClipJob(spec, path, fps, key, size)
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """Yield each name in a recipe that imports a module, and the module."""
+    """Yield each environment ID or transform in a recipe that imports a module, with the module's name."""
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)
     if transform not in (None, FLATTEN):
-        yield str(transform), str(transform).partition(":")[0]  # all of it without a colon
+        yield str(transform), str(transform).partition(":")[0]  # the whole name if it has no colon
 
 
 def _own_storage() -> str:
@@ -192,5 +204,5 @@ def _store(url: str) -> Storage:
 
 @cache
 def _renderer() -> ClipRenderer:
-    """Return the renderer of this pool process, with one rendering process that ends with it."""
+    """Return this pool process's renderer, whose rendering process ends when the pool process does."""
     return ClipRenderer(workers=1, timeout=_RENDER_SECONDS)

@@ -1,4 +1,4 @@
-"""A test clip before a run starts, to fail early if clips cannot be rendered on this machine."""
+"""Check before a run starts that clips can be rendered on this machine."""
 
 import contextlib
 import tempfile
@@ -10,14 +10,15 @@ from teacher.clips.render import ClipJob, ClipSpec
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import RenderError
 
-_STREAM = 5  # seed stream, distinct from all others
+_STREAM = 5  # seed stream, different from all others in the project
 
 
 def check_drawing(task: TaskInfo, seed: int) -> None:
-    """Render a clip of one step in a separate process, as all clips of a run.
+    """Render a one-step test clip in a separate process, as the run's clips will be.
 
     Raises:
-        RenderError: it cannot be rendered; if OpenGL is missing, the last line is the command to install it.
+        RenderError: the clip can't be rendered; if OpenGL is missing, the last line of the message is the
+            command that installs it.
     """
     with contextlib.closing(make_vector_env(task, 1, [seed, _STREAM])) as envs:
         envs.action_space.seed(seed)

@@ -1,7 +1,8 @@
-"""The rendering process behind :class:`ClipRenderer`: ``python -m teacher.clips.worker FILE_DESCRIPTOR``.
+"""Main program of a rendering process of :class:`ClipRenderer`.
 
-It talks to its parent through one socket, and sends an empty response when it is ready. Each request and
-response is a JSON object. When the socket closes, the parent has ended and this process exits.
+Usage: ``python -m teacher.clips.worker FILE_DESCRIPTOR``, where the file descriptor is a socket to the parent
+process. Each request and response is a JSON object. The first response, ``{}``, means that the process is
+ready. When the socket closes, the parent has ended, and the process exits.
 """
 
 import json
@@ -23,7 +24,7 @@ Request = dict[str, Any]
 
 
 def main(descriptor: int) -> None:
-    """Serve requests one after the other until the parent closes the socket."""
+    """Render requested clips one by one until the parent closes the socket."""
     connection = Connection(descriptor)
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
@@ -38,7 +39,7 @@ def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> N
         try:
             requests.put(json.loads(connection.recv_bytes()))
         except (EOFError, OSError):
-            # The group is this process and the encoder it may have started; this also ends a hung render.
+            # The process group has only this process and its ffmpeg, if any. This also ends a hung render.
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
@@ -59,13 +60,14 @@ def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
 
 
 class _Renderers:
-    """Keeps the last renderer open, as a run has one environment and a new OpenGL context takes 0.2 s."""
+    """Cache of one renderer: a run has a single environment, and a new OpenGL context takes 0.2 s."""
 
     def __init__(self) -> None:
         self._key = ""
         self._last: ReplayRenderer | None = None
 
     def open(self, recipe: EpisodeRecipe, size: int) -> ReplayRenderer:
+        """Return the cached renderer if it has the same environment and size, or else open a new one."""
         key = json.dumps([recipe.env_id, dict(recipe.kwargs), size], sort_keys=True)
         if self._last is None or key != self._key:
             self.close()
@@ -73,6 +75,7 @@ class _Renderers:
         return self._last
 
     def close(self) -> None:
+        """Close the cached renderer, if any."""
         last, self._last = self._last, None
         if last is not None:
             last.close()

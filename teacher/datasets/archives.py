@@ -1,6 +1,6 @@
-"""Columns as ``.npz`` files in the format of :func:`numpy.savez`, without loading large ones into memory.
+"""Reading and writing of columns as ``.npz`` files that :func:`numpy.load` can read.
 
-Nothing is compressed, so that a large array can be memory-mapped inside the file.
+The files are not compressed, so that large columns can be memory-mapped instead of loaded.
 """
 
 import struct
@@ -16,12 +16,12 @@ from teacher.data.columns import Column, require_numbers
 from teacher.errors import DataError
 
 _DESCRIPTION = "about.npy"
-_LOCAL_HEADER = 30  # bytes before the name of a member (PKWARE's APPNOTE, section 4.3.7)
+_LOCAL_HEADER = 30  # bytes of a member's local header before its name (PKWARE's APPNOTE, section 4.3.7)
 _READ_HEADER = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def write(file: IO[bytes], description: str, columns: Mapping[str, Column], rows: NDArray[np.intp]) -> None:
-    """Write a description, and the given rows of columns."""
+    """Write a description and the columns; ``rows`` selects and orders the rows of each column."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         with archive.open(_DESCRIPTION, "w") as member:
             npy.write_array(member, np.array(description), allow_pickle=False)
@@ -36,22 +36,22 @@ def read_description(file: IO[bytes]) -> str:
     """Return the description that was passed to :func:`write`."""
     with _opened(file) as archive:
         if _DESCRIPTION not in archive.namelist():
-            raise DataError("it is another kind of .npz file")
+            raise DataError("the .npz file has no array 'about' with a description")
         with archive.open(_DESCRIPTION) as member:
             return str(npy.read_array(member, allow_pickle=False))
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """Read the named columns, and check them for damage, NaN and infinity."""
+    """Read the named columns, and check them for damage, NaN and infinite values."""
     with _opened(file) as archive:
         if missing := {f"{name}.npy" for name in names}.difference(archive.namelist()):
-            raise DataError(f"{', '.join(sorted(missing))} is missing; export again with this version")
+            raise DataError(f"{', '.join(sorted(missing))} is missing from the file; export the file again")
         return {name: _read_column(file, archive, archive.getinfo(f"{name}.npy")) for name in names}
 
 
 def _opened(file: IO[bytes]) -> zipfile.ZipFile:
     if not zipfile.is_zipfile(file):
-        raise DataError("it is truncated, or not an .npz file")
+        raise DataError("the file is truncated, or not an .npz file")
     return zipfile.ZipFile(file)
 
 
@@ -59,7 +59,9 @@ def _read_column(file: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInf
     with archive.open(info) as member:
         shape, is_fortran, dtype = _READ_HEADER[npy.read_magic(member)](member)
         if is_fortran or not shape or dtype.kind not in "iufb":
-            raise DataError(f"expected rows of numbers in {info.filename}, got {shape} of {dtype}")
+            raise DataError(
+                f"{info.filename} is not an array of numbers in rows: shape {shape}, type {dtype}"
+            )
         start, column = member.tell(), Column(shape[1:], dtype)
         size = shape[0] * column.row_bytes
         if info.file_size != start + size:
@@ -77,7 +79,7 @@ def _read_column(file: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInf
 
 
 def _parts(member: IO[bytes], like: Column, count: int) -> Iterator[NDArray[Any]]:
-    """Yield the rows of an array in parts; at the end, zipfile verifies its checksum."""
+    """Yield an array's rows in chunks; zipfile verifies the checksum when the last chunk is read."""
     for start in range(0, count, like.rows_at_once):
         data = member.read(min(like.rows_at_once, count - start) * like.row_bytes)
         yield np.frombuffer(data, like.rows.dtype).reshape(-1, *like.rows.shape[1:])

@@ -1,4 +1,4 @@
-"""Hugging Face dataset folder: one Parquet file, and a card that describes it."""
+"""Hugging Face dataset folder with one Parquet file and a dataset card (``README.md``)."""
 
 from pathlib import Path
 
@@ -37,11 +37,11 @@ configs:
 |---|---|
 | `uuid` | identifies the pair |
 | `preference` | probability that the first clip is better: 1, 0, or 0.5 for equal |
-| `complete` | whether the final observation and the termination were recorded |
+| `complete` | true if the final observation and the termination were recorded |
 {clips}| `first_true_return`, `second_true_return` | sum of the environment's rewards over the clip |
-| `first_terminated`, `second_terminated` | whether the environment ended the episode with the last step |
-| `first_observations`, `second_observations` | before each step, and after the last one |
-| `first_actions`, `second_actions` | one per step, as executed |
+| `first_terminated`, `second_terminated` | true if the episode ended at the clip's last step |
+| `first_observations`, `second_observations` | observations before each step and after the last one |
+| `first_actions`, `second_actions` | actions as executed, one per step |
 
 ```python
 from datasets import load_dataset
@@ -49,30 +49,30 @@ from datasets import load_dataset
 preferences = load_dataset("parquet", data_files="{file}")["train"]
 ```
 
-With [RL-Teacher](https://pypi.org/project/rl-teacher/), `teach fit {file} reward.npz` fits a reward to it.
+With [RL-Teacher](https://pypi.org/project/rl-teacher/), fit a reward predictor: `teach fit {file} reward.npz`
 """
-_CLIPS = "| `first_clip`, `second_clip` | the compared clips, as mp4 |\n"
+_CLIPS = "| `first_clip`, `second_clip` | the two compared clips, as MP4 |\n"
 
 
 def check_folder(folder: Path) -> bool:
-    """Make a dataset folder, or refuse one that holds anything but an earlier export.
+    """Create a dataset folder, or check that an existing one is empty or contains an earlier export.
 
-    Return True if there was no earlier export, so that nothing may be replaced now.
+    Return True if the folder contained no export, so that the caller must not replace any file in it.
 
     Raises:
-        ConfigError: the folder has another card, or no card but other files, or it cannot be created.
+        ConfigError: the folder contains a card from elsewhere or files without a card, or can't be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         card = folder / CARD_NAME
         has_card = card.exists()
         is_other = has_card and "- rl-teacher\n" not in card.read_text(errors="replace")
-        holds_files = any(not path.name.startswith(".") for path in folder.iterdir())  # ignore .git
+        has_files = any(not path.name.startswith(".") for path in folder.iterdir())  # ignore .git
     except OSError as error:
-        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+        raise ConfigError(f"cannot create the folder {folder}: {error.strerror}") from error
     if is_other:
-        raise ConfigError(f"{card} was not written by this program; choose another folder")
-    if holds_files and not has_card:
+        raise ConfigError(f"{card} was not written by RL-Teacher; choose a different folder")
+    if has_files and not has_card:
         require_new(folder)
     return not has_card
 
@@ -80,18 +80,18 @@ def check_folder(folder: Path) -> bool:
 def write_card(
     folder: Path, dataset: PreferenceDataset, question: str, *, with_clips: bool, new: bool = False
 ) -> None:
-    """Write the card of the dataset in ``folder``.
+    """Write the dataset card, ``README.md``.
 
     Args:
-        folder: the folder of :data:`FILE_NAME`.
-        dataset: its preferences.
-        question: a sentence on who was asked, and what.
-        with_clips: the file includes clips.
-        new: never replace a card.
+        folder: dataset folder, which contains :data:`FILE_NAME`.
+        dataset: the preferences in that file.
+        question: sentence that tells who labeled and what they were asked.
+        with_clips: True if the file includes clips.
+        new: never replace an existing card.
 
     Raises:
         ConfigError: with ``new``, a card exists.
-        StorageError: it cannot be written.
+        StorageError: the card can't be written.
     """
     text = _CARD.format(
         env_id=dataset.env_id,

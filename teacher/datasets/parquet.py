@@ -1,10 +1,11 @@
-"""Columns as Parquet files: one row per preference, in the form that dataset viewers show.
+"""Reading and writing of columns as Parquet files with one row per preference, for dataset viewers.
 
-``uuid``, ``preference``, then separate columns for the ``first`` and the ``second`` segment. Arrays are lists
-of steps, each a list of numbers (or a number). With clips, ``first_clip`` and ``second_clip`` hold mp4 files
-in the format of Hugging Face's ``datasets`` for videos, which the file's metadata declares.
+The columns are ``uuid``, ``preference`` and ``complete``, then one per array for the ``first`` and the
+``second`` segment. Arrays are lists of steps, each a number or a list of numbers. With clips, ``first_clip``
+and ``second_clip`` contain MP4 files in the video format of Hugging Face's ``datasets``, which the file's
+metadata declares.
 
-Requires pyarrow, installed with ``rl-teacher[parquet]``.
+Requires pyarrow, which the extra ``rl-teacher[parquet]`` installs.
 """
 
 import itertools
@@ -22,7 +23,7 @@ from teacher.errors import DataError, one_line
 from teacher.extras import require_extra
 
 Clips = Callable[[UUID], tuple[bytes, bytes]]
-"""Returns the mp4 files of both segments of a preference."""
+"""Function that returns the MP4 data of the first and second clip of a preference, given its UUID."""
 
 SIDES = ("first", "second")
 _DESCRIPTION = b"rl-teacher"
@@ -34,7 +35,7 @@ _SIDED = {
     "observations": "observations",
     "actions": "actions",
 }
-"""Columns with two segments each, small ones first, and their names in the file."""
+"""Columns with a value per segment, small ones first, and their names in the file after ``first_``."""
 
 
 def write(
@@ -44,7 +45,14 @@ def write(
     rows: NDArray[np.intp],
     clips: Clips | None = None,
 ) -> None:
-    """Write a description, and the given rows of columns.
+    """Write a description and the columns; ``rows`` selects and orders the rows of each column.
+
+    Args:
+        file: file to write.
+        description: JSON text about the origin of the preferences.
+        columns: columns by name.
+        rows: indices of the rows to write, in order.
+        clips: returns the clips of a preference; None to write no clips.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -70,59 +78,64 @@ def read_description(file: IO[bytes]) -> str:
     try:
         metadata = _arrow().parquet.ParquetFile(file).schema_arrow.metadata or {}
     except _arrow().ArrowException as error:
-        raise DataError(f"it is truncated, or not a Parquet file: {one_line(error)}") from error
+        raise DataError(f"the file is truncated, or not a Parquet file: {one_line(error)}") from error
     if _DESCRIPTION not in metadata:
-        raise DataError("it is another kind of Parquet file")
+        raise DataError("the Parquet file was not written by RL-Teacher")
     return str(metadata[_DESCRIPTION].decode())
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """Read the named columns with the given row shapes and types; skip clips."""
+    """Read the named columns, and check them for damage, NaN and infinite values; skip clips.
+
+    Args:
+        file: file to read.
+        names: the ``shape`` of a row and the ``dtype`` of each column, by column name.
+    """
     columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}
     step = min(column.rows_at_once for column in columns.values())
     wanted = [_UUID, *_PLAIN.values(), *(f"{side}_{name}" for name in _SIDED.values() for side in SIDES)]
     try:
         archive = _arrow().parquet.ParquetFile(file, page_checksum_verification=True)
         if missing := set(wanted) - set(archive.schema_arrow.names):
-            raise DataError(f"{', '.join(sorted(missing))} is missing; export again with this version")
+            raise DataError(f"{', '.join(sorted(missing))} is missing from the file; export the file again")
         for batch in archive.iter_batches(batch_size=step, columns=wanted):
             for name, column in columns.items():
                 rows = _rows(batch, name, column)
                 require_numbers(name, rows)
                 column.extend(rows)
     except _arrow().ArrowException as error:
-        raise DataError(f"it is damaged: {one_line(error)}") from error
+        raise DataError(f"the file is damaged: {one_line(error)}") from error
     return columns
 
 
 def _arrow() -> Any:
-    purpose = "a .parquet file (.npz files need no extra package)"
+    purpose = "a .parquet file (unlike .npz)"
     require_extra("pyarrow.parquet", purpose, "parquet")
     return require_extra("pyarrow", purpose, "parquet")
 
 
 def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips | None) -> Any:
-    """Return these rows as an Arrow record batch."""
+    """Convert the given rows of the columns to an Arrow record batch."""
     arrow = _arrow()
     taken = {name: column.take(rows) for name, column in columns.items()}
     uuids = uuids_of(taken[_IDS])
     arrays = {_UUID: arrow.array(map(str, uuids))}
     arrays |= {there: _to_arrow(taken[here]) for here, there in _PLAIN.items()}
     if clips is not None:
-        arrays |= _films(uuids, clips)
+        arrays |= _clip_columns(uuids, clips)
     for here, there in _SIDED.items():
         arrays |= {f"{side}_{there}": _to_arrow(taken[here][:, index]) for index, side in enumerate(SIDES)}
     return arrow.record_batch(arrays)
 
 
 def _sizes(rows: NDArray[Any]) -> Sequence[int]:
-    """Return the number of steps in a row, and of numbers per step if a step has a shape."""
+    """Return the lengths of a row's nested lists: steps, and numbers per step if a step is an array."""
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]
 
 
 def _features(schema: Any) -> dict[str, Any]:
-    """Return the feature types of Hugging Face's datasets, which cannot detect videos itself."""
+    """Return the feature types that Hugging Face's ``datasets`` needs, because it can't detect videos."""
     return {"info": {"features": {field.name: _feature(field.type) for field in schema}}}
 
 
@@ -135,13 +148,13 @@ def _feature(kind: Any) -> dict[str, Any]:
     return {"dtype": {"float": "float32", "double": "float64"}.get(str(kind), str(kind)), "_type": "Value"}
 
 
-def _films(uuids: Sequence[UUID], clips: Clips) -> dict[str, Any]:
-    films = [clips(uuid) for uuid in uuids]
+def _clip_columns(uuids: Sequence[UUID], clips: Clips) -> dict[str, Any]:
+    pairs = [clips(uuid) for uuid in uuids]
     return {
         f"{side}_clip": _arrow().array(
             [
-                {"bytes": film[index], "path": f"{uuid}-{side}.mp4"}
-                for uuid, film in zip(uuids, films, strict=True)
+                {"bytes": pair[index], "path": f"{uuid}-{side}.mp4"}
+                for uuid, pair in zip(uuids, pairs, strict=True)
             ]
         )
         for index, side in enumerate(SIDES)
@@ -170,5 +183,5 @@ def _from_arrow(array: Any, like: NDArray[Any]) -> NDArray[Any]:
         array = array.flatten()
     found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     if found.dtype != like.dtype:
-        raise DataError(f"expected numbers of {like.dtype}, got {found.dtype}")
+        raise DataError(f"the values have type {found.dtype}, but the file's description says {like.dtype}")
     return found.reshape(-1, *like.shape[1:])

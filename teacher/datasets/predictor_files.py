@@ -1,4 +1,4 @@
-"""Reward predictor files: everything needed to use a predictor or continue fitting it, without pickle."""
+"""Reward predictor files: everything needed to use a predictor or keep fitting it, without pickle."""
 
 import contextlib
 import dataclasses
@@ -19,8 +19,8 @@ from teacher.settings.options import OLD_NAMES, REWARD_BEFORE, RewardConfig, wit
 Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher predictor"
-_VERSION = 3  # averaged images, which earlier versions would not average
-_CENTERED = 2  # centered inputs, which earlier versions would silently not center
+_VERSION = 3  # image averaging, which earlier versions would silently skip
+_CENTERED = 2  # input centering, which earlier versions would silently skip
 _EXPECTED = "a file from teach fit, teach export --predictor or save_predictor"
 _SAID = ("version", "observation_space", "action_space", "reward")
 
@@ -33,18 +33,18 @@ def save_predictor(
     *,
     new: bool = False,
 ) -> None:
-    """Write a predictor into an ``.npz`` file, atomically.
+    """Save a predictor to an ``.npz`` file, atomically.
 
     Args:
-        path: the file.
+        path: file to write.
         predictor: the predictor to save.
-        observation_space: of one environment.
-        action_space: of one environment.
-        new: never replace a file, even one that was just written by another process.
+        observation_space: observation space of a single environment, not of a vector environment.
+        action_space: action space of a single environment.
+        new: never replace an existing file, even one that another process has just created.
 
     Raises:
         ConfigError: with ``new``, the file exists.
-        StorageError: the file cannot be written.
+        StorageError: the file can't be written.
     """
     about = {
         "format": _FORMAT,
@@ -67,20 +67,21 @@ def load_predictor(
     *,
     env_id: str | None = None,
 ) -> RewardPredictor:
-    """Load a predictor with the settings it was saved with.
+    """Load a predictor that :func:`save_predictor` saved, with its settings.
 
     Args:
-        path: a file of :func:`save_predictor`.
-        observation_space: refuse a predictor with another observation space; default: the file's.
-        action_space: refuse a predictor with another action space; default: the file's.
-        device: torch device.
-        network: the function that made the predictor's custom networks, if it has any.
-        env_id: refuse a predictor of another environment; see
+        path: file to read.
+        observation_space: expected observation space; None accepts any.
+        action_space: expected action space; None accepts any.
+        device: torch device, such as ``cuda:0``.
+        network: function that made the predictor's custom networks; None for built-in networks.
+        env_id: expected environment ID; None accepts any. Equivalent environments are accepted too, see
             :func:`~teacher.envs.families.same_environment`.
 
     Raises:
-        DataError: the file is missing, damaged, of a newer version, or of another environment.
-        ConfigError: a newer version wrote it, with settings that this one does not know.
+        DataError: the file is missing, damaged, from a newer RL-Teacher or from a different environment, or
+            ``network`` doesn't fit the predictor.
+        ConfigError: a newer RL-Teacher wrote the file, with settings that this version doesn't know.
     """
     path = Path(path)
     state = _read(path)
@@ -90,7 +91,7 @@ def load_predictor(
     for name, space in wanted.items():
         if space is not None and describe_space(space) != about[name]:
             raise DataError(
-                f"{path} is from another environment: its {name} is {about[name]}, expected "
+                f"{path} is from a different environment: {name} is {about[name]}, not "
                 f"{describe_space(space)}"
             )
         with _restoring(path):
@@ -99,37 +100,41 @@ def load_predictor(
     config = _reward_config(path, about["reward"])
     if about.get("own_network", False) != (network is not None):
         raise DataError(
-            f"{path} holds a predictor with {'built-in' if network else 'custom'} networks; "
-            f"{'leave out' if network else 'pass'} the function that makes custom networks"
+            f"{path} contains a predictor with {'built-in' if network else 'custom'} networks; "
+            f"{'do not pass' if network else 'pass'} the function that makes custom networks"
         )
     predictor = RewardPredictor(**found, config=config, seed=0, device=device, network=network)
     try:
         predictor.load_state_dict(state["predictor"])
     except DataError as error:
         raise DataError(
-            f"{path} is damaged: its parameters do not fit its network ({one_line(error.__cause__)}); "
-            f"save the predictor again{', or pass the function that made its network' if network else ''}"
+            f"{path} is damaged: the saved parameters don't fit the networks ({one_line(error.__cause__)}); "
+            f"save the predictor again{', or pass the function that made its networks' if network else ''}"
         ) from error
     predictor.env_id = about.get("env_id")
     return predictor
 
 
 def _version_of(predictor: RewardPredictor) -> int:
-    """Return the earliest format version that can hold the predictor."""
+    """Return the lowest format version that supports the predictor's features."""
     if predictor.averages_images:
         return _VERSION
     return _CENTERED if predictor.is_centered else 1
 
 
 def _read(path: Path) -> State:
-    """Read a file with all parts of a predictor. Raise :class:`DataError` for any other file."""
+    """Read a predictor file, and check its format, version and entries.
+
+    Raises:
+        DataError: the file is missing, damaged, from a newer version, or something else.
+    """
     state = load_state(path, "predictor", _EXPECTED)
     about = state.get("about") if isinstance(state, dict) else None
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise DataError(f"{path} does not hold a reward predictor; expected {_EXPECTED}")
+        raise DataError(f"{path} contains no reward predictor; use {_EXPECTED}")
     missing = [*(name for name in _SAID if name not in about), *{"predictor"}.difference(state)]
     if missing:
-        raise DataError(f"{path} is damaged: expected {missing[0]} in it; save the predictor again")
+        raise DataError(f"{path} is damaged: {missing[0]} is missing; save the predictor again")
     try:
         require_version(about["version"], _VERSION)
     except DataError as error:
@@ -138,7 +143,7 @@ def _read(path: Path) -> State:
 
 
 def _reward_config(path: Path, settings: Any) -> RewardConfig:
-    """Return the settings stored in a file."""
+    """Make a :class:`RewardConfig` from the settings in a file, which an older version may have written."""
     with _restoring(path):
         names = [OLD_NAMES.get(name, name) for name in settings]
     refuse_newer(path, RewardConfig, names, "reward.")
@@ -148,7 +153,7 @@ def _reward_config(path: Path, settings: Any) -> RewardConfig:
 
 @contextlib.contextmanager
 def _restoring(path: Path) -> Iterator[None]:
-    """Turn errors about the file's content inside the block into :class:`DataError` that names the file."""
+    """Turn errors from invalid file content into a :class:`DataError` that names the file."""
     try:
         yield
     except (TypeError, ConfigError, DataError) as error:

@@ -1,7 +1,7 @@
 """Preference files for other programs: ``.npz`` or Parquet, both without pickle.
 
-Both hold :attr:`PreferenceDataset.columns`, in order of decision, and a JSON description of their origin
-(``docs/datasets.md``). Large files are never loaded into memory completely.
+Both contain :attr:`PreferenceDataset.columns` in order of decision, and a JSON description of their origin;
+``docs/datasets.md`` documents the formats. Large files are never loaded into memory as a whole.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ _FORMAT = "rl-teacher preferences"
 _VERSION = 1
 _ENTRIES = ("version", "segment_length", "observation_space", "action_space", "preferences", "columns")
 _COLUMNS = ("observations", "actions", "terminated", "complete", "values", "true_returns", "ids")
-_BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box; bounds of integers depend on their size
+_BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box by dtype kind; integer bounds depend on their size
 
 
 @dataclass(frozen=True)
 class _FileType:
-    """Functions to write and read one file type: a description, and columns in the order of given rows."""
+    """Functions that write and read the description and the columns in one file format."""
 
     write: Callable[[IO[bytes], str, Mapping[str, Column], NDArray[np.intp]], None]
     read_description: Callable[[IO[bytes]], str]
@@ -56,21 +56,22 @@ def save_preferences(
     clips: parquet.Clips | None = None,
     new: bool = False,
 ) -> None:
-    """Write a dataset into a new or existing ``.npz`` or ``.parquet`` file, atomically.
+    """Save preferences to an ``.npz`` or ``.parquet`` file, atomically.
 
     Args:
-        path: the file.
-        dataset: the preferences.
-        observation_space: of one environment.
-        action_space: of one environment.
-        clips: returns the clips of both segments of a preference, to include in a ``.parquet`` file.
-        new: never replace a file, even one that was just written by another process.
+        path: file to write; its suffix selects the format.
+        dataset: the preferences to save.
+        observation_space: observation space of a single environment, not of a vector environment.
+        action_space: action space of a single environment.
+        clips: function that returns both clips of a preference as MP4 data, to include them in a
+            ``.parquet`` file; None for no clips.
+        new: never replace an existing file, even one that another process has just created.
 
     Raises:
-        ConfigError: the file's name has another suffix, or ``.npz`` with clips; pyarrow, needed for
-            Parquet, is not installed; or with ``new``, the file exists.
-        DataError: there are no preferences, or they do not have these spaces.
-        StorageError: the file cannot be written.
+        ConfigError: the suffix is wrong or the format can't contain clips, pyarrow is needed but not
+            installed, or with ``new``, the file exists.
+        DataError: the dataset is empty or doesn't fit the spaces.
+        StorageError: the file can't be written.
     """
     path = Path(path)
     write = _file_type(path).write
@@ -83,9 +84,9 @@ def save_preferences(
 
 
 def require_room_for_clips(path: Path) -> None:
-    """Raise :class:`ConfigError` for a file type that can't hold clips."""
+    """Raise :class:`ConfigError` unless the file is a ``.parquet`` file, which can contain clips."""
     if path.suffix != ".parquet":
-        raise ConfigError(f"expected a .parquet file for clips, got {path}")
+        raise ConfigError(f"only .parquet files can contain clips, not {path}")
 
 
 def load_preferences(
@@ -95,18 +96,19 @@ def load_preferences(
     observation_space: Space | None = None,
     action_space: Space | None = None,
 ) -> PreferenceDataset:
-    """Load a dataset of preferences.
+    """Load preferences that :func:`save_preferences` saved.
 
     Args:
-        path: a file of :func:`save_preferences`.
-        env_id: refuse preferences from another environment; see
+        path: ``.npz`` or ``.parquet`` file to read.
+        env_id: expected environment ID; None accepts any. Equivalent environments are accepted too, see
             :func:`~teacher.envs.families.same_environment`.
-        observation_space: refuse preferences with another observation space.
-        action_space: refuse preferences with another action space.
+        observation_space: expected observation space; None accepts any.
+        action_space: expected action space; None accepts any.
 
     Raises:
-        ConfigError: the file's name has another suffix, or pyarrow is not installed.
-        DataError: the file is missing, damaged, of a newer version, from another environment, or unusable.
+        ConfigError: the suffix is neither ``.npz`` nor ``.parquet``, or pyarrow is needed but not installed.
+        DataError: the file is missing, damaged, empty, from a newer RL-Teacher, or from a different
+            environment.
     """
     path = Path(path)
     with _opened(path) as (file, about):
@@ -118,39 +120,46 @@ def load_preferences(
     }
     for name, value in wanted.items():
         if value is not None and about[name] != value:
-            raise DataError(
-                f"{path} is from another environment: its {name} is {about[name]}, expected {value}"
-            )
+            raise DataError(f"{path} is from a different environment: {name} is {about[name]}, not {value}")
     require_environment(path, about.get("env_id"), env_id)
     return PreferenceDataset.of_columns(about.get("env_id"), columns)
 
 
 def require_environment(path: Path, found: Any, expected: str | None) -> None:
-    """Raise :class:`DataError` if a file of preferences or a predictor is from another environment."""
+    """Check that a preference or predictor file is from the expected environment.
+
+    Args:
+        path: the file, for the error message.
+        found: environment ID in the file; None if the file has none.
+        expected: expected environment ID; None accepts any.
+
+    Raises:
+        DataError: the file is from a different environment, or ``found`` isn't a string.
+    """
     if found is not None and not isinstance(found, str):
-        raise DataError(f"{path} is damaged: expected an env_id, got {one_line(found)}")
+        raise DataError(f"{path} is damaged: {one_line(found)} is not a valid env_id")
     if not same_environment(found, expected):
         raise DataError(
-            f"{path} is from another environment: its env_id is {found}, expected {expected}; choose another "
-            "file, or to use it anyway, load it in Python, set its env_id to None and save it again"
+            f"{path} is from a different environment: env_id is {found}, not {expected}; choose a different "
+            "file, or to use this one anyway, load it in Python, set env_id to None and save it again"
         )
 
 
 def saved_length(path: str | Path) -> int:
-    """Return the number of steps per segment in a file of preferences.
+    """Return the number of steps per segment in a preference file, without loading the rest.
 
     Raises:
-        ConfigError, DataError: as :func:`load_preferences`.
+        ConfigError, DataError: the file can't be read, as in :func:`load_preferences`.
     """
     with _opened(Path(path)) as (_, about):
         return int(about["segment_length"])
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
-    """Return the observation and action space of a file of preferences.
+    """Return the observation and action space stored in a preference file, without loading the rest.
 
     Raises:
-        ConfigError, DataError: as :func:`load_preferences`.
+        ConfigError, DataError: the file can't be read, as in :func:`load_preferences`.
     """
     with _opened(Path(path)) as (_, about):
         return space_of(about["observation_space"]), space_of(about["action_space"])
@@ -158,12 +167,10 @@ def saved_spaces(path: str | Path) -> tuple[Space, Space]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
-    """Open a file and read its description; raise one-line errors that name the file."""
-    with contextlib.suppress(OSError):  # opening the file reports it
+    """Open a preference file and yield it with its description; errors inside the block name the file."""
+    with contextlib.suppress(OSError):  # opening the file below reports the error
         if not path.exists():
-            raise DataError(
-                f"{path} does not exist; expected a file of preferences from teach export or save_prefs()"
-            )
+            raise DataError(f"{path} does not exist; use a preference file from teach export or save_prefs()")
     file_type = _file_type(path)
     try:
         with path.open("rb") as file:
@@ -173,26 +180,30 @@ def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}") from error
     except DAMAGED_ARCHIVE as error:
-        raise DataError(f"{path} is damaged, or not a file of preferences: {one_line(error)}") from error
+        raise DataError(f"{path} is damaged, or not a preference file: {one_line(error)}") from error
 
 
 def _file_type(path: Path) -> _FileType:
     if path.suffix not in _FILE_TYPES:
-        raise ConfigError(f"expected a file of preferences named *{' or *'.join(_FILE_TYPES)}, got {path}")
+        raise ConfigError(f"a preference file must be named *{' or *'.join(_FILE_TYPES)}, not {path}")
     return _FILE_TYPES[path.suffix]
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Return the origin of the preferences, and the layout of their arrays."""
+    """Return the description to store: the origin of the preferences and the layout of their arrays.
+
+    Raises:
+        DataError: the dataset is empty or doesn't fit the spaces.
+    """
     rows = {name: column.rows for name, column in dataset.columns.items()}
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if rows[name].shape[3:] != (space.shape or ()):
             raise DataError(
-                f"expected {name} of {one_line(space)}, got shape {rows[name].shape[3:]}; pass the spaces of "
-                f"{dataset.env_id}"
+                f"the {name} have shape {rows[name].shape[3:]}, which does not fit {one_line(space)}; pass "
+                f"the spaces of {dataset.env_id}"
             )
     if len(dataset) == 0:
-        raise DataError("the dataset is empty now; wait for the next label")
+        raise DataError("the dataset has no preferences yet; wait for the first label")
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -208,10 +219,10 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """Return the parts of a space that determine how its values are read, as JSON values.
+    """Return a space's kind, shape and number type as a JSON object, without the bounds of a Box.
 
     Raises:
-        EnvironmentUnsuitableError: the kind of space is not supported.
+        EnvironmentUnsuitableError: the space is not a Box, Discrete or MultiDiscrete.
     """
     match space:
         case spaces.Discrete():
@@ -221,15 +232,16 @@ def describe_space(space: Space) -> dict[str, Any]:
         case spaces.Box():
             return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
     raise EnvironmentUnsuitableError(
-        f"expected a Box, Discrete or MultiDiscrete space, got {one_line(space)}; wrap the environment"
+        f"the space {one_line(space)} is not supported; wrap the environment to have Box, Discrete or "
+        "MultiDiscrete spaces"
     )
 
 
 def space_of(about: Mapping[str, Any]) -> Space:
-    """Make the space described by :func:`describe_space`; a Box gets the bounds of its number type.
+    """Make a space from the output of :func:`describe_space`; a Box gets the bounds of its number type.
 
     Raises:
-        DataError: the description is not valid.
+        DataError: the description is invalid.
     """
     try:
         if about["kind"] == "Discrete":
@@ -240,44 +252,63 @@ def space_of(about: Mapping[str, Any]) -> Space:
             dtype = np.dtype(about["dtype"])
             low, high = _BOUNDS.get(dtype.kind) or (np.iinfo(dtype).min, np.iinfo(dtype).max)
             return spaces.Box(low, high, tuple(about["shape"]), dtype.type)
-        raise ValueError(f"a space of kind {about['kind']}")
+        raise ValueError(f"unknown kind of space {about['kind']}")
     except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise DataError(f"expected the description of a space, got {one_line(error)}") from error
+        raise DataError(f"the description of a space is invalid: {one_line(error)}") from error
 
 
 def _checked_description(text: str) -> dict[str, Any]:
     about = json.loads(text)
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise DataError("it is another kind of file")
-    require_entries(about, ("version",), "its description")
-    require_version(about["version"], _VERSION)  # entries missing in a newer version are not damage
-    require_entries(about, _ENTRIES, "its description")
-    require_entries(about["columns"], _COLUMNS, "the columns of its description")
+        raise DataError("the file contains no preferences")
+    require_entries(about, ("version",), "the file's description")
+    require_version(about["version"], _VERSION)  # checked first: a newer version may lack some entries
+    require_entries(about, _ENTRIES, "the file's description")
+    require_entries(about["columns"], _COLUMNS, "the description of the columns")
     for name in _COLUMNS:
         require_entries(about["columns"][name], ("dtype", "shape"), f"the description of {name}")
     return about
 
 
 def require_entries(about: Any, names: Sequence[str], what: str) -> None:
-    """Raise :class:`DataError` unless ``about``, called ``what``, is an object with these entries."""
+    """Check that a JSON value is an object with the given entries.
+
+    Args:
+        about: the JSON value.
+        names: names of the required entries.
+        what: description of the JSON value, for the error message.
+
+    Raises:
+        DataError: an entry is missing, or ``about`` isn't an object.
+    """
     found = about if isinstance(about, dict) else {}
     if missing := [name for name in names if name not in found]:
-        raise DataError(f"expected {', '.join(names)} in {what}, got no {missing[0]}; export the file again")
+        raise DataError(f"{missing[0]} is missing in {what}; export the file again")
 
 
 def require_version(found: Any, known: int) -> None:
-    """Raise :class:`DataError` for an invalid or newer version of a file format."""
+    """Check the format version of a file; ``known`` is the newest version that can be read.
+
+    Raises:
+        DataError: the version is invalid or newer than ``known``.
+    """
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise DataError(f"expected version 1 to {known}, got {one_line(repr(found))}; export the file again")
+        raise DataError(
+            f"the format version must be 1 to {known}, not {one_line(repr(found))}; export the file again"
+        )
     if found > known:
         raise DataError(
-            f"it was written by a newer RL-Teacher: it has version {found}, this one reads up to {known}; "
-            "update RL-Teacher"
+            f"a newer RL-Teacher wrote the file in format version {found}, but this one reads only up to "
+            f"version {known}; update RL-Teacher"
         )
 
 
 def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> None:
-    """Raise :class:`DataError` unless the arrays fit each other and their description."""
+    """Check that the arrays' shapes, types and values fit each other and the file's description.
+
+    Raises:
+        DataError: an array doesn't fit, or there are no preferences.
+    """
     count, length = int(about["preferences"]), int(about["segment_length"])
     shapes = {
         "observations": (count, 2, length + 1),
@@ -292,19 +323,19 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         found, said = columns[name].rows, about["columns"][name]
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
-                f"expected {name} of {pluralize(count, 'pair')} of {pluralize(length, 'step')}, {shape}, got "
-                f"{found.shape}: segments must have the same length"
+                f"{name} must have the shape {shape} of {pluralize(count, 'pair')} with "
+                f"{pluralize(length, 'step')}, not {found.shape}; all segments must have the same length"
             )
         if found.dtype != np.dtype(said["dtype"]):
-            raise DataError(f"expected {name} of {said['dtype']}, got {found.dtype}")
+            raise DataError(f"the type of {name} must be {said['dtype']}, not {found.dtype}")
     for name, of_a_step in (("observations", "observation_space"), ("actions", "action_space")):
         kept, described = columns[name].rows.shape[3:], space_of(about[of_a_step]).shape or ()
         if kept != described:
-            raise DataError(f"expected {name} of shape {described}, as in its {of_a_step}, got {kept}")
+            raise DataError(f"the {name} have shape {kept}, but {of_a_step} has shape {described}")
     values = columns["values"].rows
     if count == 0:
-        raise DataError("it is empty; save it again once there are labels")
+        raise DataError("the file has no preferences; save it again once there are labels")
     if not ((values >= 0) & (values <= 1)).all():  # False for NaN
-        raise DataError(f"expected values from 0 to 1, got {values.min()} to {values.max()}")
+        raise DataError(f"preferences must be between 0 and 1, not {values.min()} to {values.max()}")
     if len(np.unique(columns["ids"].rows, axis=0)) != count:
-        raise DataError("expected unique UUIDs, got two preferences with the same one")
+        raise DataError("two preferences have the same UUID")

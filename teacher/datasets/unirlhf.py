@@ -1,11 +1,14 @@
-"""Human labels in the formats of the Uni-RLHF platform and its datasets (Yuan et al. 2024).
+"""Reader of human labels from the Uni-RLHF platform and its datasets (Yuan et al. 2024).
 
-Labels refer to segments of ``len`` steps in one large table of transitions, such as D4RL's, by their first
-rows. Two formats can be read. The platform exports a table (``.csv``) with the columns ``start_indices_1``,
-``start_indices_2`` and ``label``, which is 0 for left, 1 for equal and 2 for right, and a ``.json`` next to
-it. The published datasets have three files, ``indices_1_*``, ``indices_2_*`` and ``human_label_*`` (or
-``fake_label_*``, with two columns), whose labels are 0 for the first, 1 for the second and -1 for equal.
-These are published as pickles, which are never loaded here; they must be converted to ``.npy`` files.
+A label compares two segments of fixed length in one large table of transitions, such as a D4RL dataset, and
+refers to each segment by the index of its first row. Two formats can be read:
+
+- The platform exports a ``.csv`` file with the columns ``start_indices_1``, ``start_indices_2`` and ``label``
+  (0 for left, 1 for equal, 2 for right), and a ``.json`` file with the settings.
+- The published datasets have three files: ``indices_1_*``, ``indices_2_*`` and ``human_label_*`` with 0 for
+  the first segment, 1 for the second and -1 for equal. Scripted labels are in ``fake_label_*``, which has two
+  columns. These files are published as pickles, which must be converted to ``.npy`` files, as pickles are
+  never loaded.
 """
 
 import csv
@@ -38,13 +41,13 @@ _NAMES = ("observations", "actions", "rewards", _AFTER, "terminals")
 
 @dataclass(frozen=True, eq=False)
 class CrowdLabels:
-    """Labels for pairs of segments in a table of transitions.
+    """Labels for ``n`` pairs of segments in a table of transitions.
 
     Attributes:
-        env_id: name in the labels, such as ``hopper-medium-v2``.
+        env_id: name of the environment or dataset in the label files, such as ``hopper-medium-v2``.
         length: steps per segment.
-        starts: ``(n, 2)``, first rows of the first and the second segment.
-        values: ``(n,)``, probability that the first is better.
+        starts: row indices at which the first and the second segment start, shape ``(n, 2)``.
+        values: probability that the first segment is better, shape ``(n,)``.
     """
 
     env_id: str
@@ -54,23 +57,24 @@ class CrowdLabels:
 
 
 def is_crowd_labels(path: str | Path) -> bool:
-    """Return True for a folder of Uni-RLHF labels."""
+    """Return True if the path is a folder with Uni-RLHF label files."""
     path = Path(path)
     return path.is_dir() and bool([*path.glob("indices_1*"), *path.glob("*.csv")])
 
 
 def load_crowd_labels(folder: str | Path) -> CrowdLabels:
-    """Read the labels in a folder.
+    """Read the Uni-RLHF labels in a folder.
 
     Raises:
-        DataError: there are no labels, several sets, pickled ones, or ones that do not fit each other.
+        DataError: the folder contains no labels, several sets of labels, pickled labels, or files that don't
+            fit each other.
     """
     folder = Path(folder)
     tables = sorted(folder.glob("*.csv"))
-    with refusing_damage(f"{folder} holds no Uni-RLHF labels"):
+    with refusing_damage(f"{folder} contains no readable Uni-RLHF labels"):
         labels = _of_table(folder, tables[0]) if tables else _of_files(folder)
     if len(labels.starts) == 0:
-        raise DataError(f"{folder} holds no labels")
+        raise DataError(f"{folder} contains no labels")
     return labels
 
 
@@ -78,18 +82,20 @@ def _of_table(folder: Path, path: Path) -> CrowdLabels:
     (described,) = folder.glob("*.json")
     about = json.loads(described.read_text())
     if about["feedback_type"] != "comparative":
-        raise DataError(f"{folder} holds {about['feedback_type']} feedback; expected comparative")
+        raise DataError(
+            f"{folder} contains {about['feedback_type']} feedback; only comparative feedback can be read"
+        )
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     starts = np.array([[int(row["start_indices_1"]), int(row["start_indices_2"])] for row in rows], np.int64)
-    values = [_TABLE_VALUES[_first_answer(row["label"])] for row in rows]
+    values = [_TABLE_VALUES[_parse_label(row["label"])] for row in rows]
     return CrowdLabels(
         str(about["environment_name"]), int(about["query_length"]), starts.reshape(-1, 2), np.array(values)
     )
 
 
-def _first_answer(text: str) -> int:
-    """Read a number, or the platform's format for the first comparison: ``{'1': {'0': 2}}``."""
+def _parse_label(text: str) -> int:
+    """Parse a label, either a plain number or the platform's nested format ``{'1': {'0': 2}}``."""
     if text.strip().lstrip("-").isdigit():
         return int(text)
     return int(json.loads(text.replace("'", '"'))["1"]["0"])
@@ -103,13 +109,15 @@ def _of_files(folder: Path) -> CrowdLabels:
         raise DataError(
             f"{paths[0].name} does not contain _env_ENV_num_N_len_STEPS_; keep the original file names"
         )
-    if answers.ndim == 2:  # from a scripted teacher: preference for each segment
+    if answers.ndim == 2:  # from a scripted teacher, with a preference for each segment
         values = answers[:, 0].astype(np.float64)
     else:
         values = np.array([_FILE_VALUES[int(answer)] for answer in answers.ravel()])
     starts = np.stack([first.ravel(), second.ravel()], axis=1)
     if len(starts) != len(values):
-        raise DataError(f"expected a label for each of {pluralize(len(starts), 'pair')}, got {len(values)}")
+        raise DataError(
+            f"{folder} has {pluralize(len(values), 'label')} for {pluralize(len(starts), 'pair')}"
+        )
     return CrowdLabels(named["env_id"], int(named["length"]), starts.astype(np.int64), values)
 
 
@@ -122,32 +130,33 @@ def _only(folder: Path, stem: str) -> Path:
     found = sorted(folder.glob(f"{stem}_*.npy"))
     if not found and (pickled := sorted(folder.glob(f"{stem}_*.pkl"))):
         raise DataError(
-            f"{pickled[0]} is a pickle, and loading it could run any code; docs/datasets.md shows how "
-            "to convert it if you trust it"
+            f"{pickled[0]} is a pickle, and loading a pickle can run arbitrary code; docs/datasets.md shows "
+            "how to convert a file that you trust"
         )
     if len(found) != 1:
-        raise DataError(f"expected one {stem}_*.npy in {folder}, got {len(found)}")
+        raise DataError(f"{folder} must contain one file {stem}_*.npy, not {len(found)}")
     return found[0]
 
 
 def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None = None) -> PreferenceDataset:
-    """Return the labels as preferences between segments of the table.
+    """Convert Uni-RLHF labels to preferences between segments.
 
     Args:
-        labels: from :func:`load_crowd_labels`.
-        table: the labeled transitions: an ``.npz`` from ``d4rl.qlearning_dataset``, or an HDF5 file of D4RL.
-        env_id: environment to record instead of the one in the labels.
+        labels: labels from :func:`load_crowd_labels`.
+        table: file with the labeled transitions: an ``.npz`` with the arrays of ``d4rl.qlearning_dataset``,
+            or an HDF5 file from D4RL.
+        env_id: environment ID for the preferences; None for the one in the labels.
 
     Raises:
-        ConfigError: h5py is not installed.
-        DataError: the table is damaged, or shorter than the labels require.
+        ConfigError: h5py, needed for HDF5, is not installed.
+        DataError: the table is damaged or has too few rows, or a label is invalid.
     """
     columns = _table(Path(table))
     rows = len(columns["rewards"])
     if (last := int(labels.starts.max()) + labels.length) > rows or labels.starts.min() < 0:
         raise DataError(
-            f"expected at least {last} transitions in {table}, which the labels refer to, got {rows}; "
-            f"use the table of {labels.env_id}"
+            f"the labels refer to {last} transitions, but {table} has {rows}; use the D4RL dataset of "
+            f"{labels.env_id}"
         )
     name = env_id or labels.env_id
     dataset = PreferenceDataset()
@@ -155,7 +164,7 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
         for start in starts:
             _require_finite(columns, slice(start, start + labels.length), number, table)
         if not 0 <= value <= 1:  # False for NaN
-            raise DataError(f"label {number} of {labels.env_id}: expected a number from 0 to 1, got {value}")
+            raise DataError(f"label {number} of {labels.env_id} must be between 0 and 1, not {value}")
         first, second = (_segment(columns, name, start, labels.length) for start in starts)
         uuid = uuid5(NAMESPACE_URL, f"uni-rlhf/{labels.env_id}/{number}")
         dataset.upsert([Preference(uuid, first, second, float(value))])
@@ -163,15 +172,15 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
 
 
 def _require_finite(columns: Mapping[str, NDArray[Any]], rows: slice, number: int, table: str | Path) -> None:
-    """Raise :class:`DataError` for NaN or infinity in the rows of a labeled segment."""
-    last = slice(rows.stop - 1, rows.stop)  # next observations of other steps are among the observations
+    """Raise :class:`DataError` if the rows of a labeled segment contain NaN or infinite values."""
+    last = slice(rows.stop - 1, rows.stop)  # the other steps' next observations are also observations
     for name, part in (("observations", rows), ("actions", rows), ("rewards", rows), (_AFTER, last)):
         numbers = columns[name][part] if name in columns else np.empty(0)
         bad = np.argwhere(~fits_float32(numbers))
         if bad.size:
             raise DataError(
-                f"{table} holds {numbers[tuple(bad[0])]} among the {name} of row {part.start + bad[0, 0]}, "
-                f"which label {number} refers to; fix the table, or leave out the label"
+                f"the {name} in row {part.start + bad[0, 0]} of {table}, which label {number} refers to, "
+                f"contain {numbers[tuple(bad[0])]}; fix the table, or remove the label"
             )
 
 
@@ -180,7 +189,7 @@ def _segment(columns: Mapping[str, NDArray[Any]], env_id: str, start: int, lengt
     actions = columns["actions"][steps]
     after = columns[_AFTER][start + length - 1] if _AFTER in columns else None
     return Segment(
-        EpisodeRecipe(env_id, {}, 0, actions),  # cannot be replayed: the tables hold no seeds
+        EpisodeRecipe(env_id, {}, 0, actions),  # can't be replayed, because the tables contain no seeds
         0,
         columns["observations"][steps],
         actions,
@@ -202,23 +211,24 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
     lengths = {len(column) for column in columns.values()}
     if missing or len(lengths) != 1:
         raise DataError(
-            f"expected {', '.join(_NAMES[:3])} of one length in {path}, got {', '.join(columns)} of "
-            f"{sorted(lengths)} rows"
+            f"{path} must contain {', '.join(_NAMES[:3])} with equally many rows, not {', '.join(columns)} "
+            f"with {sorted(lengths)} rows"
         )
     return columns
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """Read an HDF5 file of D4RL as its ``qlearning_dataset`` does: without the steps at time limits.
+    """Read a D4RL HDF5 file like ``d4rl.qlearning_dataset``, but keep double precision.
 
-    Their next observations are not in the file, where the next episode follows. Double precision is kept.
+    Steps that ended at a time limit are left out, because the file lacks their next observations: the next
+    row belongs to the next episode.
     """
     h5py = require_extra("h5py", f"the table {path}", "minari")
     with h5py.File(path, "r") as file:
         if "timeouts" not in file:
             raise DataError(
-                f"{path} does not mark the steps that ended at a time limit; save the result of "
-                "d4rl.qlearning_dataset with numpy.savez instead"
+                f"{path} has no timeouts, which mark steps that ended at a time limit; save the arrays of "
+                "d4rl.qlearning_dataset with numpy.savez, and use that file instead"
             )
         kept = ~np.asarray(file["timeouts"], np.bool_)[:-1]
         observations, actions = (_floats(file[name]) for name in ("observations", "actions"))

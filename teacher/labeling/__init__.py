@@ -1,1 +1,1 @@
-"""The trainer's side of the labeling site."""
+"""The trainer's connection to the labeling site."""

@@ -1,4 +1,4 @@
-"""Authentication of requests with a researcher's API token."""
+"""Authentication of HTTP requests with a researcher's API token."""
 
 from urllib.parse import quote
 
@@ -7,13 +7,13 @@ from requests.auth import AuthBase
 
 
 class BearerToken(AuthBase):
-    """Adds the token to requests; as ``auth`` it also takes precedence over a password in ~/.netrc."""
+    """Adds an ``Authorization: Bearer`` header to requests, and keeps ``requests`` from using ~/.netrc."""
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Add the token to a request."""
-        # A badly copied token may have characters that headers do not allow.
+        """Set the request's ``Authorization`` header."""
+        # A token that was copied badly may contain characters that headers don't allow.
         request.headers["Authorization"] = f"Bearer {quote(self._token, errors='replace')}"
         return request

@@ -1,11 +1,11 @@
-"""Scripted labelers, for demonstrations and tests without people.
+"""Scripted labelers ("bots"), for demos and tests without people.
 
 ``python -m teacher.bots --site http://127.0.0.1:8000 --experiment ShortHopper-v1-demo --token-file token``
 
-A bot does over HTTP what a browser does: it opens an invitation, keeps the cookies, leases a pair, fetches
-both clips, answers by the side of the screen, and repeats an answer until the site acknowledges it. It reads
-the true returns with a researcher's token, and prefers the higher one or follows an error model of
-:mod:`teacher.settings.teachers`.
+A bot does over HTTP what a labeler's browser does: it opens an invitation, keeps the cookies, leases a pair,
+downloads both clips, answers left or right, and resends each label until the site acknowledges it. It reads
+the clips' true returns with a researcher's token, and prefers the higher one, or errs according to an error
+model from :mod:`teacher.settings.teachers`.
 """
 
 import json
@@ -27,8 +27,8 @@ from teacher.labeling.bearer import BearerToken
 from teacher.settings.arguments import OneLineParser
 from teacher.settings.teachers import Answerer, ErrorModel
 
-LONGEST_LOOK = 50.0  # seconds; a lease that is not renewed lasts 60
-_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between bytes of the response
+LONGEST_LOOK = 50.0  # maximum seconds per pair; a lease expires after 60 seconds without renewal
+_TIMEOUT = (5.0, 30.0)  # seconds: connect timeout, read timeout
 _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
 _PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
@@ -38,26 +38,27 @@ _MP4_BRAND_OFFSET = slice(4, 8)
 
 
 class BotError(Exception):
-    """The site's response would stop a labeler's browser."""
+    """The site responded with an error or an invalid clip, so the bot can't continue."""
 
 
 class Bot(threading.Thread):
-    """A scripted labeler; ends when the experiment is finished or the site stops it.
+    """Scripted labeler in a thread, which labels until the experiment is finished or the site stops it.
 
     Args:
-        site: address of the site.
+        site: URL of the site.
         experiment: name of the experiment.
-        token: token of the researcher who owns the experiment.
-        name: the labeler's name; a bot of the same name continues as the same labeler.
-        log: file to append each acknowledged label to, as a line of JSON.
-        error_model: error model, by default always correct. Bots of different names make different errors.
+        token: API token of the researcher who owns the experiment.
+        name: the labeler's name; a later bot with this name acts as the same labeler.
+        log: file to append each acknowledged label to, as a line of JSON; None for no log.
+        error_model: error model; by default, the bot makes no errors. Bots with different names make
+            different errors.
 
     Attributes:
-        seconds: minimum time per pair; set it before the start. At most :data:`LONGEST_LOOK`, as the lease
-            expires later.
-        answered: acknowledged labels so far.
-        stopped: True if the site stopped it because it failed too many attention checks.
-        error: why it ended before the experiment did.
+        seconds: minimum seconds per pair, at most :data:`LONGEST_LOOK` because the lease expires soon after;
+            set it before :meth:`start`.
+        answered: number of acknowledged labels so far.
+        stopped: True if the site stopped the labeler for failing too many attention checks.
+        error: exception that ended the bot before the experiment was finished; None if there was none.
     """
 
     def __init__(
@@ -81,10 +82,10 @@ class Bot(threading.Thread):
         self._log = log
         self._answerer = Answerer(error_model, seed=0)
         self._session = requests.Session()
-        self._session.trust_env = False  # a password in ~/.netrc would replace the token
+        self._session.trust_env = False  # a password in ~/.netrc would override the token
 
     def run(self) -> None:
-        """Label until the experiment is finished."""
+        """Label until the experiment is finished or the site stops the labeler; store any error."""
         try:
             with self._session:
                 self._sign_in()
@@ -94,7 +95,7 @@ class Bot(threading.Thread):
             self.error = error
 
     def _sign_in(self) -> None:
-        """Create and open an invitation, which leads to the labeling page and its cookies."""
+        """Create an invitation and open it, which signs the bot in and sets its cookies."""
         while True:
             answer = self._as_researcher("POST", f"{self._path}/invites", json={"labeler": self.name})
             if answer.status_code != HTTPStatus.NOT_FOUND:
@@ -103,14 +104,14 @@ class Bot(threading.Thread):
         self._session.cookies.clear()
         page = self._until_answered("GET", _json(answer)["invite_url"])
         _check(page)
-        self._session.headers["Referer"] = page.url  # Django requires it over HTTPS
-        # Cookies are valid where the invitation leads, which may be another host name or path of the site.
+        self._session.headers["Referer"] = page.url  # Django's CSRF check requires it over HTTPS
+        # The invitation may redirect to a different host name or path, for which the cookies are valid.
         begins = page.url.rpartition(f"experiments/{self._experiment}/")[0]
-        if begins and _place(begins) != _place(self._site):
+        if begins and _cookie_scope(begins) != _cookie_scope(self._site):
             self._labeling_site = begins
 
     def _label(self) -> bool:
-        """Label one pair, or wait if there is none; return False once there will be no more."""
+        """Label one pair, or wait a second if there is none; return False once no more pairs will come."""
         offer = _json(self._as_labeler(f"{self._path}/leases", {"count": 1, "held": [], "shown": None}))
         self.stopped = offer["notice"] == "stopped"
         if self.stopped or offer["notice"] == "done" or offer["state"] == "finished":
@@ -120,17 +121,17 @@ class Bot(threading.Thread):
             return True
         lease, received = offer["leases"][0], time.monotonic()
         for side in ("left", "right"):
-            self._watch(lease[side]["url"])
+            self._download(lease[side]["url"])
         truth = _json(self._as_researcher("GET", f"{self._path}/leases/{lease['uuid']}"))
         time.sleep(max(0.0, self.seconds - (time.monotonic() - received)))
         self._answer(lease, truth, received)
         return True
 
-    def _watch(self, url: str) -> None:
+    def _download(self, url: str) -> None:
         clip = self._until_answered("GET", url)
         _check(clip)
         if clip.content[_MP4_BRAND_OFFSET] != b"ftyp":
-            raise BotError(f"expected an mp4 at {url}, got {clip.content[:16]!r}")
+            raise BotError(f"{url} is not an MP4 file but starts with {clip.content[:16]!r}")
 
     def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any], received: float) -> None:
         label = {
@@ -149,18 +150,18 @@ class Bot(threading.Thread):
                 "comparison": lease["comparison"],
             }
             line |= {side: truth[side]["true_return"] for side in ("left", "right")}
-            with self._log.open("a") as log:  # a single write per line, as bots may share the file
+            with self._log.open("a") as log:  # one write per line, because bots may share the file
                 log.write(json.dumps(line) + "\n")
 
     def _as_researcher(self, method: str, path: str, **request: Any) -> requests.Response:
         return self._until_answered(method, path, auth=self._token, **request)
 
     def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
-        """Post as the labeler, signing in again if the session has ended."""
+        """Post as the labeler; if the session has expired, sign in again and retry once."""
         answer = self._post(path, body)
         if answer.status_code in _SIGNED_OUT:
             self._sign_in()
-            answer = self._post(path, body)  # refused again, it is an error; retrying would never end
+            answer = self._post(path, body)  # if refused again, the caller reports it, to avoid a loop
         return answer
 
     def _post(self, path: str, body: Mapping[str, Any]) -> requests.Response:
@@ -169,7 +170,7 @@ class Bot(threading.Thread):
         return self._until_answered("POST", self._labeling_site + path, json=body, headers=headers)
 
     def _until_answered(self, method: str, path: str, **request: Any) -> requests.Response:
-        """Repeat a request until the site responds, with any status."""
+        """Retry a request, with backoff, until the site responds with a status other than 5xx or 429."""
         wait = 0.25
         while True:
             try:
@@ -182,8 +183,8 @@ class Bot(threading.Thread):
             wait = min(2 * wait, _LONGEST_WAIT)
 
 
-def _place(url: str) -> tuple[str | None, str]:
-    """Return the host and path of a URL, to which cookies are bound."""
+def _cookie_scope(url: str) -> tuple[str | None, str]:
+    """Return the host and path of a URL, which determine the cookies that are sent to it."""
     parts = urlsplit(url)
     return parts.hostname, parts.path
 
@@ -199,40 +200,57 @@ def _json(answer: requests.Response) -> Any:
 
 
 def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
-    """Choose the side with the higher true return, with the errors of this labeler."""
+    """Return a bot's answer to a pair: ``left``, ``right``, ``equal`` or ``cant_tell``.
+
+    Args:
+        truth: the pair's true returns by side, and its comparison's UUID.
+        answerer: judges the returns, and makes errors.
+        name: the bot's name, which determines its errors.
+    """
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
     if left is None or right is None:
         return "cant_tell"
-    # The key includes the name, so that bots make independent errors on the same comparison.
+    # With the name in the key, bots make independent errors on the same comparison.
     return _CHOICES[answerer.answer(left, right, f"{name}/{truth['comparison']}")]
 
 
 def _error_model(text: str) -> ErrorModel:
-    """Parse ``--teacher``; raises :class:`ConfigError` for a model that bots cannot follow."""
+    """Parse the value of ``--teacher``.
+
+    Raises:
+        ConfigError: the error model is invalid, or needs more than the returns that bots see.
+    """
     error_model = ErrorModel.parse(text)
     if error_model.needs_segment:
         raise ConfigError(
-            f"--teacher: a bot sees returns only; pass {text} to teach, which computes them for bots"
+            f"--teacher: bots see only returns, not segments; pass --teacher {text} to teach instead, which "
+            "then computes the returns that bots see"
         )
     if error_model.soft is not None:
-        raise ConfigError("--teacher: soft gives a probability, which bots cannot click; expected noisy")
+        raise ConfigError("--teacher: bots can't answer with a probability, as soft does; use noisy instead")
     return error_model
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run bots until the experiment is finished, and return the exit status."""
-    parser = OneLineParser(prog="python -m teacher.bots", description="Scripted labelers.")
+    """Run bots until all have ended, and return the exit status, which is 1 if a bot failed."""
+    parser = OneLineParser(
+        prog="python -m teacher.bots",
+        description="Run scripted labelers, which label for an experiment until it is finished.",
+    )
     parser.add_argument("--site", required=True, help="URL of the labeling site")
     parser.add_argument("--experiment", required=True, help="name of the experiment on the site")
-    parser.add_argument("--token-file", type=Path, required=True, help="file with a researcher's token")
+    parser.add_argument("--token-file", type=Path, required=True, help="file with a researcher's API token")
     parser.add_argument("--count", type=int, default=3, help="number of bots (default: 3)")
     parser.add_argument(
         "--teacher",
         default="oracle",
-        help="error model: oracle, or mistake:0.1, noisy:1, skip:0.5, equal:0.5, joined by commas",
+        help="errors to make: oracle (default) for none, or mistake:0.1, noisy:1, skip:0.5 or equal:0.5, "
+        "joined by commas",
     )
     parser.add_argument("--seconds", type=float, default=0.0, help="minimum seconds per pair (default: 0)")
-    parser.add_argument("--log", type=Path, help="append each acknowledged label to this file, as JSON")
+    parser.add_argument(
+        "--log", type=Path, help="append each acknowledged label to this file, as a JSON line"
+    )
     options = parser.parse_args(arguments)
     try:
         token = read_token(options.token_file)
@@ -243,9 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         parser.error(str(error))
     if options.count < 1:
-        parser.error(f"--count: expected 1 or more, got {options.count}")
+        parser.error(f"--count must be at least 1, not {options.count}")
     if not 0.0 <= options.seconds <= LONGEST_LOOK:
-        parser.error(f"--seconds: expected 0 to {LONGEST_LOOK:g}, got {options.seconds:g}")
+        parser.error(f"--seconds must be 0 to {LONGEST_LOOK:g}, not {options.seconds:g}")
     bots = [
         Bot(options.site, options.experiment, token, f"bot-{number}", options.log, error_model)
         for number in range(1, options.count + 1)
@@ -258,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end = (
             f"; failed: {bot.error}"
             if bot.error
-            else "; stopped by failed attention checks"
+            else "; stopped by the site for failing attention checks"
             if bot.stopped
             else ""
         )

@@ -1,7 +1,6 @@
-"""Client of the labeling site's REST API.
+"""Client for the labeling site's REST API.
 
-Every call is one idempotent request with a timeout. Nothing here waits or retries: callers decide that, as
-they know what else there is to do meanwhile.
+Each call is one idempotent request with a timeout. The client never retries a request; callers do.
 """
 
 import ipaddress
@@ -20,22 +19,28 @@ from teacher.errors import SiteRefusedError, SiteUnreachableError
 from teacher.labeling.bearer import BearerToken
 
 MAX_COMPARISONS_PER_REQUEST = 200
-_TIMEOUT = (5.0, 30.0)  # seconds to connect, seconds between bytes of the response
+_TIMEOUT = (5.0, 30.0)  # seconds: connect timeout, read timeout
 _TRY_LATER = frozenset({408, 425, 429})
-_PAGE = 1000  # maximum items per response
-_MAX_DETAILS = 3  # errors quoted in a message
+_PAGE = 1000  # maximum number of items per response
+_MAX_DETAILS = 3  # maximum number of errors quoted in a message
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSettings:
-    """Settings of a run's experiment on the site; ``name`` is unique there, ``fps`` is that of clips.
+    """Settings of a run's experiment, as sent to the site.
 
     Attributes:
-        pretrain_labels: labels needed before training starts; None if training does not wait for any.
-        gold_rate: share of attention checks, which the site adopts from a new run; None leaves it to the
-            site.
+        name: name of the experiment, unique on the site.
+        run_id: ID of the run.
+        env_id: environment ID.
+        prompt: question that labelers see.
+        n_labels: total number of labels wanted; None if there is no limit.
+        fps: frames per second of the clips.
+        has_true_reward: True if clips have a true return.
+        gold_rate: share of attention checks for a new experiment; None for the site's default.
+        pretrain_labels: number of labels needed before training starts; None if training doesn't wait.
     """
 
     name: str
@@ -51,13 +56,17 @@ class ExperimentSettings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A run's experiment on the site.
+    """A run's experiment, as reported by the site.
 
     Attributes:
-        last_seq: number of the newest feed item.
-        page_url: the experiment's page, where researchers watch, pause and finish it.
-        label_url: the labeling page, for labelers who are signed in.
-        invite_url: link that signs one labeler in and leads to the labeling page.
+        name: name of the experiment.
+        run_id: ID of the run.
+        state: ``running``, ``paused`` or ``finished``.
+        prompt: question that labelers see.
+        last_seq: sequence number of the newest feed item.
+        page_url: URL of the experiment's page, where researchers watch, pause and finish it.
+        label_url: URL of the labeling page, for labelers who are signed in.
+        invite_url: URL that signs in one labeler and redirects to the labeling page.
     """
 
     name: str
@@ -72,7 +81,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class ClipReference:
-    """A clip in the media store, and its segment's true return if the environment has one."""
+    """Clip of a segment, by its key in the clip store, and the segment's true return (None if unknown)."""
 
     key: str
     true_return: float | None
@@ -80,10 +89,17 @@ class ClipReference:
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """A comparison with both clips in the store; higher ``priority`` is labeled first.
+    """A comparison to register on the site, whose clips are both in the clip store.
 
     Attributes:
-        gold: the known answer of an attention check, which the feed never returns; None for others.
+        uuid: UUID of the comparison.
+        phase: ``pretraining`` or ``training``.
+        step: environment step at which the comparison was requested.
+        priority: comparisons with a higher priority are labeled first.
+        first: clip of the first segment.
+        second: clip of the second segment.
+        gold: correct answer of an attention check, which never appears in the feed; None for an ordinary
+            comparison.
     """
 
     uuid: UUID
@@ -97,7 +113,12 @@ class Registration:
 
 @dataclass(frozen=True)
 class Registered:
-    """Numbers of new and of already known comparisons in a request."""
+    """Result of a request to register comparisons.
+
+    Attributes:
+        registered: number of comparisons that were new.
+        existing: number of comparisons that were already registered.
+    """
 
     registered: int
     existing: int
@@ -105,13 +126,15 @@ class Registered:
 
 @dataclass(frozen=True)
 class Feed:
-    """Feed items after a cursor, and the experiment's status.
+    """Page of feed items after a cursor, and the experiment's status.
 
     Attributes:
-        last_seq: number of the experiment's newest item, higher than the last of ``items`` if there are more.
-        active_labelers: labelers with a pair on their screen or a label in the last two minutes.
-        open: comparisons without a decision.
-        open_training: open comparisons of the training phase.
+        state: ``running``, ``paused`` or ``finished``.
+        last_seq: sequence number of the experiment's newest item; ``items`` may end before it.
+        items: decisions after the cursor, oldest first.
+        active_labelers: number of labelers who have a pair on their screen or labeled in the last 2 minutes.
+        open: number of comparisons without a decision.
+        open_training: number of comparisons of the training phase without a decision.
     """
 
     state: SiteState
@@ -124,22 +147,22 @@ class Feed:
 
 @dataclass(frozen=True)
 class Point:
-    """Values of a run's curves at one environment step, by tag."""
+    """Values at one environment step for the experiment's curves, by TensorBoard tag."""
 
     step: int
     values: Mapping[str, float]
 
 
 class FeedbackClient:
-    """Client of the site's API, with a method per endpoint that the trainer uses.
+    """Client for the site's API, with one method for each endpoint that the trainer uses.
 
-    Every method raises :class:`SiteUnreachableError` if retrying later may help (no connection, timeout, 5xx,
-    429) and :class:`SiteRefusedError` if it will not.
+    Every method raises :class:`SiteUnreachableError` if a retry may help (no connection, timeout, 5xx, 429),
+    and :class:`SiteRefusedError` if a retry won't help.
 
     Args:
-        site_url: URL of the site, such as ``http://127.0.0.1:8000``; a path before ``/api`` is kept.
-        token: a researcher's token.
-        session: connection pool to use, for custom proxies or certificates.
+        site_url: URL of the site, such as ``http://127.0.0.1:8000``; may include a path.
+        token: a researcher's API token.
+        session: ``requests`` session to use, for custom proxies or certificates; None for a new one.
     """
 
     def __init__(self, site_url: str, token: str, session: requests.Session | None = None) -> None:
@@ -147,27 +170,27 @@ class FeedbackClient:
         self._session = requests.Session() if session is None else session
         self._session.auth = BearerToken(token)
         if session is None and _is_loopback(self.site_url):
-            self._session.trust_env = False  # a proxy cannot reach this machine's own address
+            self._session.trust_env = False  # a proxy can't reach this machine's loopback address
 
     def check(self) -> None:
         """Check that the site is ready and accepts the token.
 
         Raises:
-            SiteRefusedError: another program responds there, or the token is invalid.
-            SiteUnreachableError: there is no response, or the site is not ready.
+            SiteRefusedError: the URL isn't that of a labeling site, or the token is invalid.
+            SiteUnreachableError: the site doesn't respond or isn't ready.
         """
         self._call(lambda data: data["status"], "GET", "/readyz")
         try:
             self.decisions("-", 0, 1)
         except SiteRefusedError as error:
-            if error.status != HTTPStatus.NOT_FOUND:  # with a valid token it is not found
+            if error.status != HTTPStatus.NOT_FOUND:  # a valid token gives 404, as no experiment is named "-"
                 raise
 
     def put_experiment(self, settings: ExperimentSettings, *, state: SiteState | None = None) -> Experiment:
-        """Create or update the experiment; ``state`` None leaves its state unchanged.
+        """Create the experiment or update its settings, and set its state unless ``state`` is None.
 
         Raises:
-            SiteRefusedError: another run has this name (status 409).
+            SiteRefusedError: a different run uses the experiment's name (status 409).
         """
         body = to_builtins(settings)
         del body["name"]
@@ -179,11 +202,15 @@ class FeedbackClient:
         return self._call(lambda data: convert(data, Experiment), "PUT", _path(settings.name), body)
 
     def register(self, experiment: str, comparisons: Sequence[Registration]) -> Registered:
-        """Register comparisons for labeling, all or none; at most ``MAX_COMPARISONS_PER_REQUEST``.
+        """Register comparisons for labeling; if the site refuses one, none is registered.
+
+        Args:
+            experiment: name of the experiment.
+            comparisons: at most ``MAX_COMPARISONS_PER_REQUEST`` comparisons.
 
         Raises:
-            SiteRefusedError: the site cannot read a clip (status 422), or has a UUID with other content
-                (409).
+            SiteRefusedError: the site can't read a clip (status 422), or has a different comparison with the
+                same UUID (status 409).
         """
         body = {"comparisons": to_builtins(comparisons)}
         return self._call(
@@ -191,12 +218,12 @@ class FeedbackClient:
         )
 
     def decisions(self, experiment: str, after: int, limit: int = _PAGE) -> Feed:
-        """Read at most ``limit`` feed items with numbers above ``after``, oldest first."""
+        """Read up to ``limit`` feed items whose sequence numbers are above ``after``, oldest first."""
         path = _path(experiment, f"decisions?after={after}&limit={limit}")
         return self._call(lambda data: convert(data, Feed), "GET", path)
 
     def statuses(self, experiment: str) -> dict[UUID, str]:
-        """Read the status of each registered comparison: open, answered or cancelled."""
+        """Return the status (``open``, ``answered`` or ``cancelled``) of each comparison, by UUID."""
         statuses: dict[UUID, str] = {}
         after = 0
         while True:
@@ -208,20 +235,26 @@ class FeedbackClient:
             after = page[-1][0]
 
     def cancel(self, experiment: str, comparisons: Sequence[UUID]) -> int:
-        """Cancel comparisons that have no label yet, and return their number."""
+        """Cancel comparisons, except those that already have a label; return the number cancelled."""
         body = {"comparisons": to_builtins(comparisons)}
         return self._call(lambda data: int(data["cancelled"]), "POST", _path(experiment, "cancel"), body)
 
     def post_points(self, experiment: str, points: Sequence[Point], waiting_for: int | None) -> int:
-        """Add points to the experiment's curves, and set the number of labels that training waits for."""
+        """Add points to the experiment's curves, and return how many the site stored.
+
+        Args:
+            experiment: name of the experiment.
+            points: points to add.
+            waiting_for: number of labels that training waits for, shown to labelers; None if it doesn't wait.
+        """
         body = {"points": to_builtins(points), "waiting_for": waiting_for}
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
     def add_episode(self, experiment: str, step: int, key: str) -> None:
-        """Show labelers a whole episode's video, which is in the media store.
+        """Show labelers the video of an episode at environment step ``step``, stored under ``key``.
 
         Raises:
-            SiteRefusedError: the site cannot read it (status 422).
+            SiteRefusedError: the site can't read the video in the clip store (status 422).
         """
         self._call(
             lambda data: data["stored"], "POST", _path(experiment, "episodes"), {"step": step, "key": key}
@@ -239,7 +272,7 @@ class FeedbackClient:
         body: Mapping[str, Any] | None = None,
     ) -> T:
         try:
-            # Following a redirect would turn a PUT or POST into a GET, so it is an error.
+            # Redirects are errors, because following one would turn a PUT or POST into a GET.
             response = self._session.request(
                 method, self.site_url + path, json=body, timeout=_TIMEOUT, allow_redirects=False
             )
@@ -249,7 +282,7 @@ class FeedbackClient:
             ) from error
         if response.status_code >= 500 or response.status_code in _TRY_LATER:
             raise SiteUnreachableError(
-                f"the labeling site at {self.site_url} is not available now: {_detail(response)}"
+                f"the labeling site at {self.site_url} is temporarily unavailable: {_detail(response)}"
             )
         if not response.ok or response.is_redirect:
             raise SiteRefusedError(self._refusal(response), response.status_code)
@@ -257,8 +290,8 @@ class FeedbackClient:
             return parse(response.json())
         except (KeyError, TypeError, ValueError) as error:
             raise SiteRefusedError(
-                f"{self.site_url} is not a labeling site of this version ({method} {path}: {error!r}); "
-                "check the address and that both sides are up to date",
+                f"{self.site_url} did not respond like a labeling site of this version ({method} {path}: "
+                f"{error!r}); check the URL, and that RL-Teacher has the same version here and on the site",
                 response.status_code,
             ) from error
 
@@ -270,15 +303,15 @@ class FeedbackClient:
             case 401:
                 return f"the labeling site at {self.site_url} does not accept the token{hint}"
             case 403:
-                return f"the labeling site at {self.site_url} expects a researcher's token{hint}"
+                return f"the labeling site at {self.site_url} needs a researcher's token{hint}"
             case status if 300 <= status < 400:
-                return f"{self.site_url} redirects to {response.headers.get('Location')}; use that address"
+                return f"{self.site_url} redirects to {response.headers.get('Location')}; use that URL"
             case _:
-                return f"the labeling site at {self.site_url} refused: {_detail(response)}"
+                return f"the labeling site at {self.site_url} refused the request: {_detail(response)}"
 
 
 def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
-    """Return id, UUID and status of each comparison on a page of the list."""
+    """Return the ID, UUID and status of each comparison on a page."""
     return [(int(item["id"]), UUID(item["uuid"]), str(item["status"])) for item in data["items"]]
 
 
@@ -288,7 +321,7 @@ def _path(experiment: str, rest: str | None = None) -> str:
 
 
 def _detail(response: requests.Response) -> str:
-    """Return an RFC 9457 problem in one line, or only the status if the body is something else."""
+    """Return the response's RFC 9457 error on one line, or only the HTTP status if it has none."""
     status = f"{response.status_code} {response.reason}"
     try:
         problem = response.json()
@@ -300,7 +333,7 @@ def _detail(response: requests.Response) -> str:
 
 
 def _reason(error: requests.RequestException) -> str:
-    """Return the innermost cause, such as "[Errno 111] Connection refused", of wrapped exceptions."""
+    """Return the message of the innermost cause, such as ``[Errno 111] Connection refused``."""
     if isinstance(error, requests.Timeout):
         return "timed out"
     cause: BaseException = error

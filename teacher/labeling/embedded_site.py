@@ -1,7 +1,8 @@
-"""The labeling site on this machine: started by the first run that needs it, shared by the others.
+"""Control of the labeling site on this machine, which the first run starts and later runs share.
 
-The site is a separate process (``python -m human_feedback_site.embedded``, which explains its locks), so
-that Ctrl-C or a crash of one run does not stop it for the others. This module reads only its files.
+The site is a separate process, ``python -m human_feedback_site.embedded``, so Ctrl-C or a crash of one run
+doesn't stop it for the others. This module finds the site by the files in its state folder;
+``human_feedback_site/embedded.py`` explains their locks.
 """
 
 import fcntl
@@ -23,10 +24,10 @@ from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.files import read_token
 from teacher.settings.addresses import require_own_address
 
-# The command that serves a state folder.
+# Command that starts a site.
 COMMAND = (sys.executable, "-m", "human_feedback_site.embedded")
 PACKAGES = Path(__file__).resolve().parents[2]
-"""The folder that holds ``human_feedback_site``, installed or not; the site starts in it."""
+"""Folder that contains ``human_feedback_site``, the site's working directory."""
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
@@ -34,13 +35,13 @@ _RETRY_SECONDS = 1.0
 
 @dataclass
 class SiteHandle:
-    """A site that runs at least until :meth:`release` or the end of this process.
+    """Handle of this machine's site, which keeps the site running until :meth:`release` is called.
 
     Attributes:
         url: URL of the site on this machine.
-        token: a researcher's token.
-        storage: clip store, ``s3://bucket/prefix`` or a folder.
-        instance_id: distinguishes this site from a later one at the same address.
+        token: a researcher's API token.
+        storage: the site's clip store, ``s3://bucket/prefix`` or a folder.
+        instance_id: random ID of the site's process, which changes when the site is restarted.
     """
 
     url: str
@@ -52,42 +53,44 @@ class SiteHandle:
 
     @property
     def admin_url(self) -> str:
-        """URL of the admin pages."""
+        """URL of the admin site."""
         return f"{self.url}/admin/"
 
     @property
     def admin_password_file(self) -> Path:
-        """File with the password of the user ``admin``."""
+        """Path of the file with the password of the user ``admin``."""
         return self._folder.state_dir / "admin_password"
 
     def revive(self) -> None:
-        """Restart the site on its port if it has died, without waiting until it serves.
+        """Restart the site on the same port if it has died, without waiting until it responds.
 
-        Does nothing while its state folder is missing.
+        Do nothing if its state folder is missing.
         """
         if not self._folder.serves() and self._folder.state_dir.is_dir():
             self._folder.spawn()
 
     def release(self) -> None:
-        """Release the site, which stops when no run needs it."""
+        """Tell the site that this run no longer needs it; the site stops once no run does."""
         self._run_lock.close()
 
 
 def ensure_site(
     state_dir: Path, bind: str = "127.0.0.1", public_url: str | None = None, storage: str | None = None
 ) -> SiteHandle:
-    """Start the site of a state folder, or use the running one; several processes may call this at once.
+    """Start the site of a state folder unless it is running, and return a handle to it.
+
+    Several processes may call this at the same time.
 
     Args:
         state_dir: folder of the site's database, clips, secrets and log.
-        bind: address to listen on.
-        public_url: URL at which other machines reach the site.
-        storage: clip store (default: ``TEACHER_STORAGE``, else a folder in the state folder).
+        bind: IP address to listen on.
+        public_url: URL at which other machines reach the site; None if they don't.
+        storage: clip store; None for the store in ``TEACHER_STORAGE``, or else a folder in ``state_dir``.
 
     Raises:
-        ConfigError: this machine cannot listen on the address, the options do not fit together, or the site
-            already runs with others.
-        SiteUnreachableError: it did not start; the message ends with the last line of its log.
+        ConfigError: the site can't listen on the address, the options contradict each other, or the site is
+            already running with different options.
+        SiteUnreachableError: the site didn't start; the message has the last line of its log.
     """
     require_own_address(bind)
     storage = storage or os.environ.get("TEACHER_STORAGE", "")
@@ -96,13 +99,13 @@ def ensure_site(
     wanted = {"bind": bind, "public_url": public_url or "", "storage": storage}
     folder = _StateFolder(state_dir.resolve(), wanted)
     try:
-        folder.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # for secrets
+        folder.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)  # private: it contains secrets
         run_lock = _lock_run(folder.state_dir / "site" / "runs")
     except OSError as error:
-        raise ConfigError(f"--state_dir: cannot make {error.filename}: {error.strerror}") from error
+        raise ConfigError(f"--state_dir: cannot create {error.filename}: {error.strerror}") from error
     try:
         site = folder.join_or_start()
-        folder.wanted = {name: site[name] for name in wanted}  # a revived site keeps its options
+        folder.wanted = {name: site[name] for name in wanted}  # revive() restarts it with the same options
         return SiteHandle(
             url=site["url"],
             token=read_token(folder.state_dir / "token"),
@@ -117,13 +120,18 @@ def ensure_site(
 
 
 def find_running_site(state_dir: Path) -> tuple[str, str] | None:
-    """Return URL and token of a state folder's site; None if it is not running."""
+    """Return the URL and token of the site of a state folder, or None if it isn't running."""
     site = _StateFolder(state_dir.resolve(), {}).find_site()
     return None if site is None else (str(site["url"]), read_token(state_dir / "token"))
 
 
 class _StateFolder:
-    """Reads the files of a state folder and starts its site."""
+    """Finds or starts the site of a state folder.
+
+    Args:
+        state_dir: the state folder.
+        wanted: options to start the site with, by name.
+    """
 
     def __init__(self, state_dir: Path, wanted: Mapping[str, str]) -> None:
         self.state_dir = state_dir
@@ -132,7 +140,12 @@ class _StateFolder:
         self._child: subprocess.Popen[bytes] | None = None
 
     def join_or_start(self) -> Mapping[str, Any]:
-        """Start the site unless it runs, wait until it serves, and return its address and options."""
+        """Start the site if it isn't running, wait until it responds, and return its URL and options.
+
+        Raises:
+            ConfigError: the site is running with different options.
+            SiteUnreachableError: the site didn't start.
+        """
         deadline = time.monotonic() + START_SECONDS
         log_start = self._log.stat().st_size if self._log.exists() else 0
         child: subprocess.Popen[bytes] | None = None
@@ -142,30 +155,35 @@ class _StateFolder:
                 self._check_options(site)
                 return site
             status = None if child is None else child.poll()
-            if status == 0:  # it found another one that is starting or stopping
+            if status == 0:  # the child found a different process that is starting or stopping the site
                 time.sleep(_RETRY_SECONDS)
             elif status is not None:
-                raise SiteUnreachableError(f"the labeling site did not start: {self._last_words(log_start)}")
+                raise SiteUnreachableError(
+                    f"the labeling site did not start: {self._last_log_line(log_start)}"
+                )
             if child is None or status == 0:
                 child = self.spawn()
             time.sleep(_POLL_SECONDS)
         raise SiteUnreachableError(
-            f"the labeling site did not start within {START_SECONDS:.0f} s: {self._last_words(log_start)}"
+            f"the labeling site did not start within {START_SECONDS:.0f} s: {self._last_log_line(log_start)}"
         )
 
     def find_site(self) -> Mapping[str, Any] | None:
-        """Return the content of ``site/lock`` if that instance of the site responds."""
+        """Return the content of ``site/lock`` (URL, instance ID, options), or None if the site isn't running.
+
+        The site must respond with the instance ID in the file, so that a stale file doesn't count.
+        """
         try:
             site: dict[str, Any] = json.loads((self.state_dir / "site" / "lock").read_text())
             with requests.Session() as session:
-                session.trust_env = False  # no proxy reaches this machine's own address
+                session.trust_env = False  # a proxy can't reach this machine's loopback address
                 answer = session.get(f"{site['url']}/livez", timeout=5).json()
             return site if answer["instance"] == site["instance"] else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no file, response or such site
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no file, or no valid response
             return None
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start a site process, which exits with status 0 if the folder has a site already."""
+        """Start a site process; it exits with status 0 if the state folder already has a site."""
         options = [f"--{name.replace('_', '-')}={value}" for name, value in self.wanted.items()]
         with self._log.open("ab") as log:
             child = subprocess.Popen(
@@ -174,14 +192,14 @@ class _StateFolder:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # so that Ctrl-C stops only the run
+                start_new_session=True,  # Ctrl-C must stop only the run
             )
-        threading.Thread(target=child.wait, daemon=True).start()  # so that it never stays a zombie
+        threading.Thread(target=child.wait, daemon=True).start()  # reaps the process when it exits
         self._child = child
         return child
 
     def serves(self) -> bool:
-        """Return whether a site serves, or the last spawned process is still starting."""
+        """Return True if the site responds, or the process that this object started is still running."""
         return (self._child is not None and self._child.poll() is None) or self.find_site() is not None
 
     def _check_options(self, site: Mapping[str, Any]) -> None:
@@ -189,12 +207,12 @@ class _StateFolder:
         for name, value in self.wanted.items():
             if value not in (defaults[name], site[name]):
                 raise ConfigError(
-                    f"--{name}: the site of {self.state_dir} already runs with {site[name] or 'none'}, "
-                    f"got {value}; stop the runs that use it first, or choose another --state_dir"
+                    f"--{name}: the site of {self.state_dir} is already running with {site[name] or 'none'}, "
+                    f"not {value}; stop the runs that use the site, or choose a different --state_dir"
                 )
 
-    def _last_words(self, log_start: int) -> str:
-        """Return the last line of the log after its first ``log_start`` bytes."""
+    def _last_log_line(self, log_start: int) -> str:
+        """Return the last nonempty line of the log after its first ``log_start`` bytes."""
         with self._log.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").split("\n")
@@ -203,9 +221,9 @@ class _StateFolder:
 
 
 def _lock_run(folder: Path) -> IO[str]:
-    """Create a file in ``folder`` that stays locked while this process keeps it open.
+    """Create a lock file in ``folder`` that tells the site that this run needs it, and return it open.
 
-    It is renamed into place after it is locked, as the site removes unlocked ones.
+    The file gets its final name only after it is locked, because the site removes unlocked lock files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     unnamed = folder / uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""Upload of the newest video of a whole episode to the store and the site."""
+"""Upload of the newest episode video to the clip store, for labelers to watch."""
 
 import logging
 import threading
@@ -12,9 +12,9 @@ _log = logging.getLogger(__name__)
 
 
 class EpisodeVideoUploader:
-    """Uploads the newest video and announces it to the site.
+    """Uploads the newest episode video to the clip store and announces it to the site.
 
-    :meth:`offer` may be called from any thread, the other methods from one only.
+    :meth:`offer` may be called from any thread. Only one thread may call the other methods.
     """
 
     def __init__(self, experiment: str, storage: Storage, client: FeedbackClient) -> None:
@@ -26,7 +26,7 @@ class EpisodeVideoUploader:
         self._uploaded: int | None = None
 
     def offer(self, video: Path, step: int) -> None:
-        """Queue a video of environment step ``step``, replacing one that still waits."""
+        """Queue a video recorded at environment step ``step``, replacing one that is still queued."""
         with self._lock:
             self._offered = (video, step)
 
@@ -34,14 +34,14 @@ class EpisodeVideoUploader:
         """Upload the queued video, if any.
 
         Raises:
-            StorageError: retrying later may help.
+            StorageError: the clip store can't be written; the video stays queued.
         """
         with self._lock:
             offered = self._offered
         if offered is None:
             return
         video, step = offered
-        if video.exists():  # somebody may have deleted it
+        if video.exists():  # the user may have deleted the file
             self._storage.put(self._key(step), video)
             self._uploaded = step
         with self._lock:
@@ -49,17 +49,17 @@ class EpisodeVideoUploader:
                 self._offered = None
 
     def announce(self) -> None:
-        """Announce the uploaded video to the site; a refusal is logged and not retried.
+        """Announce the last uploaded video to the site, unless that is already done; log a refusal.
 
         Raises:
-            SiteUnreachableError: retrying later may help.
+            SiteUnreachableError: the site is unreachable; the next call tries again.
         """
         if self._uploaded is None:
             return
         try:
             self._client.add_episode(self._experiment, self._uploaded, self._key(self._uploaded))
         except SiteRefusedError as error:
-            _log.warning("labelers cannot watch whole episodes: %s", error)
+            _log.warning("labelers can't watch the video of an episode: %s", error)
         self._uploaded = None
 
     def _key(self, step: int) -> str:

@@ -1,7 +1,7 @@
-"""Checks that the site still has the experiment and the decisions that a run has read from it.
+"""Checks that the site still has a run's experiment and all decisions that the run has read.
 
-A trainer reads the decisions after the last one it knows. It would miss new ones if the experiment was
-deleted, or the database was replaced or restored to an older state. So it stops then, and creates nothing.
+A trainer reads only the decisions after its cursor. If the experiment was deleted, or the database replaced
+or restored to an older state, the trainer would miss new decisions. So it stops, and creates nothing there.
 """
 
 import os
@@ -13,22 +13,24 @@ from teacher.errors import ForgottenError, SiteRefusedError
 from teacher.labeling.client import Experiment, ExperimentSettings, Feed, FeedbackClient
 from teacher.settings.saved_config import CONFIG_NAME
 
-_LOOKED_BACK = 100  # decisions to compare
+_LOOKED_BACK = 100  # number of decisions to compare
 
 
 def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger) -> tuple[Experiment, int]:
-    """Create the experiment on the site, or continue it if it is as this run has left it.
+    """Create the experiment on the site, or continue it if its decisions match the run's ledger.
 
     Returns:
-        The experiment, and the number of comparisons to register again because the site lost the experiment
-        before any decision.
+        The experiment, and the number of comparisons that must be registered again. That number is 0 unless
+        the site lost the experiment before this run read a decision.
 
     Raises:
-        ForgottenError: it was deleted, or its decisions differ from those read. Nothing was created.
-        SiteRefusedError, SiteUnreachableError: as by :meth:`FeedbackClient.put_experiment`.
+        ForgottenError: the experiment was deleted, or its decisions differ from those in the ledger. Nothing
+            was created on the site.
+        SiteRefusedError: the token is invalid, or a different run uses the experiment's name.
+        SiteUnreachableError: the site is unreachable.
     """
     feed = last_decisions(client, settings.name, ledger)
-    experiment = client.put_experiment(settings)  # fails if another run has taken the name
+    experiment = client.put_experiment(settings)  # fails if a different run uses the name
     if feed is None:
         return experiment, len(ledger.unfinished("registered"))
     _compare(client, settings.name, ledger, feed)
@@ -39,7 +41,7 @@ def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | 
     """Read the last decisions up to the ledger's cursor; return None if there is no experiment yet.
 
     Raises:
-        ForgottenError: the experiment is gone.
+        ForgottenError: the experiment doesn't exist any more, but this run has read decisions from it.
     """
     try:
         return client.decisions(name, max(0, ledger.cursor - _LOOKED_BACK), _LOOKED_BACK)
@@ -52,54 +54,59 @@ def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | 
 
 
 def check_feed(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) -> None:
-    """Raise :class:`ForgottenError` if a feed ends before the last decision that was read."""
+    """Raise :class:`ForgottenError` if the feed ends before the last decision that this run has read."""
     if feed.last_seq < ledger.cursor:
         raise ForgottenError(
-            f"expected at least {ledger.cursor} decisions of {name} on the site at {client.site_url}, it has "
-            f"{feed.last_seq}: its database was replaced or restored to an older state; {_remedy(ledger)}"
+            f"this run has read {ledger.cursor} decisions of {name}, but the site at {client.site_url} has "
+            f"only {feed.last_seq}: the site's database was replaced or restored to an older state; "
+            f"{_remedy(ledger)}"
         )
 
 
 def experiment_gone(client: FeedbackClient, name: str, ledger: Ledger) -> ForgottenError:
-    """Return the error for an experiment that is missing on the site."""
+    """Return the error to raise if the site no longer has the run's experiment."""
     return ForgottenError(
-        f"the site at {client.site_url} has no experiment {name} of this token's owner, and this run has "
-        f"read {ledger.cursor} decisions of it: it was deleted there, or the site has another database; "
+        f"this run has read {ledger.cursor} decisions of {name}, but the site at {client.site_url} has no "
+        f"such experiment for this token: it was deleted, or the site has a different database; "
         f"{_remedy(ledger)}"
     )
 
 
 def refuse_lost_database(state_dir: Path, ledger: Ledger) -> None:
-    """Raise :class:`ForgottenError` if this machine's site has lost the database that the run has read from.
+    """Raise :class:`ForgottenError` if this machine's site has lost the database that the run uses.
 
-    No new site is started then, as a backup can be restored only without one.
+    This must be called before the site is started, because starting it would create a new database, and a
+    backup can be restored only in place of a missing one.
     """
     database = state_dir.resolve() / "site.sqlite3"
     if ledger.cursor and not database.exists() and not os.environ.get("DATABASE_URL"):
         raise ForgottenError(
-            f"this run has read {ledger.cursor} decisions from the site of {state_dir}, whose database "
-            f"{database} is gone; {_remedy(ledger)}"
+            f"this run has read {ledger.cursor} decisions from the site of {state_dir}, but the site's "
+            f"database {database} is missing; {_remedy(ledger)}"
         )
 
 
 def _compare(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) -> None:
-    """Raise :class:`ForgottenError` if the last decisions up to the cursor differ from those read."""
+    """Raise :class:`ForgottenError` if the site's last decisions differ from those in the ledger."""
     check_feed(client, name, ledger, feed)
     theirs = {item.seq: (item.comparison, item.decision) for item in feed.items}
     for seq, ours in ledger.outcomes(ledger.cursor - _LOOKED_BACK).items():
         if theirs.get(seq) != ours:
             raise ForgottenError(
-                f"decision {seq} of {name} on the site at {client.site_url} differs from the one this run "
-                f"has read: its database was restored to an older state, and people have labeled since; "
-                f"{_remedy(ledger)}"
+                f"decision {seq} of {name} on the site at {client.site_url} differs from the one that this "
+                f"run has read: the site's database was restored to an older state, and people have labeled "
+                f"since; {_remedy(ledger)}"
             )
 
 
 def _remedy(ledger: Ledger) -> str:
     run = ledger.path.parent
     if not (run / CONFIG_NAME).exists():
-        return f"restore its newest backup, or start again in another log_dir; {ledger.path} keeps the labels"
+        return (
+            f"restore the newest backup of the site, or start over in a different log_dir; {ledger.path} "
+            "keeps the labels"
+        )
     return (
-        f"restore its newest backup, or start another run from this one's policy: -n NAME --policy {run} "
-        f"(teach export {run} FILE writes its labels)"
+        "restore the newest backup of the site, or start a new run from this run's policy: -n NAME --policy "
+        f"{run} (teach export {run} FILE saves its labels)"
     )

@@ -1,4 +1,4 @@
-"""Collection of people's labels: a thread sends comparisons to the labeling site and reads decisions."""
+"""Collector of people's labels, which sends comparisons to the labeling site and reads decisions."""
 
 import contextlib
 import math
@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
-from teacher.clips.backoff import Backoff, patiently
+from teacher.clips.backoff import Backoff, call_with_retries
 from teacher.data.ledger import Comparison, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
@@ -23,47 +23,53 @@ from teacher.labeling.publisher import Publisher, PublishTarget
 from teacher.queries.collector import CollectorStatus
 
 POLL_SECONDS = 2.5
-_START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries before training starts
-_FINISH_DELAYS = (1.0, 2.0, 4.0)
-_REVIVED_SECONDS = 2.0  # maximum between tries while this machine's site restarts
-_MAX_POINTS = 200  # in one request
-_MAX_POINTS_KEPT = 20_000  # while the site is unreachable
+_START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries to open the experiment
+_FINISH_DELAYS = (1.0, 2.0, 4.0)  # seconds between tries to finish the experiment
+_REVIVED_SECONDS = 2.0  # maximum seconds between tries while this machine's site restarts
+_MAX_POINTS = 200  # per request
+_MAX_POINTS_KEPT = 20_000  # queued while the site is unreachable
 _CLOSE_SECONDS = 10.0
 
 
 class HumanCollector:
-    """Collects labels from people through the labeling site; a separate thread does all slow work.
+    """Collects people's labels through the labeling site; a background thread does all slow work.
 
-    The constructor creates the experiment on the site or continues it, and resumes comparisons that an
-    earlier process left unregistered. Permanent errors (a revoked token, a full disk, failing renders) stop
-    the thread and are raised by the next :meth:`receive` or :meth:`submit`.
+    The constructor creates or continues the experiment on the site. Comparisons that an earlier process of
+    this run did not register are published now. A permanent error (a revoked token, a full disk, clips that
+    can't be rendered) stops the thread, and the next :meth:`receive` or :meth:`submit` raises it.
 
     Attributes:
-        experiment: the experiment on the site at construction, with its URLs.
-        asked_anew: comparisons registered again because the site lost the experiment before any decision.
+        experiment: the experiment on the site when the collector was created, with its URLs.
+        asked_anew: number of comparisons that are registered again because the site lost the experiment
+            before this run read a decision.
     """
 
     def __init__(self, publication: PublishTarget, revive: Callable[[], None] | None = None) -> None:
-        """Create or continue the experiment; ``revive`` is called to restart an unreachable site.
+        """Create or continue the experiment, and start the background thread.
+
+        Args:
+            publication: the store and site to publish to.
+            revive: restarts this machine's site, called when the site is unreachable; None for a site
+                elsewhere.
 
         Raises:
-            SiteRefusedError: the token is invalid, or another run has this name.
-            SiteUnreachableError: the site did not respond within some seconds.
-            ForgottenError: the site has lost decisions of this run; nothing was created there.
+            SiteRefusedError: the token is invalid, or a different run uses the experiment's name.
+            SiteUnreachableError: the site is unreachable, even after a few retries.
+            ForgottenError: the site has lost decisions of this run; nothing was created on the site.
         """
         self._ledger, self._client = publication.ledger, publication.client
         self._settings = publication.settings
         self._revive = revive
-        self.experiment, self.asked_anew = patiently(
+        self.experiment, self.asked_anew = call_with_retries(
             lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
         )
-        self._lock = threading.Lock()  # for the attributes until the next blank line
+        self._lock = threading.Lock()  # guards the attributes up to the next blank line
         self._submitted: deque[Comparison] = deque()
         self._arrived: list[Preference] = []
         self._points: deque[Point] = deque(maxlen=_MAX_POINTS_KEPT)
         self._waiting_for: int | None = None
 
-        self._told_waiting_for: int | None = None
+        self._posted_waiting_for: int | None = None
         self._feed: Feed | None = None
         self._next_poll = 0.0
         self._missing = 0
@@ -79,7 +85,16 @@ class HumanCollector:
         self._thread.start()
 
     def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
-        """See :meth:`Collector.submit`."""
+        """Write pairs to the ledger and queue them for publication; return without waiting for the site.
+
+        Args:
+            pairs: first and second segment of each comparison.
+            phase: phase of training, or ``gold`` for attention checks.
+            step: environment steps of training so far.
+
+        Raises:
+            Exception: the error that stopped the background thread, if it has stopped.
+        """
         self._raise_trouble()
         comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]
         self._ledger.write(comparisons)
@@ -88,7 +103,13 @@ class HumanCollector:
         self._wake.set()
 
     def receive(self) -> list[Preference]:
-        """See :meth:`Collector.receive`."""
+        """Return preferences made or revised since the last call, without waiting.
+
+        A preference whose value is None replaces an earlier one that no longer counts.
+
+        Raises:
+            Exception: the error that stopped the background thread, if it has stopped.
+        """
         self._raise_trouble()
         with self._lock:
             arrived, self._arrived = self._arrived, []
@@ -96,7 +117,7 @@ class HumanCollector:
 
     @property
     def status(self) -> CollectorStatus:
-        """See :meth:`Collector.status`."""
+        """Status of the experiment and its labelers, as last reported by the site."""
         feed = self._feed
         return CollectorStatus(
             state=self.experiment.state if feed is None else feed.state,
@@ -106,7 +127,13 @@ class HumanCollector:
         )
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """See :meth:`Collector.report`."""
+        """Queue training progress to show on the site.
+
+        Args:
+            point: values by TensorBoard tag; values that are not finite are dropped.
+            step: environment steps of training so far.
+            waiting_for: number of labels that training waits for; None if it doesn't wait.
+        """
         finite = {tag: float(value) for tag, value in point.items() if math.isfinite(value)}
         with self._lock:
             if finite:
@@ -114,42 +141,43 @@ class HumanCollector:
             self._waiting_for = None if waiting_for is None else max(0, waiting_for)
 
     def show(self, video: Path, step: int) -> None:
-        """See :meth:`Collector.show`."""
+        """Queue the video of an episode, recorded at environment step ``step``, to show to labelers."""
         self._videos.offer(video, step)
         self._wake.set()
 
     def finish(self) -> None:
-        """Close, and finish the experiment on the site.
+        """Stop collecting, and mark the experiment as finished on the site.
 
         Raises:
-            SiteUnreachableError, SiteRefusedError: the site could not be told.
-            ForgottenError: the experiment was deleted there.
+            SiteUnreachableError: the site is unreachable, even after a few retries.
+            SiteRefusedError: the site refused to finish the experiment.
+            ForgottenError: the experiment was deleted on the site.
         """
         self.close()
         self._waiting_for = None
-        patiently(self._tell_finished, _FINISH_DELAYS, self._revive)
+        call_with_retries(self._finish_experiment, _FINISH_DELAYS, self._revive)
 
-    def _tell_finished(self) -> None:
+    def _finish_experiment(self) -> None:
         try:
             self._read_feed()  # finishing a deleted experiment would create it again
         except SiteRefusedError as error:
-            raise self._explained(error) from error
+            raise self._as_forgotten_if_deleted(error) from error
         self._post_points()
-        with contextlib.suppress(StorageError):  # the last video may have arrived after the last round
+        with contextlib.suppress(StorageError):  # the last video may be newer than the thread's last round
             self._videos.upload()
         self._videos.announce()
         self._client.put_experiment(self._settings, state="finished")
         while self._read_feed().items:
-            pass  # labels that arrived after the last poll
+            pass  # reads decisions that came after the last poll
 
     def close(self) -> None:
-        """See :meth:`Collector.close`."""
+        """Stop the background thread; comparisons that are not registered yet stay in the ledger."""
         self._stop.set()
         self._wake.set()
         self._thread.join(_CLOSE_SECONDS)
         self._publisher.close()
 
-    def _explained(self, error: SiteRefusedError) -> TeacherError:
+    def _as_forgotten_if_deleted(self, error: SiteRefusedError) -> TeacherError:
         if error.status != HTTPStatus.NOT_FOUND:
             return error
         return experiment_gone(self._client, self._settings.name, self._ledger)
@@ -158,7 +186,7 @@ class HumanCollector:
         if self._trouble is not None:
             raise self._trouble
 
-    # The following methods run in the collector's thread.
+    # The methods below run in the background thread.
 
     def _work(self) -> None:
         try:
@@ -167,7 +195,7 @@ class HumanCollector:
                 self._round()
                 self._wake.wait(self._seconds_to_next())
         except SiteRefusedError as error:
-            self._trouble = self._explained(error)
+            self._trouble = self._as_forgotten_if_deleted(error)
         except Exception as error:
             self._trouble = error
 
@@ -192,12 +220,12 @@ class HumanCollector:
                 self._to_site.succeeded()
             except SiteUnreachableError as error:
                 self._to_site.failed(error)
-                self._told_waiting_for = None  # the site forgets it while the trainer is away
+                self._posted_waiting_for = None  # the site forgets the number while the trainer is away
                 if self._revive is not None:
                     self._revive()
 
     def _seconds_to_next(self) -> float:
-        """Return the seconds until the next poll or retry; other events wake the thread."""
+        """Return the seconds until the next poll or retry; other events wake the thread earlier."""
         to_poll = max(self._next_poll - time.monotonic(), self._to_site.seconds_left())
         return max(0.0, min(to_poll, self._to_store.seconds_left() or to_poll))
 
@@ -206,7 +234,7 @@ class HumanCollector:
             return
         feed = self._read_feed()
         self._post_points()
-        if not feed.items:  # with items there may be more
+        if not feed.items:  # after items there may be more, so poll again at once
             self._reconcile(feed)
             self._next_poll = time.monotonic() + POLL_SECONDS
 
@@ -214,17 +242,18 @@ class HumanCollector:
         feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
         check_feed(self._client, self._settings.name, self._ledger, feed)
         if feed.items:
-            with self._lock:  # so that a label counted in the ledger is in the next receive()
+            with self._lock:  # so that the next receive() returns every label that the ledger counts
                 self._ledger.record(feed.items, cursor=feed.items[-1].seq)
                 self._arrived += self._ledger.preferences(item.comparison for item in feed.items)
         self._feed = feed
         return feed
 
     def _reconcile(self, feed: Feed) -> None:
-        """Update the ledger if the site has fewer open comparisons, or training would wait for them forever.
+        """Synchronize ledger and site if the site has fewer open comparisons than the ledger.
 
-        Cancelled comparisons are closed; those unknown to the site, as after its database was replaced, are
-        registered again.
+        Without this, training would wait forever for the missing ones. Comparisons that were cancelled on the
+        site are closed in the ledger. Comparisons that are not on the site, because its database was
+        replaced, are registered again.
         """
         missing = self._missing_from(feed)
         if missing > 0 and missing != self._missing:
@@ -244,10 +273,10 @@ class HumanCollector:
             with self._lock:
                 points = list(islice(self._points, _MAX_POINTS))
                 waiting_for = self._waiting_for
-            if not points and waiting_for == self._told_waiting_for:
+            if not points and waiting_for == self._posted_waiting_for:
                 return
             self._client.post_points(self._settings.name, points, waiting_for)
-            self._told_waiting_for = waiting_for
+            self._posted_waiting_for = waiting_for
             with self._lock:
                 for _ in points:
                     self._points.popleft()

@@ -1,4 +1,4 @@
-"""Opening the labeling site and creating a run's experiment on it."""
+"""Setup of label collection from people: open the labeling site and create the run's experiment."""
 
 import contextlib
 import os
@@ -54,7 +54,15 @@ class SiteOptions:
 
 @dataclass(frozen=True)
 class Site:
-    """An open labeling site; ``revive`` restarts it if it runs on this machine."""
+    """Labeling site that a run uses.
+
+    Attributes:
+        url: URL of the site.
+        token: a researcher's API token.
+        storage: clip store, ``s3://bucket/prefix`` or a folder.
+        revive: restarts the site if it has died; None for a site elsewhere.
+        welcome: lines to print at the start, such as how to sign in to the admin site.
+    """
 
     url: str
     token: str
@@ -64,17 +72,22 @@ class Site:
 
     @property
     def has_bucket(self) -> bool:
-        """Return whether clips are in a bucket, which render workers on other hosts can write to."""
+        """True if the clip store is a bucket, which render workers on other hosts can write to."""
         return self.storage.startswith("s3://")
 
 
 def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
-    """Return the site that the options name, or this machine's, started if it does not run.
+    """Return the site at ``options.site_url``, or else this machine's site, which is started if needed.
+
+    Args:
+        options: the site's options.
+        ledger: the run's ledger.
+        parts: exit stack that releases this machine's site.
 
     Raises:
-        ConfigError: the options are invalid, or the token is missing.
-        ForgottenError: the database of this machine's site is gone, and the run has read from it.
-        SiteUnreachableError: this machine's site did not start.
+        ConfigError: the options are invalid, or ``TEACHER_TOKEN`` is missing.
+        ForgottenError: the run has read from this machine's site, whose database is missing now.
+        SiteUnreachableError: this machine's site didn't start.
     """
     require_token(options.site_url)
     if options.site_url is not None and options.storage is not None:
@@ -94,15 +107,18 @@ def ask_people(
     value: Value = true_return,
     renderer: Renderer | None = None,
 ) -> HumanCollector:
-    """Create or continue an experiment on the site, and return its collector.
+    """Create or continue an experiment on the site, and return a collector of its labels.
 
     Args:
         site: the labeling site.
         ledger: the run's ledger.
         settings: settings of the experiment.
-        parts: stack that closes what is opened.
-        value: function of a segment whose values scripted labelers see as returns.
-        renderer: renders clips; None for processes of this machine or render workers.
+        parts: exit stack that closes the connections, the renderers and the collector.
+        value: function of a segment; its values are the returns that scripted labelers see.
+        renderer: renders clips; None to render on this machine, or by render workers if there are any.
+
+    Raises:
+        ForgottenError, SiteRefusedError, SiteUnreachableError: as in :class:`HumanCollector`.
     """
     client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
     storage = open_storage(site.storage)
@@ -113,21 +129,24 @@ def ask_people(
 
 
 def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) -> None:
-    """Reopen a finished experiment; a paused one stays paused.
+    """Reopen an experiment that was finished on the site; a paused one stays paused.
 
     Raises:
-        ForgottenError, SiteRefusedError, SiteUnreachableError: as by :func:`take_up`.
+        ForgottenError, SiteRefusedError, SiteUnreachableError: as in :func:`take_up`.
     """
     with contextlib.closing(FeedbackClient(site.url, site.token)) as client:
         if last_decisions(client, settings.name, ledger) is None:
-            return  # it will be created
+            return  # the experiment doesn't exist yet, so there is nothing to reopen
         experiment, _ = take_up(client, settings, ledger)
         if experiment.state == "finished":
             client.put_experiment(settings, state="running")
 
 
 def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) -> "ClipRenderer | RenderQueue":
-    """Return a renderer on this machine, with ``REDIS_URL`` behind a queue of render workers."""
+    """Return a local renderer, wrapped in a client for render workers if they can be used.
+
+    Render workers need ``REDIS_URL`` and a bucket as the clip store.
+    """
     renderer = parts.enter_context(ClipRenderer())
     redis_url = read_redis_url()
     if not redis_url or not site.has_bucket:
@@ -139,18 +158,18 @@ def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) ->
 
 
 def about_lost(collector: HumanCollector) -> list[str]:
-    """Return a note if the site had lost the experiment."""
+    """Return a line to print if the site had lost the experiment, or else an empty list."""
     if not collector.asked_anew:
         return []
     name, asked = collector.experiment.name, pluralize(collector.asked_anew, "comparison")
-    return [f"The site had lost {name}; it was created again, and asks {asked} anew"]
+    return [f"The site had lost the experiment {name}; it was created again, with {asked} to label"]
 
 
 def about_rendering(site: Site) -> list[str]:
-    """Return a note about render workers if ``REDIS_URL`` is set."""
+    """Return a line to print about render workers if ``REDIS_URL`` is set, or else an empty list."""
     redis_url = read_redis_url()
     if not redis_url:
         return []
     if not site.has_bucket:
-        return [f"{REDIS_VARIABLE} is not used: render workers need --storage s3://bucket/prefix"]
-    return [f"Clips are rendered by the render workers of {urlsplit(redis_url).hostname}"]
+        return [f"{REDIS_VARIABLE} is ignored, because render workers need --storage s3://bucket/prefix"]
+    return [f"Clips are rendered by the render workers that use Redis on {urlsplit(redis_url).hostname}"]

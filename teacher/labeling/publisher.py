@@ -1,4 +1,4 @@
-"""Publishing comparisons to labelers: render, upload and confirm the clips, and only then register."""
+"""Publication of comparisons: render, upload and verify the clips, then register them on the site."""
 
 import contextlib
 import logging
@@ -26,7 +26,7 @@ from teacher.labeling.client import (
 from teacher.queries.judges import Value, true_return
 from teacher.storage import Storage, put_verified
 
-_MAX_RENDERING = 16  # pairs rendered but not uploaded, so that an unreachable store does not fill the disk
+_MAX_RENDERING = 16  # pairs in rendering or upload, so that clips don't fill the disk if the store is down
 _MAX_FAILURES_IN_A_ROW = 8
 _MAX_REFUSALS_IN_A_ROW = 5
 _UNPROCESSABLE = 422
@@ -36,23 +36,23 @@ _log = logging.getLogger(__name__)
 
 
 class Renderer(Protocol):
-    """Renders clips asynchronously."""
+    """Interface of an asynchronous clip renderer."""
 
     def submit(self, job: ClipJob) -> "Future[Path] | Future[Path | None]":
-        """Start rendering a clip; the future gives its file, or None if it is in the store already."""
+        """Start to render a clip; the future's result is its file, or None if it is already in the store."""
 
 
 @dataclass(frozen=True)
 class PublishTarget:
-    """The store and site that a run's comparisons are published to.
+    """Everything needed to publish a run's comparisons: ledger, renderer, clip store and site.
 
     Attributes:
         ledger: the run's ledger.
-        client: client of the site.
+        client: client of the site's API.
         renderer: renders the clips.
-        storage: stores the clips.
+        storage: the clip store.
         settings: settings of the experiment.
-        value: function of a segment whose values only scripted labelers see, as returns.
+        value: function of a segment; its values are the returns that scripted labelers see.
     """
 
     ledger: Ledger
@@ -63,7 +63,7 @@ class PublishTarget:
     value: Value = true_return
 
     def key(self, comparison: Comparison, side: str) -> str:
-        """Return the key of a clip in the store."""
+        """Return the clip store's key for a comparison's ``first`` or ``second`` clip."""
         return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
 
 
@@ -77,15 +77,16 @@ class _Rendering:
 
 
 class Publisher:
-    """Publishes comparisons of the ledger on the site, step by step; used by one thread.
+    """Publishes comparisons in steps (render, upload, register); only one thread may use it.
 
     Args:
-        publication: the store and site to publish to.
-        folder: folder of clips that are not uploaded yet; emptied here and by :meth:`close`.
-        wake: called from other threads when there is something to do.
+        publication: where to publish.
+        folder: folder for clips that are not uploaded yet; the constructor empties it, and :meth:`close`
+            removes it.
+        wake: called from other threads when a clip is rendered, so that :meth:`upload` has work to do.
 
     Attributes:
-        failed: comparisons dropped because they could not be rendered.
+        failed: number of comparisons that were dropped because they couldn't be rendered.
     """
 
     def __init__(self, publication: PublishTarget, folder: Path, wake: Callable[[], None]) -> None:
@@ -103,30 +104,30 @@ class Publisher:
         folder.mkdir(parents=True)
 
     def __len__(self) -> int:
-        """Return the number of comparisons that are not registered yet."""
+        """Return the number of added comparisons that are not registered yet."""
         return len(self._unchecked) + len(self._waiting) + len(self._rendering) + len(self._uploaded)
 
     def add(self, comparisons: Iterable[Comparison]) -> None:
-        """Add new comparisons."""
+        """Add new comparisons, whose clips must be rendered."""
         self._waiting.extend(comparisons)
 
     def add_again(self, comparisons: Iterable[Comparison]) -> None:
-        """Add comparisons whose clips may be in the store already."""
+        """Add comparisons whose clips may already be in the store."""
         self._unchecked.extend(comparisons)
 
     def render(self) -> None:
-        """Submit waiting comparisons to the renderer, up to its limit."""
+        """Submit waiting comparisons to the renderer, up to the limit on comparisons in progress."""
         while self._waiting and len(self._rendering) < _MAX_RENDERING:
             comparison = self._waiting.popleft()
             clips = {side: self._submit(comparison, side) for side in _SIDES}
             self._rendering.append(_Rendering(comparison, clips))
 
     def upload(self) -> None:
-        """Upload rendered clips, and drop comparisons that could not be rendered.
+        """Upload rendered clips, and drop comparisons that couldn't be rendered.
 
         Raises:
-            StorageError: retrying later may help.
-            RenderError, ReplayMismatchError: many renders in a row failed.
+            StorageError: the clip store can't be read or written; a later call tries again.
+            RenderError, ReplayMismatchError: too many comparisons in a row couldn't be rendered.
         """
         while self._unchecked:
             comparison = self._unchecked[0]
@@ -141,7 +142,7 @@ class Publisher:
                 self._give_up(rendering.comparison, error)
                 continue
             for side, path in paths.items():
-                if path is not None:  # None: a render worker has uploaded it
+                if path is not None:  # None if a render worker uploaded the clip
                     put_verified(self._at.storage, self._at.key(rendering.comparison, side), path)
             self._failures_in_a_row = 0
             self._rendering.remove(rendering)
@@ -152,8 +153,8 @@ class Publisher:
         """Register the comparisons whose clips are in the store.
 
         Raises:
-            SiteUnreachableError: retrying later may help, also if the site does not find a clip yet.
-            SiteRefusedError: retrying will not help.
+            SiteUnreachableError: the site is unreachable or can't find a clip yet; a later call tries again.
+            SiteRefusedError: the site refused the comparisons, and a retry won't help.
         """
         while self._uploaded:
             batch = list(islice(self._uploaded, MAX_COMPARISONS_PER_REQUEST))
@@ -167,7 +168,7 @@ class Publisher:
                 self._uploaded.popleft()
 
     def close(self) -> None:
-        """Drop all unregistered comparisons, which the ledger keeps for the next process."""
+        """Stop publishing; the ledger keeps the unregistered comparisons for the next process."""
         for rendering in self._rendering:
             for clip in rendering.clips.values():
                 clip.cancel()
@@ -186,18 +187,23 @@ class Publisher:
         self.failed += 1
         self._failures_in_a_row += 1
         if self.failed == 1:
-            _log.warning("cannot render a clip, replacing its comparison: %s", error)
+            _log.warning("cannot render a clip; a new comparison will replace this one: %s", error)
         if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
             raise error
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
-        """Queue comparisons again whose clips the site cannot read, for a limited number of times."""
+        """Handle a refusal: queue the batch again if the site couldn't read a clip, up to a limit.
+
+        Raises:
+            SiteUnreachableError: the site couldn't read a clip, so the batch was queued again.
+            SiteRefusedError: the site had a different reason, or couldn't read clips too many times in a row.
+        """
         if error.status != _UNPROCESSABLE:
             raise error
         self._refusals_in_a_row += 1
         if self._refusals_in_a_row == _MAX_REFUSALS_IN_A_ROW:
             raise SiteRefusedError(
-                f"{error}; expected --storage here and TEACHER_STORAGE of the site to be the same store",
+                f"{error}; --storage here and TEACHER_STORAGE of the site must be the same clip store",
                 error.status,
             ) from error
         for comparison in batch:
@@ -215,7 +221,7 @@ class Publisher:
             uuid=comparison.uuid,
             phase="training" if comparison.phase == "gold" else comparison.phase,
             step=comparison.step,
-            # Left-over pretraining pairs come last: labelers should judge current behavior.
+            # Pretraining pairs that are left come last, because labelers should judge current behavior.
             priority=1 if comparison.phase == "training" else 0,
             first=first,
             second=second,

@@ -101,10 +101,10 @@ def test_a_rank_that_is_killed_ends_the_run_and_one_process_goes_on_with_it(
 
     assert run.wait() != 0
 
-    assert "process of this run has ended (" in run.said or "another process of a run died" in run.said, (
+    assert "process of this run has ended (" in run.said or "another process of the run dies" in run.said, (
         run.said
     )
-    assert run.said.count("To continue") == 1
+    assert run.said.count("To resume") == 1
     assert "--nproc-per-node 2 -m teacher.teach --resume runs/teacher-Reacher-v1/lost" in run.said
     (checkpoint,) = tmp_path.glob("runs/*/*/checkpoint*")
     saved_at = load_state(checkpoint)["agent"]["total_steps"]

@@ -133,9 +133,7 @@ def test_episodes_of_several_spaces_are_refused_by_the_first_that_differs(source
     first, second = recording.episodes
     fewer = second.all_observations[:, :3], second.actions, second.true_rewards
     other = replace(recording, episodes=[first, Trajectory.from_arrays(*fewer)])
-    words = (
-        rf"episode 1 of .*{source}: expected observations of shape \(4,\) as in the first episode, got \(3,\)"
-    )
+    words = rf"episode 1 of .*{source}: the observations have shape \(3,\), but \(4,\) in the first episode"
     with pytest.raises(DataError, match=words):
         as_demonstrations(other)
 
@@ -211,7 +209,7 @@ def test_labels_of_uni_rlhf_about_it_are_refused_by_their_row(
 ) -> None:
     table[name][row] = np.nan
     np.savez(labels.parent / "table.npz", **table)
-    words = rf"table\.npz holds nan among the {name} of row {row}, which label {label} refers to; fix the"
+    words = rf"the {name} in row {row} of .*table\.npz, which label {label} refers to, contain nan; fix the"
     with pytest.raises(DataError, match=words):
         crowd_preferences(load_crowd_labels(labels), labels.parent / "table.npz")
 

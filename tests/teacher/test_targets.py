@@ -26,7 +26,9 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_first(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "missing" / ("a.mp4" if name == "play" else "a.npz")
-    assert f"expected a folder for {file.name}; make {file.parent} first" in refused(name, file, capsys)
+    assert f"cannot write {file}: there is no folder {file.parent}; create it first" in refused(
+        name, file, capsys
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "play"])  # which writes a film again

@@ -1,4 +1,4 @@
-"""Trajectories recorded by this and other programs: reading, and relabeling with other rewards."""
+"""Files of recorded trajectories from RL-Teacher and other programs: reading and relabeling."""
 
 from teacher.datasets.trajectories.files import load_trajectories, relabel
 from teacher.datasets.trajectories.recording import Recording, as_demonstrations

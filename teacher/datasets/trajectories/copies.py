@@ -1,4 +1,4 @@
-"""Helpers shared by the readers of other programs' trajectory folders."""
+"""Helpers for reading and copying other programs' trajectory folders."""
 
 import contextlib
 import json
@@ -19,31 +19,37 @@ from teacher.files import atomic_folder, refusing_damage
 
 
 class StepRewards(Protocol):
-    """Source of rewards for steps, such as a reward predictor."""
+    """Interface of a model that computes a reward for each step, such as a reward predictor."""
 
     @property
     def inputs(self) -> frozenset[str]:
-        """Return which of ``INPUTS`` are read."""
+        """Names of the ``INPUTS`` that the rewards depend on, such as ``next_state``."""
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Return the observation space of the steps."""
+        """Observation space that steps must have."""
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """Return the action space of the steps."""
+        """Action space that steps must have."""
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
-        """Return the reward of each step. Raise :class:`DataError` for steps with other spaces."""
+        """Return the reward of each step.
+
+        Raises:
+            DataError: the steps don't fit the spaces.
+        """
 
 
 @contextlib.contextmanager
 def copied(source: Path, target: Path) -> Iterator[Path]:
-    """Yield a copy of a folder to modify; it is renamed to ``target`` at the end, or deleted on an error.
+    """Yield a temporary copy of a folder to modify; at the end, rename it to ``target``.
+
+    The copy is deleted if the block fails.
 
     Raises:
-        ConfigError: the name ``target`` was taken in the meantime.
-        StorageError: the copy cannot be written.
+        ConfigError: ``target`` exists.
+        StorageError: the copy can't be written.
     """
     try:
         with atomic_folder(target) as part:
@@ -56,7 +62,7 @@ def copied(source: Path, target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def about_episode(number: int, source: Path | str) -> Iterator[None]:
-    """Add the episode, counted from 0, to a :class:`DataError` of the block."""
+    """Add the episode's index and source to the message of a :class:`DataError` raised in the block."""
     try:
         yield
     except DataError as error:
@@ -66,16 +72,16 @@ def about_episode(number: int, source: Path | str) -> Iterator[None]:
 def predicted(
     model: StepRewards, episodes: Iterable[Trajectory], source: Path, first: int = 0
 ) -> list[NDArray[np.float64]]:
-    """Return predicted rewards for each episode.
+    """Return the predicted rewards of each episode, as one array per episode.
 
     Args:
-        model: predicts the rewards.
-        episodes: in the order of the file.
-        source: the file, for error messages.
-        first: index of the first of these episodes in the file.
+        model: model that predicts the rewards.
+        episodes: episodes in file order.
+        source: file or folder of the episodes, for error messages.
+        first: index in ``source`` of the first episode in ``episodes``.
 
     Raises:
-        DataError: an episode has other spaces, or holds NaN or infinity.
+        DataError: an episode doesn't fit the model's spaces, or contains NaN or infinite values.
     """
     rewards = []
     for number, episode in enumerate(episodes, first):
@@ -85,14 +91,14 @@ def predicted(
 
 
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:
-    """Return the modified content of a JSON file, as text for the copy.
+    """Read a JSON file and return its modified content as text; the file itself is unchanged.
 
     Args:
-        path: the original file.
-        change: modifies the parsed content in place.
+        path: the JSON file.
+        change: function that modifies the parsed content in place.
 
     Raises:
-        DataError: the file is damaged, or lacks an entry to modify.
+        DataError: the file is damaged, or lacks an entry that ``change`` needs.
     """
     with refusing_damage(f"{path} cannot be read", AttributeError):
         content = json.loads(path.read_text())
@@ -101,10 +107,10 @@ def changed_json(path: Path, change: Callable[[Any], None]) -> str:
 
 
 def numbers_of(array: Any) -> NDArray[Any]:
-    """Convert an Arrow array of numbers, or of equally long lists of numbers, to numpy.
+    """Convert an Arrow array of numbers, or of nested lists of equal length, to a NumPy array.
 
     Raises:
-        ValueError: the lists differ in length, or do not hold numbers.
+        ValueError: the lists have different lengths, or contain something other than numbers.
     """
     shape = [len(array)]
     while array.type.num_fields:  # lists
@@ -112,5 +118,5 @@ def numbers_of(array: Any) -> NDArray[Any]:
         shape.append(len(array) // max(1, math.prod(shape)))
     numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False).reshape(shape)
     if numbers.dtype.kind not in "iufb":
-        raise ValueError(f"expected numbers, got {numbers.dtype}")
+        raise ValueError(f"the values are not numbers but {numbers.dtype}")
     return numbers

@@ -1,4 +1,4 @@
-"""Detection of the program that wrote a file of trajectories, and its reader and writer."""
+"""Reading and relabeling of trajectory files, with automatic detection of the format."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
 
 @dataclass(frozen=True)
 class _Format:
-    """Functions for the trajectory format of one program.
+    """Functions for one trajectory format.
 
     Attributes:
-        wrote: detects the format.
+        wrote: returns True if a file or folder has this format.
         read: reads the episodes.
-        relabel: writes a copy with other rewards.
+        relabel: writes a copy of the file or folder with new rewards.
     """
 
     wrote: Callable[[Path], bool]
@@ -32,24 +32,29 @@ class _Format:
 
 
 def load_trajectories(path: str | Path) -> Recording:
-    """Read the episodes in a file or folder of this program, Stable Baselines 2, imitation or Minari.
+    """Read the episodes in a file or folder from RL-Teacher, Stable Baselines 2, imitation or Minari.
 
     Raises:
-        ConfigError: a package needed to read it is not installed.
-        DataError: it has none of these formats, is damaged, or has spaces other than Box and Discrete.
+        ConfigError: a package that is needed to read the format is not installed.
+        DataError: the format is unknown, the file is damaged, or its spaces are neither Box nor Discrete.
     """
     path = Path(path)
     return _format_of(path).read(path)
 
 
 def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> None:
-    """Write a copy of trajectories with the predictor's rewards.
+    """Copy a file or folder of trajectories, and replace the rewards with the predictor's.
+
+    Args:
+        predictor: predictor of the new rewards.
+        source: file or folder to copy, in any format that :func:`load_trajectories` reads.
+        target: file or folder to create, in the same format.
 
     Raises:
-        ConfigError: the target exists, a package needed to read the source is not installed, the source
-            lacks an input of the predictor, or it cannot be written without pickle.
-        DataError: as :func:`load_trajectories`, or the steps do not have the predictor's spaces.
-        StorageError: the copy cannot be written.
+        ConfigError: the target exists, a package that is needed to read the source is not installed, the
+            source lacks an input of the predictor, or its format can't be written without pickle.
+        DataError: the source can't be read, or its steps don't fit the predictor's spaces.
+        StorageError: the copy can't be written.
     """
     source, target = Path(source), Path(target)
     require_new(target)
@@ -79,20 +84,20 @@ def _relabel_demonstrations(source: Path, target: Path, model: StepRewards) -> N
         )
     except ValueError as error:
         raise DataError(
-            f"expected {source} to have the predictor's spaces, {spaces[0]} and {spaces[1]}, got shapes "
-            f"{old.obs.shape[1:]} and {old.actions.shape[1:]}"
+            f"the observations and actions in {source} have shapes {old.obs.shape[1:]} and "
+            f"{old.actions.shape[1:]}, which do not fit the predictor's spaces, {spaces[0]} and {spaces[1]}"
         ) from error
     after = old.next_obs()
     if after is None and "next_state" in model.inputs:
         raise ConfigError(
-            f"{source} does not hold the final observations of episodes, which this predictor reads; "
-            "record it again, or teach with --reward.inputs state"
+            f"{source} lacks the episodes' final observations, which this predictor needs; record the "
+            "demonstrations again, or fit a predictor with --reward.inputs state"
         )
     ends = old.terminations()
     if ends is None and "terminated" in model.inputs:
         raise ConfigError(
-            f"{source} does not hold whether the environment ended each episode, which this predictor reads; "
-            "record it again, or teach with --reward.inputs state"
+            f"{source} does not record which episodes the environment terminated, which this predictor "
+            "needs; record the demonstrations again, or fit a predictor with --reward.inputs state"
         )
     steps = StepsBatch(obs, actions, None if after is None else after.reshape(obs.shape), ends)
     rewards = model.step_rewards(steps)
@@ -106,13 +111,13 @@ def _is_old_imitation(path: Path) -> bool:
 
 def _refuse_old_imitation(source: Path, target: Path, _: StepRewards) -> None:
     raise ConfigError(
-        f"{source} could be written only with a pickle in it: run teach import {source} FILE.npz, then "
-        "relabel that file"
+        f"{source} has imitation's old format, which can be written only with pickle; run teach import "
+        f"{source} FILE.npz, and relabel FILE.npz"
     )
 
 
 def _archived(path: Path) -> set[str]:
-    """Return the names of the arrays in an ``.npz`` file; empty for any other file."""
+    """Return the names of the arrays in an ``.npz`` file; empty if it isn't a readable ``.npz`` file."""
     try:
         with path.open("rb") as file, opened_archive(file) as archive:
             return set(archive.files)
@@ -130,11 +135,11 @@ _FORMATS = (
 
 def _format_of(path: Path) -> _Format:
     if not path.exists():
-        raise DataError(f"{path} does not exist; expected a file or folder of trajectories")
+        raise DataError(f"{path} does not exist; name a file or folder of trajectories")
     for candidate in _FORMATS:
         if candidate.wrote(path):
             return candidate
     raise DataError(
-        f"{path} holds no readable trajectories; expected demonstrations (.npz), a folder or an .npz "
-        "of imitation, or a folder of Minari"
+        f"{path} contains no readable trajectories; use a demonstration file (.npz), a folder or .npz file "
+        "from imitation, or a folder from Minari"
     )

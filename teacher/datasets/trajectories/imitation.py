@@ -1,8 +1,8 @@
-"""Trajectories of the ``imitation`` library: folders of Hugging Face's ``datasets``, and older archives.
+"""Reader of trajectories from the ``imitation`` library: dataset folders and old ``.npz`` files.
 
-A folder holds Arrow tables with one row per trajectory: ``obs`` (one more than steps), ``acts``, ``rews`` if
-there are rewards, ``terminal``, and ``infos``, JSON from jsonpickle. The latter is not decoded, except for
-one plain entry of the last info, which tells whether a time limit ended the episode. The older ``.npz`` files
+A folder, saved with Hugging Face's ``datasets``, contains Arrow tables with one row per trajectory: ``obs``
+(one more than steps), ``acts``, ``rews`` if there are rewards, ``terminal``, and ``infos``, which are JSON
+from jsonpickle. Of the infos, only the last step's ``TimeLimit.truncated`` is read. The old ``.npz`` files
 have pickled infos, which are ignored.
 """
 
@@ -30,20 +30,20 @@ from teacher.files import opened_archive, refusing_damage
 
 _STATE, _INFO = "state.json", "dataset_info.json"
 _TIME_LIMIT = "TimeLimit.truncated"
-_PURPOSE = "trajectories of imitation"
+_PURPOSE = "a folder of trajectories from imitation"
 
 
 def wrote(path: Path) -> bool:
-    """Return True for a folder of imitation, or of any program that saves datasets in the same way."""
+    """Return True for a folder that Hugging Face's ``datasets`` saved, as imitation does."""
     return (path / _STATE).is_file() and (path / _INFO).is_file()
 
 
 def read(folder: Path) -> Recording:
-    """Read the episodes of a folder; time limits are distinguished from terminations if infos tell.
+    """Read the episodes in a folder; ``terminated`` is None if the infos don't say how an episode ended.
 
     Raises:
         ConfigError: pyarrow is not installed.
-        DataError: the folder is damaged, or its observations are not arrays of numbers.
+        DataError: the folder is damaged, or the observations are not arrays of numbers.
     """
     episodes: list[Trajectory] = []
     for path in _data_files(folder):
@@ -52,14 +52,14 @@ def read(folder: Path) -> Recording:
 
 
 def read_archive(path: Path) -> Recording:
-    """Read the episodes of an older ``.npz``; which of them the environment terminated is unknown.
+    """Read the episodes in an old ``.npz`` file, with ``terminated`` None because it isn't recorded.
 
     Raises:
         DataError: the file is damaged.
     """
     with refusing_damage(f"{path} is damaged"), path.open("rb") as file, opened_archive(file) as archive:
         cuts = np.asarray(archive["indices"])
-        obs = np.split(archive["obs"], cuts + np.arange(len(cuts)) + 1)  # each has one more than steps
+        obs = np.split(archive["obs"], cuts + np.arange(len(cuts)) + 1)  # one more observation than steps
         acts = np.split(archive["acts"], cuts)
         rews = np.split(archive["rews"], cuts) if "rews" in archive.files else map(np.zeros, map(len, acts))
         episodes = []
@@ -71,11 +71,12 @@ def read_archive(path: Path) -> Recording:
 
 
 def relabel(source: Path, target: Path, model: StepRewards) -> None:
-    """Write a copy of a folder with other ``rews``.
+    """Copy a folder, and replace its ``rews`` with the model's rewards.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps do not have the model's spaces.
-        StorageError: the copy cannot be written.
+        ConfigError: pyarrow is not installed.
+        DataError: the source can't be read, or its steps don't fit the model's spaces.
+        StorageError: the copy can't be written.
     """
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
     files, rewards, known = _data_files(source), [], 0
@@ -97,7 +98,7 @@ def _data_files(folder: Path) -> list[Path]:
     with refusing_damage(f"{folder / _STATE} does not list data files"):
         names = [str(file["filename"]) for file in json.loads((folder / _STATE).read_text())["_data_files"]]
     if any(Path(name).name != name for name in names):
-        raise DataError(f"{folder / _STATE} names files outside of its folder")
+        raise DataError(f"{folder / _STATE} lists data files outside of {folder}")
     return [folder / name for name in names]
 
 
@@ -106,10 +107,10 @@ def _table(path: Path) -> Any:
     with refusing_damage(f"{path} cannot be read", arrow.ArrowException):
         with path.open("rb") as file, arrow.ipc.open_stream(file) as stream:
             table = stream.read_all()
-        table.validate(full=True)  # wrong offsets would crash the process
+        table.validate(full=True)  # invalid offsets would crash the process
         missing = {"obs", "acts", "terminal"} - set(table.column_names)
     if missing:
-        raise DataError(f"{path} holds no trajectories of imitation: {', '.join(sorted(missing))} is missing")
+        raise DataError(f"{path} has no trajectories from imitation: {', '.join(sorted(missing))} is missing")
     return table
 
 
@@ -120,11 +121,11 @@ def _write(path: Path, table: Any) -> None:
 
 
 def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
-    """Yield the episodes of one table, whose first episode has the index ``first`` in the folder."""
+    """Yield the episodes in a table; ``first`` is the index in the folder of the table's first episode."""
     names = table.column_names
     for row in range(table.num_rows):
-        told = f"episode {first + row} of {folder} does not consist of arrays of numbers"
-        with refusing_damage(told, AttributeError, _arrow().ArrowException):
+        message = f"episode {first + row} of {folder} has values that are not arrays of numbers"
+        with refusing_damage(message, AttributeError, _arrow().ArrowException):
             states, actions = numbers_of(table["obs"][row].values), numbers_of(table["acts"][row].values)
             rewards = numbers_of(table["rews"][row].values) if "rews" in names else np.zeros(len(actions))
             ended = bool(table["terminal"][row].as_py())
@@ -136,7 +137,7 @@ def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
 
 
 def _timed_out(infos: Any) -> bool | None:
-    """Return True if the last info reports a time limit; None if it does not say."""
+    """Return the last info's ``TimeLimit.truncated``, or None if the info doesn't have it."""
     try:
         return bool(json.loads(infos[-1].as_py())[_TIME_LIMIT])
     except (IndexError, ValueError, KeyError, TypeError):
@@ -160,5 +161,5 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path
 
 
 def _declare_rewards(features: dict[str, Any]) -> None:
-    """Declare rewards as lists of numbers, in the format version that declared the lists of infos."""
+    """Declare ``rews`` as lists of numbers, in the format version in which ``infos`` is declared."""
     features["rews"] = {**features["infos"], "feature": {"dtype": "float64", "_type": "Value"}}

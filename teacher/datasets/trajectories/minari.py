@@ -1,8 +1,8 @@
-"""Minari datasets, read from their files: HDF5, Arrow and Parquet.
+"""Reader of Minari datasets in HDF5, Arrow and Parquet, which doesn't need the ``minari`` package.
 
-A dataset's folder holds ``data/metadata.json``, with the spaces and the environment, and the episodes: groups
-``episode_0``, ``episode_1``, ... of ``main_data.hdf5``, or one folder of tables per episode. The tables have
-one row more than steps, for the final observation. The ``minari`` package is not needed.
+A dataset's folder contains ``data/metadata.json`` with the spaces and the environment, and the episodes. They
+are either the groups ``episode_0``, ``episode_1``, ... in ``main_data.hdf5``, or one folder of tables per
+episode. A table has an extra row at the end, for the final observation.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ def wrote(path: Path) -> bool:
 
 
 def read(folder: Path) -> Recording:
-    """Read the episodes of a dataset.
+    """Read the episodes of a Minari dataset.
 
     Raises:
-        ConfigError: h5py or pyarrow, whichever the dataset needs, is not installed.
+        ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.
         DataError: the dataset is damaged, or has spaces other than Box and Discrete.
     """
     about = _metadata(folder)
@@ -52,11 +52,12 @@ def read(folder: Path) -> Recording:
 
 
 def relabel(source: Path, target: Path, model: StepRewards) -> None:
-    """Write a copy of a dataset with other rewards.
+    """Copy a dataset, replace its rewards with the model's, and update its ID and reward statistics.
 
     Raises:
-        ConfigError, DataError: as :func:`read`, or the steps do not have the model's spaces.
-        StorageError: the copy cannot be written.
+        ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.
+        DataError: the dataset can't be read, or its steps don't fit the model's spaces.
+        StorageError: the copy can't be written.
     """
     about = _metadata(source)
     rewards = predicted(model, _episodes(source, about), source)
@@ -64,7 +65,7 @@ def relabel(source: Path, target: Path, model: StepRewards) -> None:
     if about["data_format"] != _HDF5:
         for episode, changed in enumerate(rewards):
             path = Path("data", str(episode), _METADATA.name)
-            texts[path] = changed_json(source / path, partial(_tell, rewards=changed))
+            texts[path] = changed_json(source / path, partial(_update_statistics, rewards=changed))
     with copied(source, target) as folder:
         if about["data_format"] == _HDF5:
             _rewrite_file(folder, rewards)
@@ -79,7 +80,7 @@ def _rename(about: dict[str, Any], name: str) -> None:
     about["dataset_id"] = "/".join([*str(about["dataset_id"]).split("/")[:-1], name])
 
 
-def _tell(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
+def _update_statistics(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:
     about.update(_statistics(rewards))
 
 
@@ -93,9 +94,8 @@ def _metadata(folder: Path) -> dict[str, Any]:
         _env_id(about)
     if not set(kinds) <= {"Box", "Discrete"}:
         raise DataError(
-            f"expected a dataset with Box or Discrete spaces, got {' and '.join(kinds)} in {folder}; read it "
-            "with minari itself, flatten nested spaces, and make a teacher.Trajectory of each episode: "
-            "docs/datasets.md shows how"
+            f"{folder} has {' and '.join(kinds)} spaces, but only Box and Discrete are supported; "
+            "docs/datasets.md shows how to read the dataset with the minari package and flatten its spaces"
         )
     return about
 
@@ -110,8 +110,8 @@ def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[Trajectory]:
         states, actions, rewards, terminations = arrays
         if any(array.ndim == 0 or array.dtype.kind not in "iufb" for array in arrays):
             raise DataError(
-                f"episode {number} of {folder} does not hold arrays of numbers; read images that Minari has "
-                "encoded with minari itself, and make a teacher.Trajectory of each episode"
+                f"episode {number} of {folder} has values that are not arrays of numbers; to read encoded "
+                "images, use the minari package and make a teacher.Trajectory of each episode"
             )
         with about_episode(number, folder):
             ended = bool(terminations[-1:].any())
@@ -140,8 +140,8 @@ def _table_arrays(folder: Path, about: Mapping[str, Any]) -> Iterator[list[NDArr
         path = folder / "data" / str(episode)
         with refusing_damage(f"{path} is damaged", AttributeError, arrow.ArrowException):
             table = _read_table(path, about["data_format"])
-            table.validate(full=True)  # wrong offsets would crash the process
-            columns = {name: table[name] for name in table.column_names}  # all: a copy keeps them
+            table.validate(full=True)  # invalid offsets would crash the process
+            columns = {name: table[name] for name in table.column_names}  # all of them, as a copy keeps all
             states, *others = (numbers_of(columns[name].combine_chunks()) for name in _NAMES)
         yield [states, *(column[:-1] for column in others)]
 
@@ -163,7 +163,7 @@ def _rewrite_file(folder: Path, rewards: Sequence[NDArray[np.float64]]) -> None:
 def _rewrite_table(folder: Path, data_format: str, rewards: NDArray[np.float64]) -> None:
     datasets = require_extra("pyarrow.dataset", "a Minari dataset in Arrow", "parquet")
     table = _read_table(folder, data_format)
-    column = np.append(rewards, 0.0)  # the row of the final observation
+    column = np.append(rewards, 0.0)  # for the row of the final observation
     table = table.set_column(table.column_names.index("rewards"), "rewards", [column])
     (batch,) = table.combine_chunks().to_batches()
     for path in folder.glob(f"*.{data_format}"):

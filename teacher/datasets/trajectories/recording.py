@@ -1,4 +1,4 @@
-"""Episodes in transfer between programs."""
+"""Recorded episodes from a file of any format, and their conversion to demonstrations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from teacher.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Episodes and their origin.
+    """Recorded episodes and where they come from.
 
     Attributes:
-        episodes: in the order of the file; missing rewards are 0.
-        env_id: Gymnasium id; None if the file has none.
-        source: the file or folder, for error messages.
+        episodes: episodes in file order; rewards are 0 if the file has none.
+        env_id: Gymnasium ID of the environment; None if unknown.
+        source: file or folder of the episodes, for error messages.
     """
 
     episodes: Sequence[Trajectory]
@@ -26,11 +26,13 @@ class Recording:
 
 
 def as_demonstrations(recording: Recording) -> Demonstrations:
-    """Return the episodes for behavior cloning, without final steps that led to NaN or infinity.
+    """Convert recorded episodes to demonstrations for behavior cloning.
+
+    An episode's last step is dropped if it led to a NaN or infinite observation.
 
     Raises:
-        DataError: there are no episodes, their observations or actions differ in shape, or other steps hold
-            NaN or infinity.
+        DataError: there are no episodes, observations or actions have different shapes, or other steps
+            contain NaN or infinite values.
     """
     episodes: list[Trajectory] = []
     for number, episode in enumerate(recording.episodes):
@@ -41,12 +43,12 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
                 _require_alike(readable, (episodes or [readable])[0])
                 episodes.append(readable)
     if not episodes:
-        raise DataError("expected at least one episode of one step, got none")
+        raise DataError(f"{recording.source} has no episode with at least one step")
     return Demonstrations.of(episodes)
 
 
 def _in_rows(episode: Trajectory) -> Trajectory:
-    """Return the episode with scalar observations or actions as arrays of one number."""
+    """Return the episode with scalar observations and actions converted to arrays of length 1."""
     observations, actions = (
         array[:, None] if array.ndim == 1 else array for array in (episode.all_observations, episode.actions)
     )
@@ -54,8 +56,8 @@ def _in_rows(episode: Trajectory) -> Trajectory:
 
 
 def _require_alike(episode: Trajectory, first: Trajectory) -> None:
-    """Raise :class:`DataError` unless both episodes have observations and actions of the same shapes."""
+    """Raise :class:`DataError` if the episodes' observations or actions have different shapes."""
     for name in ("observations", "actions"):
         found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
         if found != expected:
-            raise DataError(f"expected {name} of shape {expected} as in the first episode, got {found}")
+            raise DataError(f"the {name} have shape {found}, but {expected} in the first episode")

@@ -91,7 +91,7 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
     assert "_clip" not in (folder / "README.md").read_text()
     (folder / "README.md").write_text("# Mine\n")
     assert main(["export", str(run_dir), str(folder)]) == 2
-    assert "README.md was not written by this program" in capsys.readouterr().err
+    assert "README.md was not written by RL-Teacher" in capsys.readouterr().err
     assert (folder / "README.md").read_text() == "# Mine\n"
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_exported_over_what_is_there(
         assert main(["export", str(run_dir), *map(str, words)]) == 2
         assert capsys.readouterr().err == f"teach export: {taken} exists; choose another name or remove it\n"
     assert main(["export", str(run_dir), new, "--predictor", new]) == 2
-    assert "expected two files for labels and predictor" in capsys.readouterr().err
+    assert "labels and predictor can't both be written to" in capsys.readouterr().err
     assert main(["export", str(run_dir), str(tmp_path / f"{'x' * 300}.npz")]) == 2
     assert "File name too long; choose another name" in capsys.readouterr().err
     assert {path.read_text() for path in (labels, table, predictor, *folder.iterdir())} == {"mine"}
@@ -136,9 +136,9 @@ def test_nothing_is_exported_over_what_is_there(
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("{new} --predictor {folder}/p.npz", "expected a folder for p.npz; make {folder} first"),
-        ("{folder}/a.npz", "expected a folder for a.npz; make {folder} first"),
-        ("{new} --predictor p.npz", "has no predictor; expected"),
+        ("{new} --predictor {folder}/p.npz", "there is no folder {folder}; create it first"),
+        ("{folder}/a.npz", "cannot write {folder}/a.npz: there is no folder {folder}; create it first"),
+        ("{new} --predictor p.npz", "has no predictor yet"),
     ],
 )
 def test_of_two_files_none_is_written_where_one_cannot_be(
@@ -179,9 +179,9 @@ def test_what_cannot_be_exported_is_one_line(
     assert main(["export", str(run_dir), labels]) == 1
     errors = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in errors] == ["teach export"] * 7
-    assert "expected a .parquet file for clips" in errors[2]
-    assert "has no predictor; expected" in errors[3]
-    assert "expected a file for the labels, or --predictor FILE" in errors[4]
+    assert "only .parquet files can contain clips" in errors[2]
+    assert "has no predictor yet" in errors[3]
+    assert "name a file for the labels, or pass --predictor FILE" in errors[4]
     assert "expected a run with -p synth or -p human" in errors[5]
     assert "the dataset is still empty" in errors[6]
     assert not list(tmp_path.glob("labels*"))

@@ -69,7 +69,7 @@ def test_all_options_are_listed_in_sections(
 )
 def test_an_unknown_command_is_one_line(word: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word, "runs/x"]) == 2
-    assert capsys.readouterr().err == f"teach: expected an option or a command, got {word!r}; {says}\n"
+    assert capsys.readouterr().err == f"teach: unknown command {word!r}; {says}\n"
 
 
 def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,18 +54,18 @@ def test_a_foreign_agents_package_first_on_the_path_is_refused_in_one_line(
     assert refused.returncode == 2
     assert refused.stdout == ""
     assert refused.stderr == (
-        f"teach: expected RL-Teacher's package agents in {ROOT}, found {found} by openai-agents; "
-        "run teach where that is not on Python's path, or in a virtual environment of its own\n"
+        f"teach: RL-Teacher's package agents in {ROOT} is hidden by {found} by openai-agents; "
+        "take that off Python's path, or install RL-Teacher in its own virtual environment\n"
     )
 
 
 @pytest.mark.parametrize(
     ("spoil", "found"),
     [
-        (lambda init: init.write_text(FOREIGN), "its files replaced"),
-        (lambda init: init.write_bytes(b"\0"), "its files replaced"),
-        (lambda init: init.unlink(), "its files replaced"),  # as pip does after the other is uninstalled
-        (lambda init: (init.unlink(), init.parent.rmdir()), "none"),
+        (lambda init: init.write_text(FOREIGN), "was overwritten"),
+        (lambda init: init.write_bytes(b"\0"), "was overwritten"),
+        (lambda init: init.unlink(), "was overwritten"),  # as pip does after the other is uninstalled
+        (lambda init: (init.unlink(), init.parent.rmdir()), "is missing"),
     ],
     ids=["replaced", "damaged", "removed", "missing"],
 )

@@ -112,5 +112,5 @@ def test_a_run_that_came_to_nothing_while_it_was_looked_at_is_no_damage(
 def test_no_runs_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("teach ls: expected runs in the folder")
+    assert said.startswith("teach ls: there are no runs in the folder")
     assert said.count("\n") == 1

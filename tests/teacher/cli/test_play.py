@@ -43,9 +43,8 @@ def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.
     played = play_episodes(SavedRun(run_dir), 3, seed=0)
     returns = [episode.true_return for episode in played]
     assert returns == sorted(returns)
-    assert (
-        f"20 steps of an episode with return {returns[1]:.1f}; 3 played, returns {returns[0]:.1f} to" in said
-    )
+    summary = f"return {returns[1]:.1f}; 3 episodes played, returns {returns[0]:.1f} to"
+    assert f"20 steps of an episode with {summary}" in said
     shown = film(run_dir / "play.mp4")
     expected = list(frames_of(ClipSpec.of(cut(played[1], 5, 20))))
     assert 20 <= len(shown) <= 20 + 0.2 * 30 + 1  # the last one stays for a while
@@ -106,7 +105,7 @@ def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "status", "says"),
     [
-        ("RUN a.gif", 2, "expected a file named *.mp4 or *.png, got a.gif"),
+        ("RUN a.gif", 2, "the file must be named *.mp4 or *.png, not a.gif"),
         ("RUN a.mp4 --episodes 0", 2, "--episodes: expected a whole number of 1 or more; got 0"),
         ("RUN a.mp4 --steps 0", 2, "--steps: expected a whole number of 1 or more; got 0"),
         ("RUN a.mp4 --episodes 1 --start 200", 1, "--start must be from 0 to 199"),

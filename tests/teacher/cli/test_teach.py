@@ -324,7 +324,7 @@ def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
     said = capsys.readouterr()
     assert "process of this run has ended (closed)" in said.err
     assert "interrupted" not in said.err
-    assert "To continue once that is fixed" in said.out
+    assert "To resume once the error is fixed" in said.out
 
 
 @pytest.fixture
@@ -374,7 +374,7 @@ def test_a_run_whose_environment_breaks_is_saved_and_says_how_to_go_on(
         == "teach: Breaking-v0 failed in step: RuntimeError: the robot fell over; fix the environment\n"
     )
     (run_dir,) = (tmp_path / "runs").glob("*/x")
-    assert re.search(rf"once that is fixed: .* --resume {run_dir.relative_to(tmp_path)}\n", said.out)
+    assert re.search(rf"once the error is fixed: .* --resume {run_dir.relative_to(tmp_path)}\n", said.out)
     assert load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"] > 0
 
 
@@ -389,7 +389,7 @@ def test_a_run_that_ends_by_a_defect_is_saved_too(
     with pytest.raises(RuntimeError, match="nobody thought of this"):
         main("-p rl -e Pendulum-v1 -n x -V".split())
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    assert "To continue once that is fixed" in capsys.readouterr().out
+    assert "To resume once the error is fixed" in capsys.readouterr().out
     assert (tmp_path / "runs" / "Pendulum-v1" / "x" / "checkpoint.npz").exists()
 
 
@@ -402,7 +402,7 @@ def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
     (line,) = said.err.splitlines()
     assert "skip:1000 gave no label for 1000 pairs in a row; lower the teacher's skip:X" in line
     assert "nothing is learned from them; lower the teacher's skip:X, below 0 if" in said.out
-    assert "a run keeps its teacher, so start a new one: another -n, with another --teacher" in line
+    assert "a run can't change its teacher, so start a new run with a different -n and --teacher" in line
     assert "resume" not in said.out
 
 
@@ -421,4 +421,4 @@ def test_ctrl_c_while_libraries_are_being_loaded_is_one_line(tmp_path: Path) -> 
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (130, "")
-    assert ended.stderr == "teach: interrupted before anything started\n"
+    assert ended.stderr == "teach: interrupted before training started\n"

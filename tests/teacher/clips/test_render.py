@@ -114,14 +114,16 @@ def test_a_mismatch_names_both_versions(record: Record, clip: Path) -> None:
 
 def test_a_failing_environment_is_one_line(troubled: str, record: Record, clip: Path) -> None:
     segment = record(troubled, trouble="fail", at=7)
-    with pytest.raises(RenderError, match="failed while it was rendered: ValueError: the robot fell apart"):
+    with pytest.raises(
+        RenderError, match="failed while a clip was rendered: ValueError: the robot fell apart"
+    ):
         render(ClipJob(ClipSpec.of(segment), clip, 10))
     assert not clip.exists()
 
 
 def test_an_unknown_environment_is_one_line(record: Record, clip: Path) -> None:
     recipe = dataclasses.replace(record("Hopper-v5").recipe, env_id="Hoper-v5")
-    with pytest.raises(RenderError, match="Hoper-v5 cannot be made for rendering") as caught:
+    with pytest.raises(RenderError, match="cannot make Hoper-v5 with render_mode='rgb_array'") as caught:
         render(ClipJob(ClipSpec(recipe), clip, 40))
     assert "\n" not in str(caught.value)
 

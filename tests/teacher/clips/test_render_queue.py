@@ -227,7 +227,9 @@ def test_workers_that_are_not_there_are_not_waited_for(
     monkeypatch.setattr(render_queue, "PATIENCE", 1.0)
     monkeypatch.setattr(Backoff, "seconds_left", lambda self: 60.0 if self.away else 0.0)
     assert scene.makes(scene.job()) == "trainer"
-    assert notices() == ["no render worker responded for 1 s: clips are rendered here until one does"]
+    assert notices() == [
+        "no render worker responded for 1 s; clips are rendered on this machine until one does"
+    ]
     assert scene.makes(scene.job()) == "trainer"
     assert scene.redis.waiting() == 1  # the second was not even sent
 
@@ -248,7 +250,7 @@ def test_what_cannot_be_made_here_waits_for_the_workers_and_says_so(scene: Scene
     job = scene.job(trouble="fail_here", at=9)
     clip = scene.queue.submit(job)
     wait_until(lambda: len(notices()) == 2)
-    assert "cannot be rendered here, waiting for render workers" in notices()[1]
+    assert "cannot render a clip on this machine; waiting for render workers" in notices()[1]
     assert "this machine cannot draw" in notices()[1]
     assert not clip.done()
     scene.redis.start()
@@ -275,7 +277,7 @@ def test_clips_are_made_here_while_redis_is_away(scene: Scene, notices: Notices)
     scene.worker.start()
     scene.until_a_worker_makes_them()
     assert {scene.makes(scene.job()) for _ in range(3)} == {"worker"}
-    assert notices()[1:] == ["the render queue is back: its workers render the clips again"]
+    assert notices()[1:] == ["the render queue responds again; render workers render the clips from now on"]
 
 
 def test_a_redis_killed_at_work_loses_no_clip(scene: Scene) -> None:
@@ -336,7 +338,8 @@ def test_a_task_is_killed_after_its_time(
     monkeypatch.setattr(scene.queue._celery, "send_task", send)
     assert scene.maker(job, clip) == "trainer"
     (notice,) = notices()
-    assert notice.startswith("a render worker could not render a clip, rendering it here: TimeLimitExceeded")
+    said = "a render worker failed to render a clip; rendering it on this machine: TimeLimitExceeded"
+    assert notice.startswith(said)
     scene.until_a_worker_makes_them()
 
 

@@ -69,7 +69,7 @@ def test_a_module_is_imported_only_where_it_is_listed(
     request_of: Callable[[str], Request], troubled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = request_of(troubled)
-    assert "TEACHER_RENDER_MODULES of this render worker does not list" in render_clip(request)["error"]
+    assert "which this render worker's TEACHER_RENDER_MODULES doesn't list" in render_clip(request)["error"]
     monkeypatch.setenv("TEACHER_RENDER_MODULES", "another, troubled_environment")
     assert render_clip(request)["bytes"] > 500
 
@@ -78,17 +78,17 @@ def test_a_transform_is_imported_only_where_it_is_listed(request_of: Callable[[s
     request = request_of("CartPole-v1")
     for transform in ("this:s", "this", "this:s:flatten"):
         request["shot"]["recipe"]["kwargs"]["obs_transform"] = transform
-        assert f"{transform} would import this, which" in render_clip(request)["error"]
+        assert f"{transform} imports the module this, which" in render_clip(request)["error"]
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"storage": "s3://elsewhere"}, "expected clips for s3://clips/"),
-        ({"storage": "/etc"}, "expected clips for s3://clips/"),
-        ({"key": "../../first.mp4"}, "expected a key such as"),
-        ({"fps": 10_000}, "expected at most 5000 frames, 240 per second"),
-        ({"size": 100_000}, "expected at most 5000 frames"),
+        ({"storage": "s3://elsewhere"}, "uploads only to its TEACHER_STORAGE, s3://clips/"),
+        ({"storage": "/etc"}, "uploads only to its TEACHER_STORAGE, s3://clips/"),
+        ({"key": "../../first.mp4"}, "invalid clip key '../../first.mp4'"),
+        ({"fps": 10_000}, "at most 5000 frames at 1 to 240 per second"),
+        ({"size": 100_000}, "render at most 5000 frames"),
         ({"size": None}, "not a clip request"),
         ({"fps": float("inf")}, "not a clip request"),
         ({"shot": {}}, "not a clip"),
@@ -107,14 +107,17 @@ def test_what_a_worker_should_not_do_is_refused(
 def test_a_store_beside_its_own_is_refused(request_of: Callable[[str], Request]) -> None:
     request = request_of("CartPole-v1")
     beside = os.environ["TEACHER_STORAGE"] + "-of-others"
-    assert "expected clips for" in render_clip({**request, "storage": beside})["error"]
+    assert "uploads only to its TEACHER_STORAGE" in render_clip({**request, "storage": beside})["error"]
 
 
 def test_too_long_a_clip_is_refused(
     request_of: Callable[[str], Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(render_tasks, "_MAX_FRAMES", 4)
-    assert "got 5, 10 and 400" in render_clip(request_of("CartPole-v1"))["error"]
+    assert (
+        "at most 4 frames at 1 to 240 per second and 2 to 2048 pixels, not 5 frames at 10 per second and 400"
+        in render_clip(request_of("CartPole-v1"))["error"]
+    )
 
 
 def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
@@ -125,8 +128,8 @@ def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
     assert ClipSpec.from_dict(replace(spec, digests=None).to_dict()).digests is None
 
 
-NO_STORE = "render worker: expected TEACHER_STORAGE, the clip store, such as s3://clips\n"
-NO_REDIS = "render worker: expected REDIS_URL, such as redis://:password@host:6379/0\n"
+NO_STORE = "render worker: TEACHER_STORAGE must be the clip store's URL, such as s3://clips\n"
+NO_REDIS = "render worker: REDIS_URL is not set; set it to a URL like redis://:password@host:6379/0\n"
 BAD_REDIS = "render worker: REDIS_URL: not a Redis URL; set it to redis://:password@host:6379/0\n"
 
 

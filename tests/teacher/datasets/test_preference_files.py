@@ -138,7 +138,7 @@ def test_all_spaces_keep_their_type(
     save_preferences(path, dataset, observation_space, action_space)
     found = load_preferences(path, observation_space=observation_space, action_space=action_space)
     assert_same(found, dataset)
-    with pytest.raises(DataError, match="is from another environment: its action_space is"):
+    with pytest.raises(DataError, match="is from a different environment: action_space is"):
         load_preferences(path, action_space=spaces.Discrete(4))
 
 
@@ -200,7 +200,7 @@ def test_films_lie_beside_the_numbers(dataset: PreferenceDataset, tmp_path: Path
     step = {"feature": numbers, "length": 3, "_type": "Sequence"}
     assert features["first_observations"] == {"feature": step, "length": 7, "_type": "Sequence"}
     assert_same(load_preferences(path), dataset)
-    with pytest.raises(ConfigError, match=r"expected a .parquet file for clips, got .*labels\.npz"):
+    with pytest.raises(ConfigError, match=r"only .parquet files can contain clips, not .*labels\.npz"):
         save_preferences(tmp_path / "labels.npz", dataset, *SPACES, clips=lambda _: (b"", b""))
 
 
@@ -211,7 +211,7 @@ def test_a_file_of_another_layout_is_refused(dataset: PreferenceDataset, tmp_pat
     path = tmp_path / "labels.parquet"
     save_preferences(path, dataset, *SPACES)
     parquet.write_table(parquet.read_table(path).drop_columns("preference"), path)
-    with pytest.raises(DataError, match="preference is missing; export again with this version"):
+    with pytest.raises(DataError, match="preference is missing from the file; export the file again"):
         load_preferences(path)
 
 
@@ -230,36 +230,38 @@ def changed(array: NDArray[Any], number: float) -> NDArray[Any]:
 
 WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | None]]] = {
     "NaN or infinity": lambda old: {"observations": changed(old["observations"], np.nan)},
-    "actions.npy contains NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
-    "values from 0 to 1": lambda old: {"values": changed(old["values"], 1.5)},
+    "actions.npy holds NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
+    "between 0 and 1, not 0.0 to 1.5": lambda old: {"values": changed(old["values"], 1.5)},
     "the same length": lambda old: {"actions": old["actions"][:, :, :-1]},
-    "expected values of 20 pairs": lambda old: {"values": old["values"][:-1]},
-    "expected observations of <f4": lambda old: {"observations": old["observations"].astype(np.float64)},
-    "unique UUIDs": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
-    "expected rows of numbers": lambda old: {"values": np.array(["yes"] * 20)},
-    "terminated.npy is missing; export again": lambda old: {"terminated": None},
-    "another kind of file": lambda old: {"about": np.array('{"format": "recipes"}')},
-    "by a newer RL-Teacher: it has version 2, this one reads up to 1; update RL-Teacher$": lambda old: {
+    r"values must have the shape \(20,\) of 20 pairs": lambda old: {"values": old["values"][:-1]},
+    "type of observations must be <f4, not float64": lambda old: {
+        "observations": old["observations"].astype(np.float64)
+    },
+    "two preferences have the same UUID": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
+    "values.npy is not an array of numbers in rows": lambda old: {"values": np.array(["yes"] * 20)},
+    "terminated.npy is missing from the file; export the file again": lambda old: {"terminated": None},
+    "the file contains no preferences": lambda old: {"about": np.array('{"format": "recipes"}')},
+    "newer RL-Teacher wrote the file in format version 2, .* version 1; update RL-Teacher$": lambda old: {
         "about": np.array('{"format": "rl-teacher preferences", "version": 2}')
     },
-    "expected version 1 to 1, got '2'": lambda old: {"about": newer(old["about"], version="2")},
-    "expected version 1 to 1, got 0": lambda old: {"about": newer(old["about"], version=0)},
-    "in the columns of its description, got no observations": lambda old: {
+    "format version must be 1 to 1, not '2'": lambda old: {"about": newer(old["about"], version="2")},
+    "format version must be 1 to 1, not 0": lambda old: {"about": newer(old["about"], version=0)},
+    "observations is missing in the description of the columns": lambda old: {
         "about": newer(old["about"], columns=3)
     },
     "is damaged": lambda old: {"about": np.array("not json")},
-    "observations of shape .4,., as in its observation_space, got .3,.": lambda old: {
+    "the observations have shape .3,., but observation_space has shape .4,.": lambda old: {
         "about": newer(old["about"], observation_space=describe_space(spaces.Box(-1, 1, (4,))))
     },
-    r"actions of shape \(\), as in its action_space, got .2,.": lambda old: {
+    r"the actions have shape .2,., but action_space has shape \(\)": lambda old: {
         "about": newer(old["about"], action_space=describe_space(spaces.Discrete(2)))
     },
     "description of a space": lambda old: {"about": newer(old["about"], action_space={"kind": "Discrete"})},
     "counts. have to be positive": lambda old: {
         "about": newer(old["about"], action_space={"kind": "Discrete", "n": 0, "start": 0})
     },
-    "expected an env_id": lambda old: {"about": newer(old["about"], env_id=3)},
-    "it is empty": lambda old: {
+    "3 is not a valid env_id": lambda old: {"about": newer(old["about"], env_id=3)},
+    "the file has no preferences": lambda old: {
         **{name: array[:0] for name, array in old.items() if name != "about"},
         "about": newer(old["about"], preferences=0),
     },
@@ -276,7 +278,7 @@ def test_an_entry_that_its_description_lacks_is_named(
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about.pop(name))
-    message = f"^{path} cannot be read as preferences: expected .* in its description, got no {name}"
+    message = f"^{path} cannot be read as preferences: {name} is missing in the file's description"
     for read in (load_preferences, saved_spaces):
         with pytest.raises(DataError, match=f"{message}; export the file again$"):
             read(path)
@@ -290,10 +292,10 @@ def test_a_column_that_its_description_lacks_is_named(
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about["columns"][name].pop("dtype"))
-    with pytest.raises(DataError, match=f"in the description of {name}, got no dtype"):
+    with pytest.raises(DataError, match=f"dtype is missing in the description of {name}"):
         load_preferences(path)
     describe_again(path, lambda about: about["columns"].pop(name))
-    with pytest.raises(DataError, match=f"in the columns of its description, got no {name}"):
+    with pytest.raises(DataError, match=f"{name} is missing in the description of the columns"):
         load_preferences(path)
 
 
@@ -353,12 +355,14 @@ def test_preferences_of_another_environment_are_refused(
 ) -> None:
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
-    with pytest.raises(DataError, match="another environment: its env_id is Any-v0, expected Other-v0"):
+    with pytest.raises(DataError, match="a different environment: env_id is Any-v0, not Other-v0"):
         load_preferences(path, env_id="Other-v0")
     assert load_preferences(path, env_id="module:Any-v0").env_id == "Any-v0"
-    with pytest.raises(DataError, match="another environment: its observation_space is"):
+    with pytest.raises(DataError, match="a different environment: observation_space is"):
         load_preferences(path, observation_space=spaces.Box(-1, 1, (4,)))
-    with pytest.raises(DataError, match=r"expected actions of Discrete.*pass the spaces of Any-v0"):
+    with pytest.raises(
+        DataError, match=r"actions have shape .* does not fit Discrete.*pass the spaces of Any-v0"
+    ):
         save_preferences(path, dataset, SPACES[0], spaces.Discrete(3))
 
 
@@ -380,20 +384,20 @@ def test_a_space_of_truths_is_read_back() -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"labels{suffix}"
-    with pytest.raises(DataError, match="does not exist; expected a file of preferences"):
+    with pytest.raises(DataError, match="does not exist; use a preference file"):
         load_preferences(path)
     path.write_text("labels of last summer")
-    with pytest.raises(DataError, match="it is truncated, or not"):
+    with pytest.raises(DataError, match="the file is truncated, or not"):
         load_preferences(path)
 
 
 def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> None:
     np.savez(tmp_path / "labels.npz", observations=np.zeros(3))
-    with pytest.raises(DataError, match=r"it is another kind of \.npz file"):
+    with pytest.raises(DataError, match=r"the \.npz file has no array 'about' with a description"):
         load_preferences(tmp_path / "labels.npz")
     (tmp_path / "labels.csv").touch()
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
-        with pytest.raises(ConfigError, match=r"named \*\.npz or \*\.parquet, got .*labels\.csv"):
+        with pytest.raises(ConfigError, match=r"named \*\.npz or \*\.parquet, not .*labels\.csv"):
             use(tmp_path / "labels.csv")
 
 
@@ -404,7 +408,7 @@ def test_nothing_to_save_is_said(
         save_preferences(tmp_path / "labels.npz", PreferenceDataset(), *SPACES)
     for uuid in list(dataset._uuids):
         dataset.upsert([Preference(uuid, make_segment(1), make_segment(2), None)])
-    with pytest.raises(DataError, match="wait for the next label"):
+    with pytest.raises(DataError, match="wait for the first label"):
         save_preferences(tmp_path / "labels.npz", dataset, *SPACES)
     assert list(tmp_path.iterdir()) == []
 
@@ -431,7 +435,7 @@ def test_parquet_without_pyarrow_is_one_line(
     path.write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):
-        with pytest.raises(ConfigError, match=r"^expected pyarrow .*pip install 'rl-teacher\[parquet\]'$"):
+        with pytest.raises(ConfigError, match=r" needs pyarrow, .*pip install 'rl-teacher\[parquet\]'$"):
             use(path)
 
 
@@ -440,7 +444,7 @@ def test_a_file_that_does_not_exist_is_named_as_such(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / name
-    message = f"{path} does not exist; expected a file of preferences from teach export or save_prefs()"
+    message = f"{path} does not exist; use a preference file from teach export or save_prefs()"
     for read in (load_preferences, saved_spaces):
         with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
             read(path)
@@ -453,5 +457,5 @@ def test_the_wrapper_names_what_it_looked_for(tmp_path: Path, name: str) -> None
     (tmp_path / "empty").mkdir()
     path = tmp_path / name
     missing = path / "preferences.npz" if path.is_dir() else path
-    with pytest.raises(DataError, match=f"^{missing} does not exist; expected a file of preferences"):
+    with pytest.raises(DataError, match=f"^{missing} does not exist; use a preference file"):
         HumanPreferencesEnvWrapper(gym.make("Pendulum-v1"), prefs_dir=path, log_dir=tmp_path / "logs")

@@ -113,7 +113,7 @@ def test_they_are_imported_by_command(
 ) -> None:
     path = str(tmp_path / "labels.npz")
     assert main(["import", str(files), path]) == 2
-    assert "expected --trajectories" in capsys.readouterr().err
+    assert "--trajectories is missing" in capsys.readouterr().err
     assert main(["import", str(files), path, "--trajectories", str(raw), "--env_id", "Hopper-v5"]) == 0
     assert capsys.readouterr().out == f"{path}: 4 preferences on Hopper-v5\n"
     assert load_preferences(Path(path), env_id="Hopper-v5").values.tolist() == VALUES
@@ -141,10 +141,12 @@ def test_a_pickle_is_never_loaded(files: Path) -> None:
     for path in files.glob("human_label*"):
         path.unlink()
     (files / f"human_label_{NAMED}.pkl").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(DataError, match=r"is a pickle, and loading it could run any code; docs/datasets\.md"):
+    with pytest.raises(
+        DataError, match=r"is a pickle, and loading a pickle can run arbitrary code; docs/datasets\.md"
+    ):
         load_crowd_labels(files)
     np.save(files / f"human_label_{NAMED}.npy", np.array([Trap()], object))
-    with pytest.raises(DataError, match="holds no Uni-RLHF labels"):
+    with pytest.raises(DataError, match="contains no readable Uni-RLHF labels"):
         load_crowd_labels(files)
     assert not (files / "sprung").exists()
 
@@ -155,25 +157,26 @@ def test_what_does_not_fit_is_one_line(files: Path, exported: Path, raw: Path, t
         tmp_path / "short.npz", observations=np.zeros((9, 3)), actions=np.zeros((9, 2)), rewards=np.zeros(9)
     )
     with pytest.raises(
-        DataError, match=r"at least 35 transitions in .*short.npz.* got 9; use the table of hopper"
+        DataError,
+        match=r"labels refer to 35 transitions, but .*short.npz has 9; use the D4RL dataset of hopper",
     ):
         crowd_preferences(labels, tmp_path / "short.npz")
     np.savez(tmp_path / "other.npz", observations=np.zeros((9, 3)))
-    with pytest.raises(DataError, match="expected observations, actions, rewards of one length"):
+    with pytest.raises(DataError, match="must contain observations, actions, rewards with equally many rows"):
         crowd_preferences(labels, tmp_path / "other.npz")
     with h5py.File(raw, "r+") as file:
         del file["timeouts"]
-    with pytest.raises(DataError, match="does not mark the steps that ended at a time limit"):
+    with pytest.raises(DataError, match="has no timeouts, which mark steps that ended at a time limit"):
         crowd_preferences(labels, raw)
     np.save(files / f"human_label_{NAMED}.npy", np.array([0, 1, 1]))
-    with pytest.raises(DataError, match="expected a label for each of 4 pairs, got 3"):
+    with pytest.raises(DataError, match="has 3 labels for 4 pairs"):
         load_crowd_labels(files)
     np.save(files / f"human_label_{NAMED}.npy", np.array([0, 1, 2, 1]))
-    with pytest.raises(DataError, match="holds no Uni-RLHF labels: 2"):
+    with pytest.raises(DataError, match="contains no readable Uni-RLHF labels: 2"):
         load_crowd_labels(files)
     about = json.loads((exported / "project.json").read_text())
     (exported / "project.json").write_text(json.dumps({**about, "feedback_type": "keypoint"}))
-    with pytest.raises(DataError, match="holds keypoint feedback; expected comparative"):
+    with pytest.raises(DataError, match="contains keypoint feedback; only comparative feedback can be read"):
         load_crowd_labels(exported)
 
 

@@ -67,9 +67,9 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
     ("teacher", "says"),
     [
         ("mistake:2", "expected mistake:NUMBER"),
-        ("myopic:0.9", "a bot sees returns only"),
-        ("teacher.behaviors:backflip", "a bot sees returns only"),
-        ("soft:1", "bots cannot click"),
+        ("myopic:0.9", "bots see only returns"),
+        ("teacher.behaviors:backflip", "bots see only returns"),
+        ("soft:1", "bots can't answer with a probability"),
     ],
 )
 def test_a_error_model_that_no_bot_can_have_is_refused(
@@ -93,13 +93,13 @@ def test_nobody_takes_longer_over_a_pair_than_it_may_be_kept(
     line = f"--site http://127.0.0.1:9 --experiment x --token-file {token_file} --seconds {seconds}"
     with pytest.raises(SystemExit):
         main(line.split())
-    assert f"--seconds: expected 0 to 50, got {seconds}" in capsys.readouterr().err
+    assert f"--seconds must be 0 to 50, not {seconds}" in capsys.readouterr().err
 
 
 def test_no_bots_at_all_are_refused(token_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(f"--site http://127.0.0.1:9 --experiment x --token-file {token_file} --count 0".split())
-    assert "--count: expected 1 or more, got 0" in capsys.readouterr().err
+    assert "--count must be at least 1, not 0" in capsys.readouterr().err
 
 
 def test_a_wrong_token_is_reported(

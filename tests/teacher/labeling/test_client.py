@@ -80,7 +80,7 @@ def test_what_will_not_pass_says_what_to_do(open_client: OpenClient, status: int
 
 @pytest.mark.parametrize("body", [b"<html>welcome</html>", b"[]", b"{}", b'{"state": "dancing"}'])
 def test_an_address_that_is_no_labeling_site_is_named(open_client: OpenClient, body: bytes) -> None:
-    with pytest.raises(SiteRefusedError, match="check the address"):
+    with pytest.raises(SiteRefusedError, match="check the URL"):
         open_client((200, {}, body)).decisions("x", 0)
 
 

@@ -46,7 +46,7 @@ def test_all_that_is_needed_is_tried_and_here(
     assert said.endswith("Nothing is missing.\n")
     assert {"OpenGL", "ffmpeg", "storage", "labeling site", "Redis"} <= set(lines_of(said))
     assert re.search(r"renders MuJoCo with (egl|osmesa)", said)
-    assert f"{site.url} answers and accepts the token" in said
+    assert f"{site.url} responds and accepts the token" in said
     assert list(tmp_path.rglob("*.mp4")) == []
 
 
@@ -83,7 +83,7 @@ def test_each_thing_that_is_missing_comes_with_a_remedy(
     assert "libegl1" in missing["OpenGL"]
     assert "imageio-ffmpeg" in missing["ffmpeg"]
     assert "--runs_dir" in missing["runs"]
-    assert said.endswith("6 requirements are missing\n")
+    assert said.endswith("6 requirements are missing.\n")
     assert "MUJOCO_GL=broken" in said
     assert "Connection refused" in said
     assert "secret" not in said
@@ -108,8 +108,8 @@ def test_a_wrong_token_and_none_are_told_apart(site: SiteHandle, monkeypatch: py
 
 def test_the_site_of_this_machine_is_asked_where_it_runs(site: SiteHandle, tmp_path: Path) -> None:
     state_dir = str(site.admin_password_file.parent)
-    assert "answers and accepts the token" in found("site", Machine("runs", state_dir, None, None)).detail
-    assert "starts on this machine" in found("site", Machine("runs", str(tmp_path), None, None)).detail
+    assert "responds and accepts the token" in found("site", Machine("runs", state_dir, None, None)).detail
+    assert "starts it on this machine" in found("site", Machine("runs", str(tmp_path), None, None)).detail
 
 
 class _Elsewhere(BaseHTTPRequestHandler):
@@ -134,7 +134,7 @@ def another_server() -> Iterator[str]:
 def test_another_server_is_no_labeling_site(another_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEACHER_TOKEN", "tt_any")
     finding = found("site", Machine("runs", "state", another_server, None))
-    assert (finding.state, finding.remedy) == ("missing", "check the address")
+    assert (finding.state, finding.remedy) == ("missing", "check the URL")
 
 
 def test_a_redis_address_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

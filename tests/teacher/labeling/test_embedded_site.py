@@ -233,7 +233,7 @@ def test_others_reach_it_by_its_public_address_only(
         for host in ("labels.example:8080", "elsewhere.example")
     }
     assert status == {"labels.example:8080": 200, "elsewhere.example": 400}
-    with pytest.raises(ConfigError, match=r"already runs with http://labels\.example:8080"):
+    with pytest.raises(ConfigError, match=r"is already running with http://labels\.example:8080"):
         join(public_state, public_url="http://other.example")
 
 

@@ -339,9 +339,10 @@ def test_an_experiment_that_was_deleted_is_not_made_again(
     with pytest.raises(ForgottenError) as refused, start_asking():
         pass
     assert str(refused.value) == (
-        f"the site at {site.url} has no experiment {experiment.name} of this token's owner, and this run has "
-        "read 2 decisions of it: it was deleted there, or the site has another database; restore its newest "
-        f"backup, or start again in another log_dir; {tmp_path / 'ledger.sqlite3'} keeps the labels"
+        f"this run has read 2 decisions of {experiment.name}, but the site at {site.url} has no such "
+        "experiment for this token: it was deleted, or the site has a different database; restore the newest "
+        "backup of the site, or start over in a different log_dir; "
+        f"{tmp_path / 'ledger.sqlite3'} keeps the labels"
     )
     (tmp_path / "config.json").touch()  # a run of teach, which has other remedies
     with pytest.raises(ForgottenError, match=rf"-n NAME --policy {tmp_path} \(teach export {tmp_path} FILE"):
@@ -358,10 +359,13 @@ def reopen(site: SiteHandle, experiment: ExperimentSettings, run: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        (OLDER, "expected at least 2 decisions of .*, it has 1: its database was replaced or restored to an"),
+        (
+            OLDER,
+            "read 2 decisions of .* has only 1: the site's database was replaced or restored to an older",
+        ),
         (
             OTHER,
-            "decision 1 of .* differs from the one this run has read: its database was restored to an older",
+            "decision 1 of .* differs from .* run has read: the site's database was restored to an older",
         ),
     ],
     ids=["older", "older and answered since"],
@@ -408,7 +412,7 @@ def test_what_the_site_forgets_during_a_run_is_noticed_and_not_made_again(
             (number,) = database.execute(query, (experiment.name,)).fetchone()
             database.execute(statement, (experiment.name if statement == DELETE else number,))
         wait_until(lambda: not asking.collector._thread.is_alive())
-        with pytest.raises(ForgottenError, match=r"its database was replaced|it was deleted there"):
+        with pytest.raises(ForgottenError, match=r"the site's database was replaced|it was deleted"):
             asking.collector.receive()
         with pytest.raises(ForgottenError):
             asking.collector.finish()
@@ -432,7 +436,7 @@ def test_a_new_site_is_not_started_where_the_one_that_the_run_has_read_from_is_g
     with contextlib.closing(Ledger(tmp_path / "ledger.sqlite3")) as ledger, contextlib.ExitStack() as parts:
         ledger.record([], cursor=5)
         with pytest.raises(
-            ForgottenError, match=r"has read 5 decisions from .*site\.sqlite3 is gone; restore"
+            ForgottenError, match=r"has read 5 decisions from .*site\.sqlite3 is missing; restore"
         ):
             open_site(options, ledger, parts)
     assert not (tmp_path / "state").exists()
@@ -453,8 +457,8 @@ def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
             client.decisions(asking.settings.name, 0)
     with start_asking(at=s3_site) as asking:
         (said,) = about_lost(asking.collector)
-        assert said.startswith(f"The site had lost {asking.settings.name}; it was created again")
-        assert said.endswith("asks 2 comparisons anew")
+        assert said.startswith(f"The site had lost the experiment {asking.settings.name}; it was created")
+        assert said.endswith("again, with 2 comparisons to label")
         for bot in asking.bots(1):
             asking.receive(2)
             asking.collector.finish()

@@ -141,7 +141,7 @@ def test_a_clip_is_registered_only_when_all_of_it_is_in_the_store(
     storage = Short(Path(site.storage))
     with start_asking(storage=storage) as asking:
         asking.collector.submit(pairs[:1], "training", 100)
-        wait_until(lambda: "expected" in (asking.collector.status.away or ""))
+        wait_until(lambda: "the clip store reports a size of" in (asking.collector.status.away or ""))
         assert len(asking.ledger.unfinished()) == 1
         storage.shortens = False
         wait_until(lambda: asking.ledger.unfinished() == [])

@@ -154,9 +154,13 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
         (
             "fit labels.npz reward.pt",
             2,
-            "teach fit: expected a predictor file named *.npz, got reward.pt",
+            "teach fit: the predictor file must be named *.npz, not reward.pt",
         ),
-        ("fit labels.npz no/reward.npz", 2, "teach fit: expected a folder for reward.npz; make no first"),
+        (
+            "fit labels.npz no/reward.npz",
+            2,
+            "teach fit: cannot write no/reward.npz: there is no folder no; create it first",
+        ),
         ("fit nothing.npz reward.npz", 1, "teach fit: nothing.npz does not exist"),
         (
             "fit labels.npz reward.npz --reward.members 0",
@@ -166,12 +170,12 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
         (
             "fit labels.npz reward.npz --max_updates 0",
             2,
-            "teach fit: --max_updates: expected 1 or more; got 0",
+            "teach fit: --max_updates must be at least 1, not 0",
         ),
         (
             "fit labels.npz reward.npz --max_updates -1e3",
             2,
-            "teach fit: --max_updates: expected 1 or more; got -1000",
+            "teach fit: --max_updates must be at least 1, not -1000",
         ),
         (
             "fit labels.npz reward.npz --max_updates 1.5",
@@ -262,7 +266,7 @@ def test_a_fit_says_where_nothing_was_held_out(
     status, saved = fit_one(one_whose_weights_are(lambda weights: weights.all()), pairs[0], tmp_path)
     said = capsys.readouterr().out
     assert (status, saved.exists()) == (0, True)
-    assert "no held-out labels to evaluate it on (training loss 0." in said
+    assert "no held-out labels to evaluate the predictor on (training loss 0." in said
     assert "nan" not in said
 
 

@@ -48,7 +48,7 @@ def test_a_network_of_ones_own_learns_and_comes_back_from_a_file(
     save_predictor(tmp_path / "own.npz", predictor, *SPACES)
     again = load_predictor(tmp_path / "own.npz", *SPACES, network=linear)
     assert np.array_equal(again.segment_returns(others), returns)
-    with pytest.raises(DataError, match="holds a predictor with custom networks; pass the function"):
+    with pytest.raises(DataError, match="contains a predictor with custom networks; pass the function"):
         load_predictor(tmp_path / "own.npz", *SPACES)
 
 

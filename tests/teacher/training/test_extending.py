@@ -131,9 +131,9 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         (
             {},
             "-s 3 -t 2e3 -L 20",
-            r"leave out --seed --pretrain_labels \(only -t and -l may grow\), or",
+            r"--resume can only raise -t and -l of a run; remove --seed --pretrain_labels, or",
         ),
-        ({}, "--reopen", "--reopen: .* has no experiment on a site"),
+        ({}, "--reopen", "--reopen works only with -p human; .* has no experiment on a site"),
     ],
 )
 def test_what_cannot_grow_is_refused(save: Save, changes: dict[str, Any], line: str, expected: str) -> None:
@@ -155,7 +155,7 @@ def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
 
 
 def test_an_earlier_run_alone_is_reopened() -> None:
-    with pytest.raises(ConfigError, match="--reopen continues an earlier run"):
+    with pytest.raises(ConfigError, match="--reopen works only with --resume RUN_DIR"):
         parse_arguments("-p human -e CartPole-v1 -n x --reopen".split())
 
 

@@ -329,8 +329,8 @@ def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(
     assert train._teach(run, "teach --resume x") == 0
     assert (run.config.run_dir / "checkpoint.npz").exists()
     text = said.export_text()
-    assert "Finished on the site; saved at step 0." in text
-    assert "To continue: teach --resume x --reopen\n" in text
+    assert "experiment was finished on the site; saved at step 0." in text
+    assert "To resume: teach --resume x --reopen\n" in text
     with pytest.raises(ConfigError, match=r"finished on the site at step 0 of 2,000; .* x --reopen$"):
         train._teach(run, "teach --resume x")
 

@@ -203,7 +203,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     (f"--policy {EXPERT}", lambda: truncate(CHECKPOINT), "not a readable checkpoint"),
     (f"--policy {EXPERT}", lambda: poison(CHECKPOINT), "actor.0.bias has values that are NaN"),
     ("--policy expert.npz", lambda: None, "an .npz file but not a checkpoint"),
-    ("--policy text", lambda: Path("text").write_text("hello"), "cut off, or not an .npz file"),
+    ("--policy text", lambda: Path("text").write_text("hello"), "truncated, or not an .npz file"),
     (
         f"--policy {EXPERT} -e Pendulum-v1",
         lambda: None,
@@ -247,7 +247,7 @@ def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFi
         (f"{EXPERT} clone.npz", "clone.npz exists"),
         ("runs other.npz", "does not exist; pass a run's folder"),
         (f"{EXPERT} other.npz --episodes 0", "--episodes: expected a whole number of 1 or more; got 0"),
-        (f"{EXPERT} nowhere/other.npz --episodes 1", "make nowhere first"),
+        (f"{EXPERT} nowhere/other.npz --episodes 1", "there is no folder nowhere; create it first"),
         (f"{EXPERT} {'x' * 300}.npz", "File name too long"),
     ):
         assert main(["record", *line.split()]) != 0

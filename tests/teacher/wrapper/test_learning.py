@@ -222,7 +222,7 @@ def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> No
     env.close()
     with pytest.raises(ConfigError, match="segment_length: must be 5"):
         wrap(prefs_dir=path, segment_length=6, log_dir=tmp_path / "other")
-    with pytest.raises(DataError, match="from another environment"):
+    with pytest.raises(DataError, match="from a different environment"):
         wrap(
             gym.make("CartPole-v1"),
             allow_variable_horizon=True,
@@ -242,7 +242,7 @@ def test_what_was_learned_in_another_environment_of_the_same_spaces_is_refused(
     first = tmp_path / "first"
     others = {"collect_prefs": False, "log_dir": tmp_path / "other"}
     for saved in ({"prefs_dir": first}, {"pretrained_reward_predictor_dir": first, "train_reward": False}):
-        with pytest.raises(DataError, match=r"its env_id is HalfCheetah-v5, expected Walker2d-v5; .*$"):
+        with pytest.raises(DataError, match=r"env_id is HalfCheetah-v5, not Walker2d-v5; .*$"):
             wrap(gym.make("Walker2d-v5"), **{**others, **saved})
         wrap(gym.make("teacher/ShortCheetah-v1"), **{**others, **saved}).close()  # the same robot
         envs = SyncVectorEnv([lambda: gym.make("HalfCheetah-v5")])
