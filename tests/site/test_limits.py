@@ -230,8 +230,8 @@ def test_an_entry_that_cannot_be_read_is_logged_once(
         client_address(request)
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert "found 'proxy-7:80" in record.getMessage()
-    assert f"counts as {HERE}" in record.getMessage()
+    assert "has 'proxy-7:80" in record.getMessage()
+    assert f"count as {HERE}" in record.getMessage()
     assert len(record.getMessage()) < 300
 
 
