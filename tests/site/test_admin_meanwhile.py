@@ -208,7 +208,7 @@ def test_a_consent_text_that_was_changed_meanwhile_is_not_overwritten(trainer: T
     for stale in (empty, "0" * 64):
         refused = mine.post(path, {"text": "Second.", "version": stale})
         assert refused.status_code == 409
-        assert "The consent text was changed meanwhile" in refused.content.decode()
+        assert "Someone else changed the consent text" in refused.content.decode()
     assert mine.post(path, {"text": "Second.", "version": first}).status_code == 302
     assert trainer.experiment.consent is not None
     assert trainer.experiment.consent.text == "Second."

@@ -217,7 +217,7 @@ def test_bots_are_no_trainers(trainer: Trainer, browser: Browser) -> None:
 
 @pytest.mark.parametrize(
     ("language", "text"),
-    [("en", "Nothing was heard from the trainer since"), ("zh-CN", "没有收到训练程序的消息")],
+    [("en", "No contact with the trainer since"), ("zh-CN", "与训练程序失去联系")],
 )
 def test_the_page_says_since_when_the_trainer_is_away(trainer: Trainer, language: str, text: str) -> None:
     client = Client(headers={"Accept-Language": language})
