@@ -248,8 +248,8 @@ def of_the_researcher(album: Album) -> None:
 def invites_by_name(page: Page) -> None:
     """Make a link for one person."""
     page.evaluate("document.querySelector('details.invite').open = true")
-    page.get_by_label("The labeler’s name").fill("yui")
-    page.get_by_role("button", name="Make a link").click()
+    page.get_by_label("Labeler name").fill("yui")
+    page.get_by_role("button", name="Create link").click()
     page.wait_for_selector("#link")
 
 

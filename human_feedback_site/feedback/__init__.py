@@ -1,1 +1,1 @@
-"""The site's one app: comparisons, leases, labels and the decisions they lead to."""
+"""Django app of the site: comparisons, leases, labels and decisions."""

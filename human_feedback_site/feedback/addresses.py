@@ -1,4 +1,4 @@
-"""Where people reach the site, and from where."""
+"""The site's public URL, and the IP addresses of clients behind proxies."""
 
 import ipaddress
 import logging
@@ -13,26 +13,26 @@ from human_feedback_site.environment import origin_of
 
 _log = logging.getLogger(__name__)
 _complained = threading.Event()
-_SHOWN = 60  # characters of an entry in the log
-# As proxies write it: 192.0.2.1, 192.0.2.1:5123, 2001:db8::1, [2001:db8::1], [2001:db8::1]:5123.
+_SHOWN = 60  # number of characters of an unreadable entry that the log shows
+# Formats that proxies use: 192.0.2.1, 192.0.2.1:5123, 2001:db8::1, [2001:db8::1], [2001:db8::1]:5123.
 _BRACKETED = re.compile(r"\[([^]]*)\](:\d+)?")
 _WITH_PORT = re.compile(r"(.*):\d+")
 
 
 def base_url(request: HttpRequest | Request) -> str:
-    """Return what links begin with: the public ``scheme://host``, or else the one the request came to.
+    """Return the ``scheme://host`` of the site: ``TEACHER_PUBLIC_URL`` if set, otherwise the request's own.
 
-    The path below which the site is, ``reverse`` puts in front of every address.
+    It has no path; ``reverse`` already adds the site's path prefix to every URL.
     """
     return origin_of(settings.PUBLIC_URL or request.build_absolute_uri("/"))
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the address a request came from.
+    """Return the IP address of the client that sent a request.
 
-    Each of the ``TEACHER_PROXIES`` that stand in front appends to ``X-Forwarded-For`` whom it heard;
-    what is further left in it anybody may have written. A request that passed fewer of them came directly.
-    The first entry that cannot be read is logged: all who come so are counted as one.
+    Each of the ``TEACHER_PROXIES`` trusted proxies appends its peer's address to ``X-Forwarded-For``; entries
+    further left may be forged. A request with fewer entries did not come through the proxies, so its own
+    peer address is returned. The same happens for an unreadable entry; the first one is logged.
     """
     peer = str(request.META.get("REMOTE_ADDR", ""))
     hops = [hop for hop in map(_bare, request.headers.get("X-Forwarded-For", "").split(",")) if hop]
@@ -43,8 +43,8 @@ def client_address(request: HttpRequest) -> str:
     if address is None and not _complained.is_set():
         _complained.set()
         _log.warning(
-            "Expected an address in X-Forwarded-For, found %r: everybody who comes so counts as %s when too "
-            "many passwords are tried. Check what the proxy writes, and TEACHER_PROXIES. This is said once.",
+            "X-Forwarded-For has %r where an IP address was expected. All such clients count as %s in the "
+            "sign-in limit. Check the proxy's configuration and TEACHER_PROXIES. This is logged only once.",
             entry[:_SHOWN],
             peer,
         )
@@ -52,12 +52,12 @@ def client_address(request: HttpRequest) -> str:
 
 
 def _bare(entry: str) -> str:
-    """Return an entry without blanks, and without the quotes that some proxies put around a port."""
+    """Strip spaces from an entry, and the quotes that some proxies put around an address with a port."""
     return entry.strip().removeprefix('"').removesuffix('"').strip()
 
 
 def _address(entry: str) -> str | None:
-    """Return the address in an entry of ``X-Forwarded-For``, without its port; None where there is none."""
+    """Return the IP address in an entry of ``X-Forwarded-For`` without its port, or None if it is invalid."""
     bracketed = _BRACKETED.fullmatch(entry)
     if bracketed is not None:
         return _parsed(bracketed[1]) if ":" in bracketed[1] else None
@@ -68,6 +68,6 @@ def _address(entry: str) -> str | None:
 
 def _parsed(text: str) -> str | None:
     try:
-        return str(ipaddress.ip_address(text.partition("%")[0]))  # a zone means nothing elsewhere
+        return str(ipaddress.ip_address(text.partition("%")[0]))  # without the zone, which is local to a host
     except ValueError:
         return None

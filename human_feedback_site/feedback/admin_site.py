@@ -1,4 +1,4 @@
-"""Who may enter Django's admin, and how."""
+"""Custom Django admin site, for superusers only."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -17,21 +17,24 @@ FOLDED = frozenset(
         *("Lease", "PromptVersion", "SequenceCounter", "TrainingPoint", "Undo"),
     }
 )
-"""Models that nobody looks for day by day: how the site keeps count, and what is shown elsewhere, too."""
+"""Names of rarely needed models, which the admin's model list collapses."""
 
 
 class AdminSite(admin.AdminSite):
-    """For superusers alone: its lists show everybody's objects. Researchers have their experiments' pages."""
+    """Admin site for superusers, whose lists show all users' data.
+
+    Researchers use the pages of their own experiments instead.
+    """
 
     site_header = site_title = "RL-Teacher"
     login_form = AdminSignInForm
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Say whether somebody is the admin."""
+        """Return True if the user is an active superuser."""
         return request.user.is_active and request.user.is_superuser
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Put what is seldom looked for under a fold; it is open where the page is of something in it."""
+        """Move rarely used models to ``folded``; ``unfolded`` is True on the page of one of these models."""
         apps: list[Any] = super().get_app_list(request, app_label)
         for app in apps:
             if app["app_label"] == "feedback":
@@ -42,17 +45,20 @@ class AdminSite(admin.AdminSite):
         return apps
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Let "View site" lead home; below a path, Django's own link has no slash at its end."""
+        """Point the "View site" link to the home page.
+
+        Under a path prefix, Django's own link would lack the trailing slash.
+        """
         return {**super().each_context(request), "site_url": reverse("home")}
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
-        """Refuse what PostgreSQL has no text for: Django would hand it over and fail."""
+        """Reject URLs with null characters, which make queries to PostgreSQL fail."""
         inner = super().admin_view(view, cacheable)
 
         @wraps(inner)
         def readable(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             if any("\0" in value for values in request.GET.lists() for value in (values[0], *values[1])):
-                raise BadRequest("An address must not have a null character.")
+                raise BadRequest("The URL must not contain a null character.")
             return inner(request, *args, **kwargs)
 
         return readable

@@ -1,22 +1,22 @@
-"""Django's registration of the app."""
+"""Django app configuration."""
 
 from django.apps import AppConfig
 from django.contrib.admin import apps as admin_apps
 
 
 class FeedbackConfig(AppConfig):
-    """The feedback app."""
+    """Configuration of the feedback app."""
 
     name = "human_feedback_site.feedback"
     verbose_name = "Feedback"
 
     def ready(self) -> None:
-        """Register the checks of settings."""
+        """Register the system checks."""
         from human_feedback_site.feedback import system_checks  # noqa: F401, PLC0415 (registers them)
 
 
 class SiteAdminConfig(admin_apps.AdminConfig):
-    """Django's admin, for the admin alone."""
+    """Configuration that makes Django use the site's own :class:`AdminSite`."""
 
-    default = False  # it is named in the settings
+    default = False  # the settings name it explicitly
     default_site = "human_feedback_site.feedback.admin_site.AdminSite"

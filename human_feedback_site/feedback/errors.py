@@ -1,14 +1,14 @@
-"""What the services refuse; the API turns each into a problem response."""
+"""Exceptions raised by the services; the API turns each into a problem response (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
 
 
 class FeedbackError(Exception):
-    """Base of the refusals: one line that says what is wrong."""
+    """Base of all errors raised by the services; its message is one line for the user."""
 
 
 class NotFoundError(FeedbackError):
-    """The object does not exist, or belongs to somebody else."""
+    """The object does not exist or belongs to someone else."""
 
 
 class ConflictError(FeedbackError):
@@ -20,11 +20,11 @@ class WithdrawnError(FeedbackError):
 
 
 class ExpiredError(FeedbackError):
-    """The invitation's time is over."""
+    """The invitation has expired."""
 
 
 class UsedUpError(FeedbackError):
-    """The invitation has let in as many as it may."""
+    """The invitation has reached its limit of uses."""
 
 
 class ClosedError(FeedbackError):
@@ -32,7 +32,7 @@ class ClosedError(FeedbackError):
 
 
 class TrainerAtWorkError(FeedbackError):
-    """The experiment's trainer was heard from a moment ago."""
+    """The experiment's trainer is still running, or was until a moment ago."""
 
 
 class NoConsentError(FeedbackError):
@@ -40,15 +40,15 @@ class NoConsentError(FeedbackError):
 
 
 class UnknownParticipantError(FeedbackError):
-    """The platform's numbers are missing or malformed."""
+    """The IDs that the recruitment platform should send are missing or malformed."""
 
 
 class OtherStudyError(FeedbackError):
-    """The participant comes from another study than the invitation is for."""
+    """The participant comes from a different study than the one the invitation is for."""
 
 
 class TooManyAttemptsError(FeedbackError):
-    """Too many passwords or tokens were tried; after ``wait`` seconds there may be more."""
+    """Too many passwords or tokens were tried; the next attempt is allowed after ``wait`` seconds."""
 
     def __init__(self, wait: int) -> None:
         self.wait = wait
@@ -57,34 +57,34 @@ class TooManyAttemptsError(FeedbackError):
 
 
 class UnreadableClipsError(FeedbackError):
-    """Clips are not under the experiment's prefix, or the site cannot read them."""
+    """Clips can't be read by the site, or their keys are not under the experiment's prefix."""
 
     def __init__(self, clips: Mapping[str, str]) -> None:
-        """``clips`` says what is wrong, by JSON pointer into the request."""
+        """``clips`` maps the JSON pointer of each clip in the request to its problem."""
         super().__init__(f"{len(clips)} clip(s) cannot be read; nothing was registered.")
         self.clips = clips
 
 
 class MediaStoreError(FeedbackError):
-    """The media store cannot be reached, or refuses; trying again later may help."""
+    """The media store can't be reached or rejects a request; a retry may succeed later."""
 
 
 class ClipsElsewhereError(MediaStoreError):
-    """The media store holds none of an experiment's clips: they are in another one, or gone."""
+    """The media store contains none of an experiment's clips: they are in a different store or deleted."""
 
 
 class NotInstalledError(FeedbackError):
-    """The site was installed without what this needs."""
+    """An optional package that the operation needs is not installed."""
 
 
 class BadFileError(FeedbackError):
-    """Files cannot be imported: nothing was."""
+    """Files have errors, so nothing was imported."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """``problems`` say what is wrong, each with file and line."""
+        """``problems`` are messages, each with file and line."""
         super().__init__("\n".join(problems))
         self.problems = problems
 
 
 class BackupError(FeedbackError):
-    """A backup cannot be made or restored; nothing that looks whole is left of it."""
+    """A backup can't be made or restored; no incomplete copy is left that looks complete."""

@@ -1,4 +1,4 @@
-"""Whether the site could do its work now."""
+"""Readiness check of the site: database connection and migrations."""
 
 import logging
 import threading
@@ -8,14 +8,14 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 
 logger = logging.getLogger(__name__)
-_migrated = threading.Event()  # from then on: no code that is new comes into a process that runs
+_migrated = threading.Event()  # set once all migrations are applied; a running process gets no new ones
 
 
 def obstacle() -> str | None:
-    """Return in one line without secrets what keeps the site from working; None where nothing does.
+    """Return a one-line reason, without secrets, why the site can't serve requests, or None if it can.
 
-    It asks on a connection of its own. Whether one can be had is the question, and it is answered in the time
-    that PostgreSQL is given to connect; an old connection to a server that hangs would hang with it.
+    The check opens a new database connection, which fails within the connect timeout. An existing connection
+    to a server that hangs would hang too.
     """
     connection = connections.create_connection(DEFAULT_DB_ALIAS)
     try:
@@ -24,7 +24,7 @@ def obstacle() -> str | None:
         unapplied = 0 if _migrated.is_set() else _unapplied_migrations(connection)
     except Error as error:
         logger.warning("not ready, the database does not answer: %s", error)
-        return "The database does not answer; the site's log says why."
+        return "The database does not answer; see the site's log for the reason."
     finally:
         connection.close()
     if unapplied:

@@ -1,4 +1,4 @@
-"""What goes for every request: its line in the log, what its body may be, and its answer's policy."""
+"""Middleware: access log, limits on request bodies, error page for wrong methods, security policy."""
 
 import logging
 import time
@@ -17,15 +17,16 @@ from human_feedback_site.feedback.api.problems import too_large
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.store import media_store
 
-_PROBES = frozenset({"/livez", "/readyz"})  # every few seconds, for ever
-_NO_PAGES = ("/api/", "/media/", *_PROBES)  # nobody reads what these answer
+_PROBES = frozenset({"/livez", "/readyz"})  # health checks, requested every few seconds
+_NO_PAGES = ("/api/", "/media/", *_PROBES)  # paths whose responses aren't pages for people
 _access = logging.getLogger("human_feedback_site.access")
 
 
 def request_log(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Give each request an id, for its answer and all that is logged meanwhile, and log one line about it.
+    """Assign each request an ID, return it in ``X-Request-ID``, and write one access log line.
 
-    The line names the pattern of the address, because addresses themselves may be keys.
+    All log records of the request carry the ID. The access log shows the URL pattern instead of the URL,
+    because URLs may contain secrets such as invitation tokens.
     """
 
     def middleware(request: HttpRequest) -> HttpResponse:
@@ -53,7 +54,7 @@ def _log(request: HttpRequest, response: HttpResponse, milliseconds: int) -> Non
 
 
 def _user_id(request: HttpRequest) -> int | None:
-    """Return whose request it was where that had to be known; asking only for the log would cost a query."""
+    """Return the user's ID if the request already loaded the user, otherwise None to avoid a query."""
     user = getattr(request, "user", None)
     if isinstance(user, SimpleLazyObject) and user._wrapped is empty:
         return None
@@ -63,16 +64,17 @@ def _user_id(request: HttpRequest) -> int | None:
 def readable_body(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Refuse what is larger than a form may be, before anything reads it, and forms that are not UTF-8.
+    """Reject request bodies over ``DATA_UPLOAD_MAX_MEMORY_SIZE`` before reading them, and non-UTF-8 forms.
 
-    Django's own limit leaves files out, which it writes to the disk for any page that reads a form.
+    Django's own limit doesn't cover uploaded files, which it would write to disk for any view that reads a
+    form.
     """
 
     def middleware(request: HttpRequest) -> HttpResponse:
         try:
             length = int(request.META.get("CONTENT_LENGTH") or 0)
         except ValueError:
-            length = 0  # as Django reads it, so that nothing is
+            length = 0  # as in Django, which then reads no body
         if length > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             return too_large(request)
         charset = (request.content_params or {}).get("charset", "utf-8").lower()
@@ -86,7 +88,7 @@ def readable_body(
 def page_of_refused_methods(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Show people a page where they open an address that only takes what a form sends, or the reverse."""
+    """Show an HTML page with status 405 when a page URL is requested with the wrong method (GET or POST)."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -104,7 +106,7 @@ def page_of_refused_methods(
 def content_security_policy(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Allow pages to load from this site, and clips also from the media store and as Blobs."""
+    """Set a Content-Security-Policy that allows this site, and for clips also the media store and Blobs."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -115,7 +117,7 @@ def content_security_policy(
 
 
 def _media_origin() -> str | None:
-    """Return where clips are; None where that cannot be told, which pages without clips do without."""
+    """Return the media store's origin; None if clips come from this site or the store isn't available."""
     try:
         return media_store().origin
     except MediaStoreError:
@@ -123,7 +125,7 @@ def _media_origin() -> str | None:
 
 
 def policy(media_origin: str | None) -> str:
-    """Return the policy for clips served from ``media_origin`` (None: from this site)."""
+    """Return the Content-Security-Policy for clips served from ``media_origin`` (None for this site)."""
     media = f" {media_origin}" if media_origin else ""
     return "; ".join(
         (

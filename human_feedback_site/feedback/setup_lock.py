@@ -1,4 +1,4 @@
-"""One process at a time sets a site up: Django's migrations and the first admin expect to be alone."""
+"""Lock that lets only one process at a time migrate the database and create the first admin."""
 
 import contextlib
 import fcntl
@@ -8,15 +8,19 @@ from pathlib import Path
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-_KEY = (0x5445_4143, 1)  # "TEAC"; two numbers are never mixed up with the one that labelers wait by
+# "TEAC". Advisory locks with two integers never collide with the one-integer locks of labelers.
+_KEY = (0x5445_4143, 1)
 
 
 @contextlib.contextmanager
 def setting_up(database: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
-    """Wait until nobody else sets this database up, and have others wait; it may not exist yet."""
+    """Hold the setup lock of a database, waiting until no other process holds it.
+
+    PostgreSQL uses an advisory lock, SQLite a lock on the folder of the database, which may not exist yet.
+    """
     connection = connections[database]
     if connection.vendor == "postgresql":
-        # A connection of its own: what is done meanwhile begins and ends transactions.
+        # Lock on a separate connection, because the setup begins and ends transactions on the main one.
         with contextlib.closing(connection.copy()) as other:
             other.set_autocommit(False)
             with other.cursor() as cursor:
@@ -25,7 +29,7 @@ def setting_up(database: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
         return
     try:
         folder = os.open(Path(connection.settings_dict["NAME"]).parent, os.O_RDONLY)
-    except OSError:  # Django says what is wrong with it
+    except OSError:  # Django will report the missing or unreadable folder
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""What Django's checks, and each start of the site, say of settings that work otherwise than it seems."""
+"""System checks for settings that look right but prevent people from signing in."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from human_feedback_site.environment import LOOPBACK
 
 
 def sign_in_obstacle() -> str | None:
-    """Return in one line why people cannot sign in over http, and the remedy; None where they can.
+    """Return a one-line message if people can't sign in over HTTP, with the fix; None if they can.
 
-    Without ``TEACHER_PUBLIC_URL`` a site that serves other machines takes it that they come by https, and its
-    cookies are for https alone: a browser that came by http never sends one back.
+    Without ``TEACHER_PUBLIC_URL``, a site that serves other machines assumes HTTPS and sets secure cookies,
+    which browsers never send back over HTTP.
     """
     expects_https = any(origin.startswith("https://") for origin in settings.CSRF_TRUSTED_ORIGINS)
     if not settings.SESSION_COOKIE_SECURE or expects_https:
@@ -20,14 +20,14 @@ def sign_in_obstacle() -> str | None:
     [host, *_] = [host for host in settings.ALLOWED_HOSTS if host not in LOOPBACK]
     example = "lab.local" if host == "*" else host.removeprefix(".")
     return (
-        f"ALLOWED_HOSTS lets people come to {host}, but over http nobody can sign in or use an invitation: "
-        f"set TEACHER_PUBLIC_URL to the address in their browsers, such as http://{example}:8000 "
-        f"or https://{example}."
+        f"ALLOWED_HOSTS allows {host}, but no one can sign in or use an invitation over http. "
+        f"Set TEACHER_PUBLIC_URL to the URL that people open in their browsers, such as "
+        f"http://{example}:8000 or https://{example}."
     )
 
 
 @checks.register(checks.Tags.security)
 def check_sign_in(**_: Any) -> list[checks.CheckMessage]:
-    """Warn where nobody could sign in."""
+    """Warn if the settings prevent people from signing in over HTTP."""
     obstacle = sign_in_obstacle()
     return [] if obstacle is None else [checks.Warning(obstacle, id="feedback.W001")]

@@ -1,4 +1,4 @@
-"""The chores as Celery tasks. Only the process that does chores imports this."""
+"""Celery tasks for periodic maintenance ("chores"); imported only by the worker that runs them."""
 
 from human_feedback_site.celery import app
 from human_feedback_site.feedback.services import chores
@@ -6,47 +6,47 @@ from human_feedback_site.feedback.services import chores
 
 @app.task(name="chores.stale_runs")
 def forget_stale_runs() -> str:
-    """See :func:`.chores.forget_stale_runs`."""
+    """Clear ``waiting_for`` of experiments whose trainer has not been in contact for a while."""
     return chores.forget_stale_runs()
 
 
 @app.task(name="chores.waiting_labels")
 def settle_labels() -> str:
-    """See :func:`.chores.settle_labels`."""
+    """Count late labels for comparisons that have room again, for example after a lease expired."""
     return chores.settle_labels()
 
 
 @app.task(name="chores.labelers")
 def weigh_labelers() -> str:
-    """See :func:`.chores.weigh_labelers`."""
+    """Re-estimate labeler reliability from new labels and update the decisions that change."""
     return chores.weigh_labelers()
 
 
 @app.task(name="chores.deletions")
 def finish_deletions() -> str:
-    """See :func:`.chores.finish_deletions`."""
+    """Continue experiment deletions that were interrupted or took too long for one request."""
     return chores.finish_deletions()
 
 
 @app.task(name="chores.leases")
 def forget_leases() -> str:
-    """See :func:`.chores.forget_leases`."""
+    """Delete leases that expired long ago and were never answered."""
     return chores.forget_leases()
 
 
 @app.task(name="chores.media")
 def expire_media() -> str:
-    """See :func:`.chores.expire_media`."""
+    """Delete the clips of experiments that finished more than ``MEDIA_KEEP_DAYS`` ago."""
     return chores.expire_media()
 
 
 @app.task(name="chores.sessions")
 def forget_sessions() -> str:
-    """See :func:`.chores.forget_sessions`."""
+    """Delete expired sessions."""
     return chores.forget_sessions()
 
 
 @app.task(name="chores.attempts")
 def forget_attempts() -> str:
-    """See :func:`.chores.forget_attempts`."""
+    """Delete expired counts of sign-in and token attempts."""
     return chores.forget_attempts()

@@ -23,7 +23,7 @@ def test_imported_labels_whose_clips_are_elsewhere_are_backed_up_and_deleted(
     (tmp_path / "labels.csv").write_text(LABELS_CSV, newline="")
     name = COMPARISONS_CSV.splitlines()[1].split(",")[11].split("/")[0]
     said = done(f"import_labels {name} pairs.csv labels.csv --owner admin", site, tmp_path)
-    assert said == "1 comparison; 1 label; 0 taken back.\n"
+    assert said == "1 comparison; 1 label; 0 undone.\n"
     said = done("backup backup", site, tmp_path)
     assert f"clips: {2 * n_others} from " in said
     assert f"including all {2 * n_others} that the site shows" in said

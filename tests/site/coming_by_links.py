@@ -82,7 +82,7 @@ def work(api: Api, count: int) -> list[Any]:
 def shown(api: Api) -> tuple[int, str]:
     """Return how many answers the last page counts, and the code that it shows."""
     html = api.client.get("/experiments/hopper/done").content.decode()
-    [count] = re.findall(r"(\d+) answers? of yours", html)
+    [count] = re.findall(r"(\d+) answers? saved", html)
     return int(count), "".join(re.findall(r"<code[^>]*>(\w+)</code>", html))
 
 

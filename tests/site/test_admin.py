@@ -221,11 +221,11 @@ def act(root: Client, model: Any, action: str, *chosen: Any) -> str:
 def test_pairs_are_made_gold_and_ordinary_again(root: Client, trainer: Trainer) -> None:
     trainer.register(2)
     one, other = models.Comparison.objects.order_by("pk")
-    assert "1 are gold." in act(root, models.Comparison, "second_is_known", one)
+    assert "1 used as attention checks." in act(root, models.Comparison, "second_is_known", one)
     other.refresh_from_db()
     one.refresh_from_db()
     assert [(row.status, row.gold) for row in (one, other)] == [("gold", "second"), ("open", None)]
-    assert "1 are gold no more." in act(root, models.Comparison, "is_not_known", one, other)
+    assert "1 no longer used as attention checks." in act(root, models.Comparison, "is_not_known", one, other)
     one.refresh_from_db()
     assert (one.status, one.gold) == ("open", None)
 
@@ -285,7 +285,7 @@ def test_comparisons_are_cancelled_requeued_and_asked_about_again(
     assert "0 closed." in act(root, models.Comparison, "cancel", pair)
     assert "1 opened." in act(root, models.Comparison, "requeue", pair)
     browser.answer(browser.lease()[0])
-    assert "One more label is asked for of 1." in act(root, models.Comparison, "ask_again", pair)
+    assert "One more label requested for 1 comparison(s)." in act(root, models.Comparison, "ask_again", pair)
     pair.refresh_from_db()
     assert (pair.status, pair.wanted, pair.n_labels) == ("open", 2, 1)
 
@@ -348,7 +348,7 @@ def test_a_labeler_is_blocked_everywhere_and_given_work_again(
     labeler = models.Labeler.objects.get()
     assert "Blocked; labels withdrawn: 1." in act(root, models.Labeler, "block", labeler)
     assert browser.ask()["notice"] == "stopped"
-    assert "Given work again in 1 experiments." in act(root, models.Labeler, "readmit", labeler)
+    assert "Readmitted in 1 experiment(s)." in act(root, models.Labeler, "readmit", labeler)
     assert browser.ask()["notice"] is None
 
 
@@ -381,7 +381,7 @@ def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> N
     assert kept.expires_at == pytest.approx(now + timedelta(days=30), abs=timedelta(hours=1))
     assert token not in str(LogEntry.objects.values())
     create_token(researcher)
-    assert "Choose one token" in act(root, models.ApiToken, "rotate", *models.ApiToken.objects.all())
+    assert "Select exactly one token" in act(root, models.ApiToken, "rotate", *models.ApiToken.objects.all())
     assert owner_of(token) == researcher
 
 

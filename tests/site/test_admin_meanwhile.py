@@ -109,7 +109,7 @@ def test_the_second_is_told_what_the_field_holds_now(
     assert admins[0].post(address(row), {**forms[0], field: first}).status_code == 302
     refused = admins[1].post(address(row), {**forms[1], field: second})
     assert refused.status_code == 200
-    said = f"Somebody changed this to “{first}” after you opened the page. Nothing was saved"
+    said = f"Someone else changed this to “{first}” after you opened the page. Nothing was saved"
     assert said in refused.content.decode()
     assert str(getattr(type(row).objects.get(pk=row.pk), field)) == first
     again = open_form(admins[1], row)
@@ -147,7 +147,7 @@ def test_a_time_is_compared_as_the_form_shows_it(admins: tuple[Client, Client], 
     assert admins[0].post(address(row), {**forms[0], "date_joined_0": "2020-01-31"}).status_code == 302
     assert User.objects.get(pk=row.pk).date_joined.year == 2020
     refused = admins[1].post(address(row), {**forms[1], "date_joined_0": "2021-01-31"})
-    assert "Somebody changed this to “2020-01-31" in refused.content.decode()
+    assert "Someone else changed this to “2020-01-31" in refused.content.decode()
 
 
 def test_a_box_that_was_ticked_meanwhile_is_told(admins: tuple[Client, Client], trainer: Trainer) -> None:
@@ -171,7 +171,7 @@ def test_lists_are_compared_and_those_that_were_not_touched_stay(
     more = {**forms[0], "experiments": [hopper, walker]}
     assert admins[0].post(address(labeler), more).status_code == 302
     refused = admins[1].post(address(labeler), {**forms[1], "experiments": []})
-    [said] = re.findall("Somebody changed this to “([^”]+)”", refused.content.decode())
+    [said] = re.findall("Someone else changed this to “([^”]+)”", refused.content.decode())
     assert sorted(said.split(", ")) == ["hopper", "walker"]
     assert set(labeler.experiments.values_list("pk", flat=True)) == {hopper, walker}
 
@@ -180,7 +180,7 @@ def test_lists_are_compared_and_those_that_were_not_touched_stay(
     changed = {**forms[0], "groups": [groups[0].pk]}
     assert admins[0].post(address(trainer.user), changed).status_code == 302
     emptied = admins[1].post(address(trainer.user), {**forms[1], "groups": [groups[1].pk]})
-    assert "Somebody changed this to “one”" in emptied.content.decode()
+    assert "Someone else changed this to “one”" in emptied.content.decode()
     untouched = {**forms[1], "email": "a@example.org"}
     assert admins[1].post(address(trainer.user), untouched).status_code == 302
     assert [each.name for each in trainer.user.groups.all()] == ["one"]
@@ -208,7 +208,7 @@ def test_a_consent_text_that_was_changed_meanwhile_is_not_overwritten(trainer: T
     for stale in (empty, "0" * 64):
         refused = mine.post(path, {"text": "Second.", "version": stale})
         assert refused.status_code == 409
-        assert "The consent text was changed meanwhile" in refused.content.decode()
+        assert "Someone else changed the consent text" in refused.content.decode()
     assert mine.post(path, {"text": "Second.", "version": first}).status_code == 302
     assert trainer.experiment.consent is not None
     assert trainer.experiment.consent.text == "Second."

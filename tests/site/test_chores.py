@@ -217,7 +217,7 @@ def test_bots_are_no_trainers(trainer: Trainer, browser: Browser) -> None:
 
 @pytest.mark.parametrize(
     ("language", "text"),
-    [("en", "Nothing was heard from the trainer since"), ("zh-CN", "没有收到训练程序的消息")],
+    [("en", "No contact with the trainer since"), ("zh-CN", "与训练程序失去联系")],
 )
 def test_the_page_says_since_when_the_trainer_is_away(trainer: Trainer, language: str, text: str) -> None:
     client = Client(headers={"Accept-Language": language})
@@ -326,7 +326,7 @@ def test_a_chore_that_fails_keeps_no_other_from_being_done(db: None, monkeypatch
     both = {"roof": fail, "sessions": chores.forget_sessions}
     monkeypatch.setattr("human_feedback_site.feedback.management.commands.chores.CHORES", both)
     out = io.StringIO()
-    with pytest.raises(CommandError, match="Of 2 chores, 1 failed: roof"):
+    with pytest.raises(CommandError, match="1 of 2 chores failed: roof"):
         call_command("chores", stdout=out, stderr=out)
     assert "roof: failed, RuntimeError: the roof is leaking" in out.getvalue()
     assert "sessions: 0 deleted" in out.getvalue()

@@ -104,7 +104,7 @@ def test_an_invitation_leads_to_the_labeling_page(trainer: Trainer, client: Clie
 
 def test_an_invitation_needs_a_name_that_the_api_takes_too(trainer: Trainer) -> None:
     for name in ("ada (owner)", "", "x" * 51):
-        with pytest.raises(CommandError, match="cannot be the name of a labeler"):
+        with pytest.raises(CommandError, match="is not a valid labeler name"):
             output("create_invite", "hopper", name, site_url="http://testserver")
 
 

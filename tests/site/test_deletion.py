@@ -99,7 +99,7 @@ def test_all_of_it_goes_and_nothing_else(
     said = delete()
     assert rows() == {**neighbor, "Experiment": 1}
     assert "3 comparisons, 2 labels, 7 clips in storage, 1 invitation," in said
-    assert said.endswith("hopper is deleted.\n")
+    assert said.endswith("hopper was deleted.\n")
     left = set(media_folder.rglob("*.mp4"))
     assert left == {clip for clip in clips if clip.is_relative_to(media_folder / "walker")}
     assert not (media_folder / "hopper").exists()
@@ -136,7 +136,7 @@ def test_an_empty_store_has_to_be_another_one(trainer: Trainer, in_store: Stored
 
 def test_an_experiment_without_anything_goes_too(trainer: Trainer) -> None:
     silence(trainer)
-    assert "hopper goes for good, with: nothing in it." in delete()
+    assert "hopper will be permanently deleted, with: nothing in it." in delete()
     assert not models.Experiment.everything.exists()
 
 
@@ -180,11 +180,11 @@ def address(trainer: Trainer) -> str:
 
 def test_the_command_asks_for_the_name(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     silence(trainer)
-    with pytest.raises(CommandError, match="say --no-input"):
+    with pytest.raises(CommandError, match="pass --no-input"):
         delete(ask=True)  # nobody is there
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("builtins.input", lambda _: "walker")
-    with pytest.raises(CommandError, match="expected hopper, found 'walker'"):
+    with pytest.raises(CommandError, match="you typed 'walker' instead of hopper"):
         delete(ask=True)
     assert models.Experiment.objects.exists()
     monkeypatch.setattr("builtins.input", lambda _: "hopper")
@@ -194,7 +194,7 @@ def test_the_command_asks_for_the_name(trainer: Trainer, monkeypatch: pytest.Mon
 
 def test_there_has_to_be_one(db: None) -> None:
     with pytest.raises(
-        CommandError, match=r"There is no experiment 'hopper' in .*name that in TEACHER_STATE_DIR"
+        CommandError, match=r"There is no experiment 'hopper' in .*set TEACHER_STATE_DIR to that folder"
     ):
         delete()
 
@@ -404,7 +404,7 @@ def test_what_takes_too_long_for_one_request_is_left_to_the_chores(
     monkeypatch.setattr(pages, "_DELETE_SECONDS", -1.0)
     root.post(address(trainer), {"post": "yes"})
     listed = root.get(reverse("admin:feedback_experiment_changelist")).content.decode()
-    assert "The experiment hopper is hidden; the rest of it is deleted within minutes." in listed
+    assert "The experiment hopper is now hidden; the rest will be deleted within minutes." in listed
     change = reverse("admin:feedback_experiment_change", args=[models.Experiment.everything.get().pk])
     assert root.post(change, {}).status_code == 403
     assert "this is what is left" in root.get(address(trainer)).content.decode()

@@ -80,8 +80,8 @@ def test_hosts_without_an_address_are_warned_of_for_nobody_could_sign_in(
     start(tmp_path / "state", ALLOWED_HOSTS="lab.local")
     said = [line for line in log_of(tmp_path / "state").read_text().splitlines() if "WARNING" in line]
     assert len(said) == 1
-    assert "over http nobody can sign in" in said[0]
-    assert "set TEACHER_PUBLIC_URL" in said[0]
+    assert "no one can sign in or use an invitation over http" in said[0]
+    assert "Set TEACHER_PUBLIC_URL" in said[0]
 
 
 # A site that was told much, and whose minutes are short

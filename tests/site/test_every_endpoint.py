@@ -405,7 +405,7 @@ def test_pages_that_cannot_be_opened_say_so_in_a_page(
                 assert response.headers["Allow"]
                 assert response.headers["Content-Type"].startswith("text/html")
                 html = response.content.decode()
-                assert "<h1" in html.partition("This address cannot be opened in this way")[0], row.path
+                assert "<h1" in html.partition("This page can’t be opened directly")[0], row.path
                 assert 'href="/"' in html
     assert len({route for route, method in shown if method == "GET"}) > 10
     assert len({route for route, method in shown if method == "POST"}) > 5

@@ -110,7 +110,7 @@ def test_a_round_trip_gives_the_same_bytes(
 ) -> None:
     forget()
     done = bring_back(story, owner="ada", prompt="Which?")
-    assert done == "7 comparisons; 9 labels; 1 taken back."
+    assert done == "7 comparisons; 9 labels; 1 undone."
     assert export() == story
     experiment = trainer.experiment
     assert (experiment.state, experiment.owner) == ("paused", trainer.user)
@@ -132,9 +132,9 @@ def test_parquet_comes_back_as_csv_does(
     exported = as_parquet()
     forget()
     done = bring_back(exported, owner="ada", prompt="Which?")
-    assert done == "7 comparisons; 9 labels; 1 taken back."
+    assert done == "7 comparisons; 9 labels; 1 undone."
     assert export() == story
-    assert bring_back(exported) == "0 comparisons; 0 labels; 0 taken back."
+    assert bring_back(exported) == "0 comparisons; 0 labels; 0 undone."
     with pytest.raises(CommandError, match=r"comparisons\.parquet: expected the columns comparison,phase"):
         bring_back({**exported, "comparisons": exported["labels"]})
 
@@ -156,7 +156,7 @@ def test_importing_twice_changes_nothing(
     trainer: Trainer, story: Exported, bring_back: Callable[..., str]
 ) -> None:
     for _ in range(2):
-        assert bring_back(story) == "0 comparisons; 0 labels; 0 taken back."
+        assert bring_back(story) == "0 comparisons; 0 labels; 0 undone."
     assert export() == story
     assert trainer.decisions()["last_seq"] == Decision.objects.count()
     assert (
@@ -193,7 +193,7 @@ def test_labels_that_got_lost_come_back_and_revise_the_decision(
     before = trainer.decisions()["last_seq"]
     Label.objects.all().delete()
     Comparison.objects.update(n_labels=0, status="open", score_equal=0)
-    assert bring_back(exported) == "0 comparisons; 1 label; 0 taken back."
+    assert bring_back(exported) == "0 comparisons; 1 label; 0 undone."
     [item] = trainer.decisions(after=before)["items"]
     assert (item["decision"], item["n_labels"]) == ("equal", 1)
     assert Comparison.objects.get().status == "answered"
@@ -206,7 +206,7 @@ def test_an_undo_is_appended_to_a_known_label(
     trainer.register()
     browser.answer(browser.lease()[0])
     exported = edited(export(), "labels", undo=uuid4(), undone_at="2026-01-01T00:00:00Z")
-    assert bring_back(exported) == "0 comparisons; 0 labels; 1 taken back."
+    assert bring_back(exported) == "0 comparisons; 0 labels; 1 undone."
     assert trainer.decisions()["items"][-1]["decision"] is None
     assert Comparison.objects.get().status == "open"
     assert Participation.objects.get().answered == 0
@@ -221,7 +221,7 @@ def test_a_label_too_many_is_surplus(
     more = edited(export(), "labels", label=uuid4(), lease=uuid4(), labeler="zoe")
     same = edited(export(), "labels", label=uuid4(), lease=uuid4())
     for exported in (more, same):
-        assert bring_back(exported) == "0 comparisons; 1 label; 0 taken back."
+        assert bring_back(exported) == "0 comparisons; 1 label; 0 undone."
     assert list(Label.objects.order_by("pk").values_list("status", flat=True)) == [
         "counted",
         "surplus",
@@ -465,7 +465,7 @@ def test_what_a_spreadsheet_saved_comes_back_as_it_was(
     saved = resaved(story, **how)
     assert b"TRUE" in saved["labels"].replace(b"\0", b"").replace(b"FALSE", b"TRUE")
     forget()
-    assert bring_back(saved, owner="ada") == "7 comparisons; 9 labels; 1 taken back."
+    assert bring_back(saved, owner="ada") == "7 comparisons; 9 labels; 1 undone."
     assert export() == story
 
 
@@ -535,7 +535,7 @@ def test_numbers_that_a_spreadsheet_rounded_are_the_known_ones(
     for column in ("first_return", "second_return"):
         saved = changed(saved, "comparisons", column, rounded(digits))
     assert b"-1.2345" in saved["comparisons"]
-    assert bring_back(saved) == "0 comparisons; 0 labels; 0 taken back."
+    assert bring_back(saved) == "0 comparisons; 0 labels; 0 undone."
     assert export() == exact
 
 
@@ -557,9 +557,9 @@ def test_new_comparisons_with_rounded_numbers_are_imported_and_it_is_said(
         saved = changed(saved, "comparisons", column, rounded(digits))
     forget()
     said = bring_back(saved, owner="ada")
-    assert said.startswith("7 comparisons; 9 labels; 1 taken back.")
+    assert said.startswith("7 comparisons; 9 labels; 1 undone.")
     assert ("NOTICE: no number in comparisons.csv has more than 11 digits" in said) == told
-    assert bring_back(exact) == "0 comparisons; 0 labels; 0 taken back."
+    assert bring_back(exact) == "0 comparisons; 0 labels; 0 undone."
 
 
 def test_a_trainer_that_registers_again_what_came_by_a_spreadsheet_is_not_refused(trainer: Trainer) -> None:
@@ -604,7 +604,7 @@ def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_els
     meant = changed(saved, "labels", "labeler", lambda text: f"'{text}" if text == found else text)
     assert bring_back(meant, owner="ada").startswith("7 comparisons; 9 labels")
     assert Labeler.objects.filter(name=found).exists()
-    assert bring_back(saved) == "0 comparisons; 0 labels; 0 taken back."  # now there is somebody of that name
+    assert bring_back(saved) == "0 comparisons; 0 labels; 0 undone."  # now there is somebody of that name
 
 
 @pytest.mark.parametrize("name", ["7", "'7", "''7", "'-7", "it's"])
@@ -623,9 +623,9 @@ def test_names_with_apostrophes_come_back_as_they_were(
 def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[..., str]) -> None:
     exported = export()
     forget()
-    with pytest.raises(CommandError, match="--owner USER makes one"):
+    with pytest.raises(CommandError, match="pass --owner USER to create it"):
         bring_back(exported)
-    with pytest.raises(CommandError, match="no researcher 'nobody'"):
+    with pytest.raises(CommandError, match="no staff user 'nobody'"):
         bring_back(exported, owner="nobody")
     bring_back(exported, owner="ada")
     assert Experiment.objects.get().name == "hopper"
@@ -654,7 +654,7 @@ def test_an_experiment_that_another_import_makes_in_the_same_moment_is_filled_on
         return made(options)
 
     monkeypatch.setattr(import_labels, "_new_experiment", make_after_another)
-    assert bring_back(story, owner="ada") == "0 comparisons; 0 labels; 0 taken back."
+    assert bring_back(story, owner="ada") == "0 comparisons; 0 labels; 0 undone."
     assert export() == story
 
 

@@ -106,7 +106,7 @@ def test_the_researcher_sees_what_each_participant_did_for_each_link(
     client.force_login(trainer.user)
     html = client.get("/experiments/hopper/participants").content.decode()
     rows = re.findall(r"(?s)<code[^>]*>(\w+)</code>.*?<span[^>]*>([\w ]+)</span>.*?>(\d+)</td>", html)
-    assert rows == [(OTHER, "complete", "4"), (PID, "going on", "1"), (PID, "complete", "2")]
+    assert rows == [(OTHER, "complete", "4"), (PID, "in progress", "1"), (PID, "complete", "2")]
     assert invites.forget_participants(Arrival.objects.all()) == 2
 
 

@@ -71,7 +71,7 @@ def test_looking_at_a_link_uses_nothing(make: Make) -> None:
     invite = make(answers_wanted=40)
     html = Client().get(path_of(invite)).content.decode()
     assert "Which hops higher?" in html
-    assert "Your part is 40 answers." in html
+    assert "You are asked for 40 answers." in html
     invite.refresh_from_db()
     assert (invite.uses, Labeler.objects.filter(name__contains="-").count()) == (0, 0)
 
@@ -89,7 +89,8 @@ def test_the_same_browser_comes_back_as_the_same_labeler(make: Make) -> None:
 def test_whoever_is_signed_in_is_told_that_this_ends(make: Make, researcher_client: Client) -> None:
     invite = make()
     assert (
-        "You are signed in as ada; that will end." in researcher_client.get(path_of(invite)).content.decode()
+        "You are signed in as ada. Starting will sign you out."
+        in researcher_client.get(path_of(invite)).content.decode()
     )
     enter(invite, researcher_client)
     assert who(researcher_client).name != "ada"
@@ -114,7 +115,7 @@ def closed(invite: Invite) -> list[tuple[int, str]]:
 def test_what_is_expired_revoked_used_up_or_over_lets_nobody_in(make: Make, trainer: Trainer) -> None:
     past = timezone.now() - timedelta(seconds=1)
     assert closed(make(expires_at=past)) == [(410, "This invitation has expired")] * 2
-    assert closed(make(limit=2, uses=2)) == [(410, "All places are taken")] * 2
+    assert closed(make(limit=2, uses=2)) == [(410, "No places left")] * 2
     revoked = make()
     assert invites.revoke(Invite.objects.filter(pk=revoked.pk)) == 1
     assert closed(revoked) == [(410, "This invitation was withdrawn")] * 2
@@ -155,12 +156,12 @@ def test_pseudonyms_are_names_that_labelers_may_have() -> None:
 
 def test_a_link_by_name_that_works_once_asks_before_it_does(make: Make, trainer: Trainer) -> None:
     invite = make(kind="named", limit=1, labeler=accounts.invite(trainer.experiment, "mia"))
-    assert "This link is for “mia”, and works once." in Client().get(path_of(invite)).content.decode()
+    assert "This link is for “mia” and works only once." in Client().get(path_of(invite)).content.decode()
     client, response = enter(invite)
     assert response.headers["Location"] == LABEL
     assert who(client).name == "mia"
     assert client.get(path_of(invite)).headers["Location"] == LABEL
-    assert closed(invite) == [(410, "All places are taken")] * 2
+    assert closed(invite) == [(410, "No places left")] * 2
 
 
 def test_inviting_a_name_again_gives_the_same_link_a_new_month(trainer: Trainer) -> None:
@@ -262,7 +263,7 @@ def test_who_has_given_the_wanted_answers_gets_the_code_and_no_more_pairs(
     answer(api, reply["leases"][0], UUIDS[0])
     assert len(ask(api, held=[reply["leases"][1]["uuid"]])["leases"]) == 0
     assert "DONE1" not in ending(api)
-    assert "Not quite done yet" in ending(api)
+    assert "Not done yet" in ending(api)
     answer(api, reply["leases"][1], UUIDS[1])
     reply = ask(api)
     assert (reply["leases"], reply["notice"]) == ([], "done")

@@ -311,7 +311,7 @@ def expired(trainer: Trainer, browser: Browser) -> Comparison:
     return Comparison.objects.get()
 
 
-@pytest.mark.parametrize(("language", "text"), [("en", "clip gone"), ("zh-CN", "视频已不在")])
+@pytest.mark.parametrize(("language", "text"), [("en", "clip unavailable"), ("zh-CN", "视频不可用")])
 def test_the_experiments_page_says_that_clips_have_expired(
     trainer: Trainer, expired: Comparison, language: str, text: str
 ) -> None:
@@ -330,7 +330,7 @@ def test_the_admin_says_that_clips_have_expired(expired: Comparison) -> None:
     root = Client()
     root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
     html = root.get(reverse("admin:feedback_comparison_change", args=[expired.pk])).content.decode()
-    assert html.count("clip gone") == 2
+    assert html.count("clip unavailable") == 2
     assert "<video" not in html
 
 

@@ -123,13 +123,13 @@ def test_an_empty_database_gets_at_once_what_migrations_come_to(
         expected = tables(), MigrationRecorder(connections["default"]).applied_migrations().keys()
         call_command("migrate")
         assert "No migrations to apply" in (said := capsys.readouterr().out)
-        assert "all its tables are made" not in said
+        assert "all tables were created" not in said
         permissions = sorted(Permission.objects.values_list("codename", flat=True))
     with using(at_once):
         call_command("migrate", plan=True)
         assert tables() == {}
         call_command("migrate", verbosity=1)
-        assert "The database was empty: all its tables are made." in capsys.readouterr().out
+        assert "The database was empty; all tables were created." in capsys.readouterr().out
         assert (tables(), MigrationRecorder(connections["default"]).applied_migrations().keys()) == expected
         assert sorted(Permission.objects.values_list("codename", flat=True)) == permissions
         assert not User.objects.exists()

@@ -81,7 +81,7 @@ def test_a_number_that_is_none_gets_a_page_that_says_so(invite: Invite, name: st
     for send in (Client().get, Client().post):
         response = send(path_of(invite), {**SENT, name: value})
         assert response.status_code == 400
-        assert "Your participant number is missing" in response.content.decode()
+        assert "Your participant ID is missing" in response.content.decode()
     assert not Arrival.objects.exists()
 
 
@@ -94,7 +94,7 @@ def test_another_study_is_refused_unless_any_may_come(invite: Invite) -> None:
     for send in (Client().get, Client().post):
         response = send(path_of(invite), sent)
         assert response.status_code == 403
-        assert "This link belongs to another study" in response.content.decode()
+        assert "This link belongs to a different study" in response.content.decode()
     Invite.objects.update(study="")
     assert arrive(invite, sent)[1].headers["Location"] == LABEL
 
@@ -112,7 +112,7 @@ def test_somebody_who_is_signed_in_is_asked_before_another_participant_is(invite
     other, _ = arrive(invite, {**SENT, "PROLIFIC_PID": OTHER})
     labeler = who(other)
     page = other.get(path_of(invite), SENT)
-    assert f"Go on as {who(one).name}" in page.content.decode()
+    assert f"Continue as {who(one).name}" in page.content.decode()
     assert who(other) == labeler
     other.post(path_of(invite), SENT)
     assert who(other) == who(one)
@@ -189,7 +189,7 @@ def test_only_the_named_experiments_participants_are_forgotten(invite: Invite, s
     assert call_command("forget_participants", PID, "--experiment", "walker") == "0 forgotten"
     with pytest.raises(CommandError, match="There is no experiment 'nothing'"):
         call_command("forget_participants", "--experiment", "nothing")
-    with pytest.raises(CommandError, match="Say whom to forget"):
+    with pytest.raises(CommandError, match="Name the participants to forget"):
         call_command("forget_participants")
     assert Arrival.objects.count() == 1
 

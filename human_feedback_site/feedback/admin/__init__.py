@@ -1,6 +1,6 @@
-"""Django admin: pause and resume experiments, make tokens, and look at everything that was ever answered.
+"""Django admin: manage experiments, labelers, invitations and API tokens, and view all labels.
 
-What labelers did is evidence: it can be read here, not changed.
+Labels, undos and decisions are read-only here, because they are research data.
 """
 
 from human_feedback_site.feedback.admin import accounts, comparisons, evidence, experiments, invites, people

@@ -1,4 +1,4 @@
-"""Accounts and groups: Django's own pages, where no admin writes over what another has changed."""
+"""Admin pages for users and groups: Django's own, plus protection against overwriting concurrent edits."""
 
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from human_feedback_site.feedback.admin.base import DeletedOnlyUnused, GuardedModelAdmin, SeenForm
 from human_feedback_site.feedback.models import ApiToken
 
-if TYPE_CHECKING:  # they are generic for type checkers alone
+if TYPE_CHECKING:  # generic only in the type stubs
     _UserChangeForm: TypeAlias = DjangoUserChangeForm[User]
     _UserAdmin: TypeAlias = DjangoUserAdmin[User]
 else:
@@ -21,12 +21,12 @@ admin.site.unregister([User, Group])
 
 
 class UserChangeForm(SeenForm, _UserChangeForm):
-    """Django's, which remembers what it showed."""
+    """Django's user form, which also rejects changes to fields that another admin edited meanwhile."""
 
 
 @admin.register(User)
 class UserAdmin(DeletedOnlyUnused, GuardedModelAdmin, _UserAdmin):
-    """Who may sign in; one that did something is made inactive instead of deleted."""
+    """Users. One that other rows refer to can't be deleted, only made inactive."""
 
     LOST_WITH_IT = frozenset({ApiToken})
     form = UserChangeForm
@@ -34,6 +34,6 @@ class UserAdmin(DeletedOnlyUnused, GuardedModelAdmin, _UserAdmin):
 
 @admin.register(Group)
 class GroupAdmin(GuardedModelAdmin, DjangoGroupAdmin):
-    """Groups of users, which this site does not use itself."""
+    """User groups, which the site itself does not use."""
 
     form = SeenForm

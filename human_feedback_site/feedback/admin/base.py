@@ -1,4 +1,4 @@
-"""What the pages of the admin have in common."""
+"""Base classes and mixins of the admin pages."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -14,7 +14,7 @@ from django.http import HttpRequest
 
 from human_feedback_site.feedback.selectors import browse
 
-if TYPE_CHECKING:  # they are generic for type checkers alone
+if TYPE_CHECKING:  # generic only in the type stubs
     _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
     TabularInline: TypeAlias = admin.TabularInline[Any, Any]
     ModelForm: TypeAlias = _ModelForm[Any]
@@ -23,20 +23,20 @@ else:
     _ModelAdmin, TabularInline = admin.ModelAdmin, admin.TabularInline
 
 _CHANGED = (
-    "Somebody changed this to “{}” after you opened the page. Nothing was saved; load the page again, "
-    "and change what is still to be changed."
+    "Someone else changed this to “{}” after you opened the page. Nothing was saved. Reload the page and "
+    "make your changes again."
 )
 
 
 class SeenForm(ModelForm):
-    """A form that writes over nothing that somebody else has written since it was opened.
+    """Model form that never overwrites changes made by someone else since the form was opened.
 
-    Each of its fields remembers what it showed. Where another admin has changed the same field meanwhile, the
-    form is refused and says what the field holds now.
+    Every field also submits the value it was shown with. If another admin has changed a field that this form
+    changes too, the form is invalid and the error shows the field's current value.
     """
 
     def clean(self) -> dict[str, Any]:
-        """Compare what was shown with what is there, which is locked until the form is saved."""
+        """Compare the values shown with those in the database, and lock the row until the form is saved."""
         cleaned: dict[str, Any] = super().clean() or {}
         if self.instance.pk is None or not self.changed_data:
             return cleaned
@@ -47,11 +47,14 @@ class SeenForm(ModelForm):
             if isinstance(value, datetime):
                 value = value.replace(microsecond=0)  # noqa: PLW2901 (as forms show it)
             if self._differs(name, value, shown=True) and self._differs(name, value, shown=False):
-                self.add_error(name, _CHANGED.format(_said(value)))
+                self.add_error(name, _CHANGED.format(_text_of(value)))
         return cleaned
 
     def _differs(self, name: str, value: Any, *, shown: bool) -> bool:
-        """Say whether a value is another than the field has now, or than it had when it was ``shown``."""
+        """Return True if ``value`` differs from the field's submitted value.
+
+        With ``shown``, compare it with the value that the form was opened with instead.
+        """
         bound = self[name]
         if not bound.field.show_hidden_initial:
             return False
@@ -62,7 +65,7 @@ class SeenForm(ModelForm):
         return bool(bound.field.has_changed(value, widget.value_from_datadict(self.data, self.files, key)))
 
     def _save_m2m(self) -> None:
-        """Write those lists alone that were changed here."""
+        """Save only the many-to-many fields that were changed in this form."""
         cleaned = self.cleaned_data
         if self.instance.pk is not None:
             self.cleaned_data = {name: cleaned[name] for name in self.changed_data if name in cleaned}
@@ -70,14 +73,15 @@ class SeenForm(ModelForm):
         self.cleaned_data = cleaned
 
 
-def _said(value: Any) -> str:
+def _text_of(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 class GuardedModelAdmin(_ModelAdmin):
-    """Where nobody writes over another's change, and texts have a direction of their own.
+    """Base of all model admins: saves only changed fields, and searches UUIDs by prefix.
 
-    A search finds rows by how a UUID begins, in the fields of ``search_fields`` that end so.
+    Fields of ``search_fields`` whose names end in ``uuid`` are searched by prefix. Text inputs get
+    ``dir="auto"`` for right-to-left text. The ``form`` must inherit from :class:`SeenForm`.
     """
 
     class Media:
@@ -86,7 +90,7 @@ class GuardedModelAdmin(_ModelAdmin):
     def formfield_for_dbfield(
         self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
     ) -> "FormField | None":
-        """Let a field remember what it showed, and what is typed have its direction."""
+        """Add the hidden initial value that :class:`SeenForm` needs, and ``dir="auto"`` on text inputs."""
         field = super().formfield_for_dbfield(db_field, request, **options)
         if field is not None:
             field.show_hidden_initial = True
@@ -97,7 +101,7 @@ class GuardedModelAdmin(_ModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: "QuerySet[Any]", search_term: str
     ) -> "tuple[QuerySet[Any], bool]":
-        """Find rows by the first digits of a UUID, too, as the comparison browser does."""
+        """Also find rows by the first digits of a UUID, as the comparison browser does."""
         found, may_repeat = super().get_search_results(request, queryset, search_term)
         uuids = [name.removeprefix("=") for name in self.search_fields if name.endswith("uuid")]
         if not uuids or not browse.BEGINS_A_UUID.fullmatch(search_term.strip()):
@@ -107,7 +111,7 @@ class GuardedModelAdmin(_ModelAdmin):
         return queryset.filter(Q(pk__in=found.values("pk")) | begins), may_repeat
 
     def save_model(self, request: HttpRequest, obj: Any, form: "_ModelForm[Any]", change: bool) -> None:
-        """Write what was changed here alone."""
+        """Save only the fields that were changed in the form."""
         if not change:
             super().save_model(request, obj, form, change)
             return
@@ -116,37 +120,37 @@ class GuardedModelAdmin(_ModelAdmin):
 
 
 class ModelAdmin(GuardedModelAdmin):
-    """Django's, with care."""
+    """Base of the site's model admins, which use :class:`SeenForm`."""
 
     form = SeenForm
 
 
 class ReadOnly:
-    """Nothing is added, changed or deleted here."""
+    """Mixin that forbids adding, changing and deleting rows."""
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Say no."""
+        """Return False: rows can't be added."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Say no."""
+        """Return False: rows can't be changed."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Say no."""
+        """Return False: rows can't be deleted."""
         return False
 
 
 class DeletedOnlyUnused:
-    """A row is offered for deletion alone, and only where nothing refers to it that would have to go, too.
+    """Mixin that allows deleting rows only one at a time, and only if no other rows refer to them.
 
-    ``LOST_WITH_IT`` are models whose rows may go with it.
+    References from the models in ``LOST_WITH_IT`` are ignored; their rows are deleted along with it.
     """
 
     LOST_WITH_IT: "frozenset[type[Model]]" = frozenset()
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Say yes to who may, for a row that nothing refers to."""
+        """Return True if the user has permission and no row outside ``LOST_WITH_IT`` refers to ``obj``."""
         return (
             obj is not None
             and ModelAdmin.has_delete_permission(cast("ModelAdmin", self), request, obj)
@@ -159,15 +163,18 @@ class DeletedOnlyUnused:
 
 
 class Audited:
-    """What is done to rows of a list is said, and goes into the admin's log."""
+    """Mixin for admin actions that report their result and write it to the admin log."""
 
     def act(
         self, request: HttpRequest, chosen: "QuerySet[Any]", do: "Callable[[QuerySet[Any]], int]", text: str
     ) -> None:
-        """Do something to these rows, say with ``text`` to how many, and log it for each."""
-        # By their ids: what was chosen may be filtered by what changes now.
+        """Apply ``do`` to the selected rows, show its count in ``text``, and log that for each row.
+
+        ``do`` returns a number, which replaces ``{}`` in ``text``.
+        """
+        # Select by ID, because the queryset may filter on a column that the action changes.
         rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))
-        named = cast("QuerySet[Any]", list(rows.all()))  # read now: what is done may delete them
-        said = text.format(do(rows))
-        LogEntry.objects.log_actions(cast("int", request.user.pk), named, CHANGE, said)
-        messages.success(request, said)
+        named = cast("QuerySet[Any]", list(rows.all()))  # read now, because the action may delete rows
+        result = text.format(do(rows))
+        LogEntry.objects.log_actions(cast("int", request.user.pk), named, CHANGE, result)
+        messages.success(request, result)

@@ -1,4 +1,4 @@
-"""Comparisons, with their clips, answers and outcomes."""
+"""Admin page for comparisons, with their clips, labels and decisions."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from human_feedback_site.feedback.services import gold_pairs, moderation
 
 
 class LabelInline(ReadOnly, TabularInline):
-    """Every answer ever given to a comparison."""
+    """All labels ever given to a comparison, including undone ones."""
 
     model = models.Label
     fields = (
@@ -29,12 +29,12 @@ class LabelInline(ReadOnly, TabularInline):
 
     @admin.display(boolean=True)
     def undone(self, label: models.Label) -> bool:
-        """Say whether it was withdrawn."""
+        """Return True if the label was undone or withdrawn."""
         return hasattr(label, "undo")
 
 
 class DecisionInline(ReadOnly, TabularInline):
-    """How the outcome changed."""
+    """All decisions about a comparison, oldest first."""
 
     model = models.Decision
     fields = ("seq", "decision", "probability", "n_labels", "created_at")
@@ -45,7 +45,7 @@ class DecisionInline(ReadOnly, TabularInline):
 
 @admin.register(models.Comparison)
 class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
-    """Comparisons, with their clips and answers."""
+    """Comparisons, with their clips and labels."""
 
     list_display = (
         "uuid",
@@ -82,67 +82,69 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
         js = (Script("feedback/js/media.js", type="module"),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Comparison]:
-        """Find the current decisions on the way."""
+        """Annotate each comparison with its current decision."""
         return with_decisions(super().get_queryset(request))
 
-    @admin.action(permissions=["view"], description="Ask for one more label")
+    @admin.action(permissions=["view"], description="Request one more label")
     def ask_again(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Let somebody else judge them, too."""
-        self.act(request, chosen, moderation.request_label, "One more label is asked for of {}.")
+        """Request one more label for each selected comparison, from a labeler who hasn't judged it."""
+        self.act(request, chosen, moderation.request_label, "One more label requested for {} comparison(s).")
 
-    @admin.action(permissions=["view"], description="Cancel: ask for no more labels")
+    @admin.action(permissions=["view"], description="Cancel: stop requesting labels")
     def cancel(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Close open ones; labels that are there have to do."""
+        """Close the selected open comparisons: those with labels become answered, the others cancelled."""
         self.act(request, chosen, moderation.close, "{} closed.")
 
-    @admin.action(permissions=["view"], description="Requeue: let cancelled ones be judged after all")
+    @admin.action(permissions=["view"], description="Requeue: reopen cancelled comparisons for labeling")
     def requeue(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Open cancelled ones."""
+        """Reopen the selected cancelled comparisons whose clips still exist."""
         self.act(request, chosen, moderation.reopen, "{} opened.")
 
-    @admin.action(permissions=["view"], description="Gold: it is known that the first is better")
+    @admin.action(permissions=["view"], description="Use as attention check: first is better")
     def first_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Make them gold."""
+        """Turn the selected comparisons into attention checks whose known answer is the first clip."""
         self._make_gold(request, chosen, models.Outcome.FIRST)
 
-    @admin.action(permissions=["view"], description="Gold: it is known that the second is better")
+    @admin.action(permissions=["view"], description="Use as attention check: second is better")
     def second_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Make them gold."""
+        """Turn the selected comparisons into attention checks whose known answer is the second clip."""
         self._make_gold(request, chosen, models.Outcome.SECOND)
 
-    @admin.action(permissions=["view"], description="Gold: it is known that they are equal")
+    @admin.action(permissions=["view"], description="Use as attention check: both are equal")
     def equal_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Make them gold."""
+        """Turn the selected comparisons into attention checks whose known answer is "equal"."""
         self._make_gold(request, chosen, models.Outcome.EQUAL)
 
     def _make_gold(
         self, request: HttpRequest, chosen: QuerySet[models.Comparison], answer: models.Outcome
     ) -> None:
-        self.act(request, chosen, lambda rows: gold_pairs.make_gold(rows, answer), "{} are gold.")
+        self.act(
+            request, chosen, lambda rows: gold_pairs.make_gold(rows, answer), "{} used as attention checks."
+        )
 
-    @admin.action(permissions=["view"], description="Not gold any more: judge them like others")
+    @admin.action(permissions=["view"], description="Stop using as attention check")
     def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Take the known answer back."""
-        self.act(request, chosen, gold_pairs.make_ordinary, "{} are gold no more.")
+        """Remove the known answer: comparisons that a trainer asked about reopen, others are cancelled."""
+        self.act(request, chosen, gold_pairs.make_ordinary, "{} no longer used as attention checks.")
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:
-        """Return the current decision."""
+        """Return the current decision, or None if there is none."""
         return comparison.decision or None
 
     @admin.display(description="first")
     def first_clip(self, comparison: models.Comparison) -> SafeString:
-        """Return a player of the first clip."""
+        """Return a video player for the first clip."""
         return _player(comparison, "first")
 
     @admin.display(description="second")
     def second_clip(self, comparison: models.Comparison) -> SafeString:
-        """Return a player of the second clip."""
+        """Return a video player for the second clip."""
         return _player(comparison, "second")
 
 
 def _player(comparison: models.Comparison, side: str) -> SafeString:
     if comparison.clips_gone or comparison.experiment.deletion_asked_at is not None:
-        return format_html("<em>{}</em>", "clip gone")
+        return format_html("<em>{}</em>", "clip unavailable")
     clip = reverse(f"{side}-clip", args=[comparison.experiment.name, comparison.uuid])
     return format_html('<video src="{}" width="256" controls muted loop></video>', clip)

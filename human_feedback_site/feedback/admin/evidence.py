@@ -1,4 +1,4 @@
-"""What was answered, as it was answered: to be read, not changed."""
+"""Read-only admin pages for labels, undos, leases, decisions and the admin log."""
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -12,7 +12,7 @@ from human_feedback_site.feedback.services import moderation
 
 @admin.register(models.Label)
 class LabelAdmin(ReadOnly, ModelAdmin):
-    """Answers."""
+    """Labels, as the labelers gave them."""
 
     list_display = (
         *("created_at", "experiment", "labeler", "choice", "swapped", "verdict"),
@@ -26,18 +26,18 @@ class LabelAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(ordering="comparison__experiment")
     def experiment(self, label: models.Label) -> models.Experiment:
-        """Return what it belongs to."""
+        """Return the label's experiment."""
         return label.comparison.experiment
 
     @admin.display(boolean=True)
     def undone(self, label: models.Label) -> bool:
-        """Say whether it was withdrawn."""
+        """Return True if the label was undone or withdrawn."""
         return hasattr(label, "undo")
 
 
 @admin.register(models.Undo)
 class UndoAdmin(ReadOnly, ModelAdmin):
-    """Withdrawn answers."""
+    """Labels undone by the labeler, or withdrawn by the researcher named in ``retracted_by``."""
 
     list_display = ("created_at", "label", "labeler", "retracted_by", "lease")
     list_filter = (("retracted_by", admin.RelatedOnlyFieldListFilter), "label__comparison__experiment")
@@ -47,13 +47,13 @@ class UndoAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(ordering="label__labeler")
     def labeler(self, undo: models.Undo) -> models.Labeler:
-        """Return whose answer it was."""
+        """Return the labeler who gave the undone label."""
         return undo.label.labeler
 
 
 @admin.register(models.Lease)
 class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
-    """Claims on comparisons."""
+    """Leases: the temporary rights of labelers to answer comparisons."""
 
     list_display = ("created_at", "labeler", "comparison", "purpose", "swapped", "shown", "expires_at")
     list_filter = ("purpose", "shown", "comparison__experiment", "labeler")
@@ -63,15 +63,18 @@ class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
     show_full_result_count = False
     actions = ("requeue",)
 
-    @admin.action(permissions=["view"], description="Requeue: give to others what these labelers hold")
+    @admin.action(
+        permissions=["view"],
+        description="Requeue: end these leases so that other labelers get the comparisons",
+    )
     def requeue(self, request: HttpRequest, chosen: QuerySet[models.Lease]) -> None:
-        """End claims that are live; an answer that is on its way comes too late to take its place."""
+        """End the selected live leases; an answer already on its way may then come too late to count."""
         self.act(request, chosen, moderation.end_claims, "{} ended.")
 
 
 @admin.register(models.Decision)
 class DecisionAdmin(ReadOnly, ModelAdmin):
-    """The feed that trainers read."""
+    """Decisions, in the order of the feed that trainers read."""
 
     list_display = ("experiment", "seq", "comparison", "decision", "probability", "n_labels", "created_at")
     list_filter = ("decision", "experiment")
@@ -84,7 +87,7 @@ class DecisionAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(LogEntry)
 class LogEntryAdmin(ReadOnly, ModelAdmin):
-    """Who did what in the admin."""
+    """Log of changes made in the admin, with the user who made them."""
 
     list_display = ("action_time", "user", "content_type", "object_repr", "action_flag", "get_change_message")
     list_filter = ("action_flag", "content_type", ("user", admin.RelatedOnlyFieldListFilter))

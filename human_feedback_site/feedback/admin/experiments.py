@@ -1,4 +1,4 @@
-"""Experiments, and what belongs to them alone."""
+"""Admin pages for experiments and their prompts, examples, episodes and learning curves."""
 
 import time
 from datetime import datetime
@@ -26,7 +26,7 @@ from human_feedback_site.feedback.services import aggregate, deletion, experimen
 
 _OVERLAP = {"overlap", "overlap_more", "overlap_share"}
 _PROMPT = {"prompt"}
-_DELETE_SECONDS = 15.0  # of one request; what is left is for the chores
+_DELETE_SECONDS = 15.0  # time limit per request; the periodic maintenance deletes what is left
 
 
 def _quality_row(quality: crowd.LabelerQuality) -> tuple[object, ...]:
@@ -47,9 +47,9 @@ def _percent(rate: Rate) -> str:
 
 @admin.register(models.Experiment)
 class ExperimentAdmin(Audited, ModelAdmin):
-    """Experiments come from trainers; here they are paused, resumed, finished, deleted, given their overlap.
+    """Experiments, which trainers create; admins pause, resume, finish, delete and configure them.
 
-    A form that was open for a while writes only what was changed in it: the run may have written meanwhile.
+    Saving the form writes only the fields that were changed, because the run may update others meanwhile.
     """
 
     list_display = (
@@ -81,15 +81,15 @@ class ExperimentAdmin(Audited, ModelAdmin):
     actions = ("pause", "resume", "finish", "weigh")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Leave making experiments to trainers."""
+        """Return False: only trainers create experiments."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let nobody change what is being deleted."""
+        """Return False for an experiment that is being deleted; otherwise check the user's permission."""
         return super().has_change_permission(request, obj) and (obj is None or obj.deletion_asked_at is None)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Leave out Django's deletion of many: each names what goes with it before it does."""
+        """Remove Django's bulk deletion, because each deletion must be confirmed with its contents listed."""
         actions = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
@@ -97,9 +97,9 @@ class ExperimentAdmin(Audited, ModelAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Name what goes with an experiment; when that is confirmed, delete it, or begin to.
+        """List what will be deleted with an experiment; once confirmed, delete it within a time limit.
 
-        Django's own view would do it in one transaction, which cannot bring clips back when it fails.
+        Replaces Django's view, which deletes in one transaction and couldn't restore the clips on failure.
         """
         experiment = self.get_object(request, unquote(object_id))
         if experiment is None:
@@ -120,20 +120,24 @@ class ExperimentAdmin(Audited, ModelAdmin):
         deletion.ask_for_deletion(experiment)
         self.log_deletions(request, models.Experiment.everything.filter(pk=experiment.pk))
         if deletion.go_on(experiment, time.monotonic() + _DELETE_SECONDS):
-            messages.success(request, f"The experiment {experiment} is deleted.")
+            messages.success(request, f"The experiment {experiment} was deleted.")
         else:
-            said = f"The experiment {experiment} is hidden; the rest of it is deleted within minutes."
-            messages.success(request, said)
+            result = f"The experiment {experiment} is now hidden; the rest will be deleted within minutes."
+            messages.success(request, result)
         return redirect("admin:feedback_experiment_changelist")
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[Any, Any], set[Any], list[Any]]:
-        """Look for no rows one by one: there may be a million, and the page counts them."""
+        """Return nothing: there may be a million related rows, so the page shows counts instead of a list."""
         return [], {}, set(), []
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
-        """Write the changed fields alone; another overlap closes and opens comparisons, a prompt is kept."""
+        """Save only the changed fields.
+
+        A new overlap opens or closes comparisons, a new prompt is added as a version, and a change of the
+        aggregation recomputes all decisions.
+        """
         changed = set(form.changed_data)
         weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
         obj.save(update_fields=changed - _OVERLAP - _PROMPT)
@@ -145,7 +149,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
             aggregate.revise_everything(obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
-        """Count comparisons and find absent trainers on the way; what is being deleted is listed, too."""
+        """Annotate comparison counts and trainer absence; include experiments that are being deleted."""
         wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)
         return models.Experiment.everything.annotate(
             asked=Count("comparisons", filter=wanted),
@@ -155,23 +159,23 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="trainer away since", ordering="away")
     def away_since(self, experiment: Any) -> datetime | None:
-        """Return when the trainer was last heard from, if that is a while ago."""
+        """Return when the trainer was last heard from, or None if that was recently."""
         since: datetime | None = experiment.away
         return since
 
     @admin.display(ordering="asked")
     def asked(self, experiment: Any) -> int:
-        """Return the number of comparisons, without cancelled ones."""
+        """Return the number of comparisons that aren't cancelled."""
         return int(experiment.asked)
 
     @admin.display(ordering="answered")
     def answered(self, experiment: Any) -> int:
-        """Return the number of comparisons that have a label."""
+        """Return the number of comparisons with at least one label."""
         return int(experiment.answered)
 
     @admin.display(description="agreement (Krippendorff's alpha)")
     def alpha(self, experiment: models.Experiment) -> str | None:
-        """Return how far labelers agree."""
+        """Return Krippendorff's alpha and the number of pairs it is based on, or None if it is undefined."""
         found = crowd.agreement(experiment)
         return (
             None
@@ -181,8 +185,11 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="labelers")
     def crowd(self, experiment: models.Experiment) -> SafeString:
-        """Return a table of how each labeler does."""
-        heads = ("labeler", "answers", "gold", "consensus", "left", "repeats", "seconds", "notice")
+        """Return an HTML table with each labeler's quality statistics."""
+        heads = (
+            *("labeler", "answers", "attention checks", "consensus", "left", "repeats"),
+            *("seconds per answer", "notice"),
+        )
         return format_html(
             "<table><tr>{}</tr>{}</table>",
             format_html_join("", "<th>{}</th>", ((head,) for head in heads)),
@@ -195,35 +202,35 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="page")
     def page(self, experiment: models.Experiment) -> SafeString:
-        """Link to the experiment's page."""
+        """Return a link to the experiment's page, or an empty string while it is being deleted."""
         if experiment.deletion_asked_at is not None:
             return SafeString("")
         return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))
 
-    @admin.action(description="Pause: labelers are given nothing, training stops")
+    @admin.action(description="Pause: labelers get no pairs, training stops")
     def pause(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Pause those that run."""
+        """Pause the selected running experiments."""
         self.act(request, chosen, experiments.pause, "{} paused.")
 
     @admin.action(description="Resume")
     def resume(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Let paused ones go on."""
+        """Resume the selected paused experiments."""
         self.act(request, chosen, experiments.resume, "{} resumed.")
 
-    @admin.action(description="Finish: no more answers are wanted")
+    @admin.action(description="Finish: no more labels are requested")
     def finish(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """End those that run or are paused."""
+        """Finish the selected experiments that are running or paused."""
         self.act(request, chosen, experiments.finish, "{} finished.")
 
-    @admin.action(description="Weigh labelers now and revise what that changes")
+    @admin.action(description="Estimate labeler reliability now and update decisions")
     def weigh(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Do at once what is done every minute."""
+        """Re-estimate labeler reliability and update decisions now, which otherwise happens every minute."""
         self.act(request, chosen, _weigh, "{} decisions revised.")
 
 
 @admin.register(models.PromptVersion)
 class PromptVersionAdmin(ReadOnly, ModelAdmin):
-    """What labelers were asked, and since when."""
+    """All versions of each experiment's prompt, with author and time."""
 
     list_display = ("experiment", "version", "text", "author", "created_at")
     list_filter = ("experiment",)
@@ -237,7 +244,7 @@ def _weigh(chosen: QuerySet[models.Experiment]) -> int:
 
 @admin.register(models.SequenceCounter)
 class SequenceCounterAdmin(ReadOnly, ModelAdmin):
-    """How far the feed of each experiment is."""
+    """Counter of each experiment's feed: the number of its newest decision."""
 
     list_display = ("experiment", "last_seq")
     list_select_related = ("experiment",)
@@ -246,7 +253,7 @@ class SequenceCounterAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.TrainingPoint)
 class TrainingPointAdmin(ReadOnly, ModelAdmin):
-    """Learning curves."""
+    """Points of the learning curves that trainers report."""
 
     list_display = ("experiment", "tag", "step", "value")
     list_filter = ("experiment", "tag")
@@ -256,7 +263,7 @@ class TrainingPointAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.Example)
 class ExampleAdmin(ModelAdmin):
-    """Pairs that explain the instruction, taken from comparisons that have their clips."""
+    """Example and practice pairs that explain the prompt to labelers."""
 
     list_display = ("experiment", "better", "explanation", "practice", "comparison")
     list_filter = ("practice", "experiment")
@@ -268,7 +275,7 @@ class ExampleAdmin(ModelAdmin):
 
 @admin.register(models.Episode)
 class EpisodeAdmin(ReadOnly, ModelAdmin):
-    """Films of whole episodes."""
+    """Videos of full episodes."""
 
     list_display = ("experiment", "step", "key", "created_at")
     list_filter = ("experiment",)

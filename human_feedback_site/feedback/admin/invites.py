@@ -1,4 +1,4 @@
-"""Invitations, who came by them, and what they agreed to."""
+"""Admin pages for invitations, arrivals from recruitment platforms, and consent."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from human_feedback_site.feedback.services import invites
 
 @admin.register(models.Invite)
 class InviteAdmin(ReadOnly, Audited, ModelAdmin):
-    """Invitations, to look at and to revoke; they are made on the experiment's own page."""
+    """Invitations. They are created on the experiment's page; here they can be viewed and revoked."""
 
     list_display = (
         *("experiment", "kind", "labeler", "note", "platform"),
@@ -24,15 +24,15 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
     search_fields = ("experiment__name", "labeler__name", "note")
     actions = ("revoke",)
 
-    @admin.action(permissions=["view"], description="Revoke: let nobody in by these any more")
+    @admin.action(permissions=["view"], description="Revoke: no one else can join with these links")
     def revoke(self, request: HttpRequest, chosen: QuerySet[models.Invite]) -> None:
-        """Revoke those that are open."""
+        """Revoke the selected open invitations."""
         self.act(request, chosen, invites.revoke, "{} revoked.")
 
 
 @admin.register(models.InvitePart)
 class InvitePartAdmin(ReadOnly, ModelAdmin):
-    """Parts of labelers who came by another link since."""
+    """Answer counts of labelers for invitations used earlier; the current one is in ``Participation``."""
 
     list_display = ("participation", "invite", "answered", "completed_at", "completed_answers")
     list_filter = ("participation__experiment",)
@@ -42,25 +42,25 @@ class InvitePartAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.Arrival)
 class ArrivalAdmin(ReadOnly, Audited, ModelAdmin):
-    """Whom a platform sent, to be forgotten; their numbers are on the experiment's list of participants."""
+    """Participants sent by a platform; only the experiment's participant list shows their platform IDs."""
 
     list_display = ("experiment", "invite", "created_at")
     list_filter = ("experiment",)
     list_select_related = ("experiment", "invite")
     search_fields = ("=participant",)
-    search_help_text = "A participant's whole number"
+    search_help_text = "Enter a participant's complete platform ID."
     fields = ("experiment", "invite", "created_at")
     actions = ("forget",)
 
-    @admin.action(permissions=["view"], description="Forget: delete the platform's numbers, keep the labels")
+    @admin.action(permissions=["view"], description="Forget: delete the platform IDs, keep the labels")
     def forget(self, request: HttpRequest, chosen: QuerySet[models.Arrival]) -> None:
-        """Delete them."""
+        """Delete the selected participants' platform IDs; their labels are kept."""
         self.act(request, chosen, invites.forget_participants, "{} forgotten.")
 
 
 @admin.register(models.ConsentText)
 class ConsentTextAdmin(ReadOnly, ModelAdmin):
-    """Every version of a consent text; they are written on the experiment's own page."""
+    """All versions of the consent texts, which are edited on the experiment's invitations page."""
 
     list_display = ("experiment", "beginning", "digest", "created_at")
     list_filter = ("experiment",)
@@ -69,13 +69,13 @@ class ConsentTextAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(description="text")
     def beginning(self, text: Any) -> str:
-        """Return how it begins."""
+        """Return the first 80 characters of the text."""
         return str(text.text[:80])
 
 
 @admin.register(models.ConsentAnswer)
 class ConsentAnswerAdmin(ReadOnly, ModelAdmin):
-    """Who agreed to which version, and when."""
+    """Labelers' answers to the consent texts."""
 
     list_display = ("labeler", "experiment", "text", "agreed", "created_at")
     list_filter = ("agreed", "text__experiment")

@@ -1,4 +1,4 @@
-"""Labelers, how they do, and the tokens of trainers."""
+"""Admin pages for labelers, their participation in experiments, API tokens and rate limits."""
 
 from datetime import timedelta
 from typing import Any, cast
@@ -18,30 +18,31 @@ from human_feedback_site.feedback.services import accounts, moderation
 
 @admin.register(models.Labeler)
 class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
-    """Labelers come from invitations; here they are given other experiments, or taken out of them."""
+    """Labelers, who are created by invitations; admins add them to experiments or remove them."""
 
     list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
     list_filter = ("experiments", "invited_by")
     list_select_related = ("user", "invited_by")
     search_fields = ("name", "user__username")
     fields = ("name", "experiments", "user", "invited_by", "created_at")
-    readonly_fields = ("name", "user", "invited_by", "created_at")  # invitations know labelers by name
+    # The name can't be changed, because invitations refer to it.
+    readonly_fields = ("name", "user", "invited_by", "created_at")
     filter_horizontal = ("experiments",)
     date_hierarchy = "created_at"
     actions = ("block", "readmit")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Leave making labelers to invitations."""
+        """Return False: labelers are created by invitations."""
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Labeler]:
-        """Count answers on the way."""
+        """Annotate each labeler with the number of labels that are not void."""
         found: QuerySet[models.Labeler] = super().get_queryset(request)
         return found.annotate(answers=Count("labels", filter=~Q(labels__status=models.Label.Status.VOID)))
 
-    @admin.action(description="Block everywhere: stop them, and withdraw all their labels")
+    @admin.action(description="Block in all experiments: stop them and withdraw all their labels")
     def block(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
-        """Block them in each experiment that they take part in."""
+        """Block the selected labelers in all their experiments and withdraw their labels."""
         by = cast("User", request.user)
         self.act(
             request,
@@ -50,24 +51,24 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
             "Blocked; labels withdrawn: {}.",
         )
 
-    @admin.action(description="Give them work again everywhere; their checks begin anew")
+    @admin.action(description="Readmit in all experiments; their attention checks restart")
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
-        """Unblock them in each experiment that they take part in."""
+        """Readmit the selected labelers in all their experiments; withdrawn labels stay withdrawn."""
         self.act(
             request,
             chosen,
             lambda rows: moderation.readmit(_everywhere(rows)),
-            "Given work again in {} experiments.",
+            "Readmitted in {} experiment(s).",
         )
 
     @admin.display(ordering="answers")
     def answers(self, labeler: Any) -> int:
-        """Return the number of answers, with those that were withdrawn."""
+        """Return the number of labels that are not void, including undone ones."""
         return int(labeler.answers)
 
     @admin.display(boolean=True, ordering="user__is_active")
     def active(self, labeler: models.Labeler) -> bool:
-        """Say whether the account may sign in; that is changed at the user."""
+        """Return True if the account may sign in; this is changed on the user's page."""
         return labeler.user.is_active
 
 
@@ -77,7 +78,7 @@ def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participa
 
 @admin.register(models.Participation)
 class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
-    """How labelers do: who is warned, who is stopped, and who is given work again."""
+    """Labelers' participation in experiments: their attention checks, and whether they were stopped."""
 
     list_display = (
         *("labeler", "experiment", "standing", "answers", "undone"),
@@ -91,37 +92,40 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(description="standing")
     def standing(self, participation: models.Participation) -> str:
-        """Return what the labeler is told about its checks."""
+        """Return "warned" or "stopped" after failed attention checks, otherwise "good"."""
         return participation.notice or "good"
 
-    @admin.display(description="worth")
+    @admin.display(description="estimated reliability")
     def worth(self, participation: models.Participation) -> str | None:
-        """Return how often the labeler is right, each truth counting alike, as last estimated."""
+        """Return the labeler's estimated accuracy, averaged over the possible true answers.
+
+        None if it has not been estimated.
+        """
         matrix = participation.confusion
         if matrix is None:
             return None
         return f"{sum(matrix[truth][truth] for truth in range(len(matrix))) / len(matrix):.0%}"
 
-    @admin.action(permissions=["view"], description="Stop: give them nothing more")
+    @admin.action(permissions=["view"], description="Stop: give them no more pairs")
     def stop(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Stop those that are given work."""
+        """Stop giving pairs to the selected labelers; their labels are kept."""
         self.act(request, chosen, moderation.stop, "{} stopped.")
 
-    @admin.action(permissions=["view"], description="Block: stop them, and withdraw all their labels")
+    @admin.action(permissions=["view"], description="Block: stop them and withdraw all their labels")
     def block(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Do not believe a word; what the other labels say is decided anew."""
+        """Stop the selected labelers and withdraw their labels; decisions are recomputed without them."""
         by = cast("User", request.user)
         self.act(request, chosen, lambda rows: moderation.block(rows, by), "Blocked; labels withdrawn: {}.")
 
-    @admin.action(permissions=["view"], description="Give them work again; their checks begin anew")
+    @admin.action(permissions=["view"], description="Readmit; their attention checks restart")
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Forgive failed checks."""
-        self.act(request, chosen, moderation.readmit, "{} given work again.")
+        """Give the selected labelers pairs again and clear their attention checks."""
+        self.act(request, chosen, moderation.readmit, "{} readmitted.")
 
 
 @admin.register(models.ApiToken)
 class ApiTokenAdmin(ModelAdmin):
-    """Tokens: made here, shown once, replaced, revoked by deleting them."""
+    """API tokens. Each is shown once, when created or replaced; deleting it revokes it."""
 
     list_display = ("name", "user", "experiment", "created_at", "expires_at", "last_used_at")
     list_filter = ("user",)
@@ -131,40 +135,40 @@ class ApiTokenAdmin(ModelAdmin):
     actions = ("rotate",)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Say no: a token that somebody uses does not change hands."""
+        """Return False: an existing token can't be changed, so it can't be given to a different user."""
         return False
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Propose that it expires."""
+        """Suggest the default expiry date."""
         return {"expires_at": timezone.now() + timedelta(days=accounts.TOKEN_DAYS)}
 
     def formfield_for_foreignkey(
         self, db_field: "ForeignKey[Any, Any]", request: HttpRequest, **options: Any
     ) -> "ModelChoiceField[Any] | None":
-        """Offer those who may use the API."""
+        """Offer only active staff users, because only they may use the API."""
         return super().formfield_for_foreignkey(
             db_field, request, **options, queryset=User.objects.filter(is_staff=True, is_active=True)
         )
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
-        """Draw the token; only its digest is stored."""
+        """Generate the token and save only its hash; the secret is kept on ``obj`` for the next page."""
         obj.secret = accounts.issue_token(obj)
 
-    @admin.action(permissions=["delete"], description="Replace the token by a new one")
+    @admin.action(permissions=["delete"], description="Replace the token with a new one")
     def rotate(self, request: HttpRequest, chosen: QuerySet[models.ApiToken]) -> HttpResponse | None:
-        """Draw one token anew and show it; the old one is good for nothing at once."""
+        """Replace one token with a new secret and show it; the old secret stops working immediately."""
         if len(chosen) != 1:
-            self.message_user(request, "Choose one token: each is shown once.", messages.ERROR)
+            self.message_user(request, "Select exactly one token to replace.", messages.ERROR)
             return None
         token = chosen.get()
         secret = accounts.rotate_token(token)
-        self.log_change(request, token, "Replaced by a new one.")
+        self.log_change(request, token, "Replaced with a new secret.")
         return self._shown(request, token, secret)
 
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Show the token; it is kept nowhere, so this page cannot be asked for again."""
+        """Show the new token. It is not stored, so it can't be shown a second time."""
         return self._shown(request, obj, obj.secret)
 
     def _shown(self, request: HttpRequest, token: models.ApiToken, secret: str) -> HttpResponse:
@@ -179,12 +183,12 @@ class ApiTokenAdmin(ModelAdmin):
 
 @admin.register(models.Attempts)
 class AttemptsAdmin(ReadOnly, ModelAdmin):
-    """Passwords and tokens that were tried: deleting a row lets somebody try again at once."""
+    """Counts of failed sign-in and token attempts. Deleting a row lifts the limit immediately."""
 
     list_display = ("digest", "count", "ends_at")
     search_fields = ("=digest",)
     date_hierarchy = "ends_at"
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Say yes to who may."""
+        """Return True if the user has Django's permission to delete these rows."""
         return ModelAdmin.has_delete_permission(self, request, obj)

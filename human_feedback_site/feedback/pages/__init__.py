@@ -1,1 +1,1 @@
-"""Pages for people: labeling, experiments, invitations."""
+"""HTML pages for labelers and researchers: labeling, experiments, invitations."""

@@ -1,4 +1,4 @@
-"""The name by which the pages call whoever is signed in."""
+"""Template context processor that adds the signed-in user's display name."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from human_feedback_site.feedback.models import Labeler
 
 
 def account(request: HttpRequest) -> dict[str, Any]:
-    """Let each template have ``account_name``."""
+    """Add ``account_name``, the user's display name, to every template context (looked up lazily)."""
     return {"account_name": SimpleLazyObject(lambda: name_of(getattr(request, "user", AnonymousUser())))}
 
 
 def name_of(user: User | AnonymousUser) -> str:
-    """Return the name that a labeler has in lists and on the labeling page; of staff, the account's.
+    """Return the labeler's name as researchers see it; for staff and other users, return the username.
 
-    A labeler's account has more letters in its name, for two researchers may know a labeler by the same one.
+    A labeler's username is longer than the name, because two researchers may use the same labeler name.
     """
     labeler = None if user.is_staff else Labeler.objects.filter(user=user.pk).first()
     return user.get_username() if labeler is None else labeler.name

@@ -1,4 +1,4 @@
-"""The comparison browser: any comparison of an experiment, and what researchers ask of it."""
+"""Comparison browser: pages that filter, show and manage an experiment's comparisons."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -24,7 +24,7 @@ from human_feedback_site.feedback.services import moderation
 from human_feedback_site.feedback.tables.files import has_parquet
 from human_feedback_site.feedback.templatetags.directions import isolated
 
-if TYPE_CHECKING:  # it is generic for type checkers alone
+if TYPE_CHECKING:  # generic only in the type stubs
     ModelChoiceField: TypeAlias = forms.ModelChoiceField[Labeler]
 else:
     ModelChoiceField = forms.ModelChoiceField
@@ -34,11 +34,11 @@ _BIGGEST = 2**63 - 1
 _ANY = ("", _("any"))
 _STATES: Mapping[str, Promise] = {
     "waiting": _("waiting for labels"),
-    "leased": _("on somebody’s screen"),
-    "answered": _("has all its labels"),
+    "leased": _("assigned to a labeler"),
+    "answered": _("fully labeled"),
     "decided": _("decided"),
     "cancelled": _("cancelled"),
-    "gold": _("answer is known"),
+    "gold": _("attention check"),
 }
 _ORDERS: Mapping[str, Promise] = {
     "newest": _("newest first"),
@@ -49,15 +49,18 @@ _ORDERS: Mapping[str, Promise] = {
 
 
 class LabelerField(ModelChoiceField):
-    """A choice among labelers by name."""
+    """Form field that offers labelers by name."""
 
     def label_from_instance(self, labeler: Labeler) -> str:
-        """Return the name, whose direction is its own: an option holds no elements."""
+        """Return the labeler's name, isolated from the surrounding text direction.
+
+        Unicode characters do this because an HTML ``<option>`` can't contain elements such as ``<bdi>``.
+        """
         return isolated(labeler.name)
 
 
 class FilterForm(forms.Form):
-    """What the address asks for; :meth:`filters` leaves out what makes no sense."""
+    """Filter form of the comparison list, read from the query string."""
 
     state = forms.ChoiceField(label=_("State"), required=False, choices=[_ANY, *_STATES.items()])
     decision = forms.ChoiceField(
@@ -66,9 +69,9 @@ class FilterForm(forms.Form):
     labeler = LabelerField(
         label=_("Labeler"), required=False, queryset=Labeler.objects.none(), empty_label=_("any")
     )
-    since = forms.IntegerField(label=_("Since step"), required=False, min_value=0, max_value=_BIGGEST)
+    since = forms.IntegerField(label=_("From step"), required=False, min_value=0, max_value=_BIGGEST)
     text = forms.CharField(
-        label=_("UUID begins with"),
+        label=_("UUID starts with"),
         required=False,
         max_length=36,
         validators=[
@@ -86,7 +89,7 @@ class FilterForm(forms.Form):
         self.fields["labeler"].queryset = labelers  # type: ignore[attr-defined]
 
     def filters(self) -> browse.Filters:
-        """Return what was asked for and can be understood."""
+        """Return the filters to apply, without those that are empty or invalid."""
         self.is_valid()
         return browse.Filters(**{name: value for name, value in self.cleaned_data.items() if value})
 
@@ -95,7 +98,7 @@ class FilterForm(forms.Form):
 @login_required
 @never_cache
 def comparisons(request: HttpRequest, name: str) -> HttpResponse:
-    """List the comparisons of an experiment that match what is asked for."""
+    """List the experiment's comparisons that match the filters in the query string."""
     experiment = managed(request, name)
     form = FilterForm(experiment, request)
     filters = form.filters()
@@ -118,10 +121,10 @@ def comparisons(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @never_cache
 def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Show one comparison with all that happened to it."""
+    """Show one comparison with its clips and full history."""
     experiment = managed(request, name)
     found = get_object_or_404(with_labels(experiment.comparisons.filter(uuid=uuid)))
-    events = [(event, _said(event)) for event in browse.history(found)]
+    events = [(event, _content_of(event)) for event in browse.history(found)]
     context = {
         "experiment": experiment,
         "comparison": found,
@@ -132,8 +135,8 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     return render(request, "pages/comparison_detail.html", context)
 
 
-def _said(event: browse.Event) -> ShownLabel | Promise | None:
-    """Return what a labeler chose on the screen, or what was decided."""
+def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
+    """Return the label of a label or undo event, otherwise the text of its decision (None if it has none)."""
     if event.kind in {"label", "undo"}:
         return ShownLabel(event.row, undone=event.kind == "undo")
     return VERDICTS.get(event.outcome or "")
@@ -143,17 +146,20 @@ def _said(event: browse.Event) -> ShownLabel | Promise | None:
 @login_required
 @never_cache
 def act(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Ask for one label more of a comparison, for no more, or for labels again."""
+    """Request another label for a comparison, close it to further labels, or reopen it.
+
+    The POST field ``action`` selects which; the response has status 409 if the comparison's state forbids it.
+    """
     experiment = managed(request, name)
     chosen = experiment.comparisons.filter(uuid=uuid)
     if not chosen.exists():
         raise Http404
     action = _ACTIONS.get(request.POST.get("action", ""))
     if action is None:
-        return message(request, 400, str(_("This cannot be done")), str(_("There is no such action.")))
+        return message(request, 400, str(_("That action isn’t possible")), str(_("Unknown action.")))
     if not action(chosen):
-        text = _("It is not in the state for it any more, or its clips are gone.")
-        return message(request, 409, str(_("This cannot be done")), str(text))
+        text = _("The comparison’s status has changed, or its clips are no longer available.")
+        return message(request, 409, str(_("That action isn’t possible")), str(text))
     return redirect("comparison", name, uuid)
 
 

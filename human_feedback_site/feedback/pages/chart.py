@@ -1,19 +1,19 @@
-"""Line charts as SVG geometry: Python computes where things go, the template draws, the style sheet colours.
+"""Geometry of SVG line charts; the template draws them and the style sheet colors them.
 
-Positions are percentages of the plot: a chart is as wide as the screen lets it be; its text keeps its size.
+Positions are percentages of the plot area, so a chart can stretch to any width while its text keeps its size.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PATH_UNITS = 1000  # the path's own square coordinates; the template stretches them over the plot
+PATH_UNITS = 1000  # side of the path's square coordinate system, which the template stretches over the plot
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark on an axis: where it is, in percent from the left or from the top, and what it says."""
+    """Axis tick: its position, in percent from the left (x axis) or the top (y axis), and its text."""
 
     position: float
     text: str
@@ -21,7 +21,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Chart:
-    """What a template needs to draw one curve."""
+    """Data that the template needs to draw one curve."""
 
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
@@ -31,9 +31,9 @@ class Chart:
 
 
 def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
-    """Return the chart of ``points``, (step, value) in order of steps; None where nothing finite is left.
+    """Return a chart of (step, value) pairs sorted by step, or None if no finite point is left.
 
-    The horizontal axis begins at step 0.
+    The horizontal axis begins at step 0. Points with NaN or infinite values are skipped.
     """
     points = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if not points:
@@ -59,9 +59,10 @@ def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
 
 
 def nice_ticks(low: float, high: float, wanted: int) -> list[float]:
-    """Return the ends of about ``wanted`` steps between round numbers that enclose ``low`` and ``high``.
+    """Return round tick values that enclose ``low`` and ``high``, with about ``wanted`` intervals.
 
-    Steps are 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", Graphics Gems, 1990).
+    Intervals are 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", Graphics Gems,
+    1990).
     """
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-9):
         margin = abs(high) / 2 or 1.0

@@ -1,6 +1,6 @@
-"""Where the clips on the pages are: addresses that last, each of which leads to a fresh link.
+"""Permanent clip URLs for the pages; each redirects to a newly signed URL in the media store.
 
-Links to clips expire, and a page may be open for longer than they last.
+Signed URLs expire, and a page may stay open longer than that.
 """
 
 from uuid import UUID
@@ -23,7 +23,7 @@ from human_feedback_site.feedback.selectors.experiments import experiments_to_ma
 @login_required
 @never_cache
 def of_comparison(request: HttpRequest, name: str, uuid: UUID, side: str) -> HttpResponse:
-    """Lead a researcher to the ``first`` or the ``second`` clip of a comparison."""
+    """Redirect a researcher to a comparison's clip; ``side`` is ``first`` or ``second``."""
     comparison = get_object_or_404(managed(request, name).comparisons, uuid=uuid)
     return _clip(comparison, comparison.first_key if side == "first" else comparison.second_key)
 
@@ -32,7 +32,10 @@ def of_comparison(request: HttpRequest, name: str, uuid: UUID, side: str) -> Htt
 @login_required
 @never_cache
 def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> HttpResponse:
-    """Lead a labeler to the clip that was on the ``left`` or the ``right`` of an answer's screen."""
+    """Redirect a labeler to the clip that was on one side of the screen when they answered.
+
+    ``side`` is ``left`` or ``right``.
+    """
     labeler, experiment = labeler_in(request, name)
     own = Label.objects.select_related("comparison__experiment").filter(labeler=labeler)
     label = get_object_or_404(own, uuid=label_uuid, comparison__experiment=experiment)
@@ -44,7 +47,7 @@ def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> H
 @login_required
 @never_cache
 def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
-    """Lead a researcher or a labeler to the video of a whole episode."""
+    """Redirect a researcher or labeler to the video of the full episode recorded at ``step``."""
     experiment = experiments_to_manage(signed_in(request)).filter(name=name).first()
     if experiment is None:
         _, experiment = labeler_in(request, name)
@@ -54,5 +57,5 @@ def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
 
 def _clip(comparison: Comparison, key: str) -> HttpResponse:
     if comparison.clips_gone:
-        raise Http404("The clip is gone.")
+        raise Http404("The clip is no longer available.")
     return HttpResponseRedirect(media_store().url(key))

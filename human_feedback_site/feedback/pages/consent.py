@@ -1,4 +1,4 @@
-"""The consent text: labelers agree to it or leave, researchers write it."""
+"""Consent pages: labelers agree or decline, and researchers edit the text."""
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -17,7 +17,10 @@ from human_feedback_site.feedback.services import consent as service
 @login_required
 @never_cache
 def consent(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a labeler the text, and take the answer to exactly the version that was shown."""
+    """Show a labeler the consent text and record the answer.
+
+    An answer counts only if the posted digest matches the current text; otherwise the text is shown again.
+    """
     labeler, experiment = labeler_in(request, name)
     text = service.text_to_answer(labeler, experiment)
     if text is None:
@@ -35,14 +38,16 @@ def consent(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @never_cache
 def edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Put another text in the place of an experiment's, or none."""
+    """Replace an experiment's consent text; an empty text removes it."""
     experiment = managed(request, name)
     text = request.POST.get("text", "")
     if len(text) > service.MAX_CONSENT or "\x00" in text:
-        return message(request, 400, _("This cannot be a consent text"), _("Use at most 20,000 characters."))
+        return message(
+            request, 400, _("The consent text can’t be saved"), _("Use at most 20,000 characters.")
+        )
     try:
         service.set_text(experiment, text, seen=request.POST.get("version"))
     except ConflictError:
-        heading, advice = _("The consent text was changed meanwhile"), _("Go back and load the page again.")
+        heading, advice = _("Someone else changed the consent text"), _("Go back and reload the page.")
         return message(request, 409, heading, advice)
     return redirect("invites", name)

@@ -1,4 +1,4 @@
-"""The page on which a labeler ends, with the code for the platform it came from."""
+"""Page shown to a labeler at the end, with the completion code of the recruitment platform."""
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -15,7 +15,7 @@ from human_feedback_site.feedback.services import accounts, completion
 @login_required
 @never_cache
 def done(request: HttpRequest, name: str) -> HttpResponse:
-    """Thank a labeler who has done its part; tell any other what is still to do."""
+    """Show whether the labeler gave enough answers or was screened out, with the completion code earned."""
     labeler, experiment = labeler_in(request, name)
     ending = completion.conclude(accounts.participation_of(labeler, experiment))
     context = {"experiment": experiment, "ending": ending, "unsaved": sender_data(labeler.user)}

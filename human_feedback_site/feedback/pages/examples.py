@@ -1,4 +1,4 @@
-"""What a researcher does with a comparison's card: use it as an example, or no longer."""
+"""Views that turn a comparison into an example for labelers, and back."""
 
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from human_feedback_site.feedback.services.examples import NewExample, remove_ex
 
 
 class LessonForm(forms.Form):
-    """What the pair teaches."""
+    """Form with an example's correct answer, its explanation, and whether it is a practice pair."""
 
     better = forms.ChoiceField(choices=Outcome.choices)
     explanation = forms.CharField(max_length=Example.MAX_EXPLANATION, required=False)
@@ -30,19 +30,19 @@ class LessonForm(forms.Form):
 @login_required
 @never_cache
 def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Show labelers a comparison as an example, or ask it for practice."""
+    """Use a comparison as an example for labelers, or as a practice pair."""
     experiment = managed(request, name)
     form = LessonForm(request.POST)
     if not form.is_valid():
-        text = _("Choose its answer, and explain it in at most 500 letters.")
-        return message(request, 400, _("This cannot be an example"), text)
+        text = _("Choose the answer, and keep the explanation to 500 characters.")
+        return message(request, 400, _("This comparison can’t be used as an example"), text)
     try:
         use_as_example(experiment, uuid, NewExample(**form.cleaned_data))
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:
-        text = _("Its clips are gone, or it is there to find out who does not look.")
-        return message(request, 409, _("This cannot be an example"), text)
+        text = _("Its clips are no longer available, or it is used as an attention check.")
+        return message(request, 409, _("This comparison can’t be used as an example"), text)
     return _back_to_card(request, name, uuid)
 
 
@@ -50,7 +50,7 @@ def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
 @login_required
 @never_cache
 def remove(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Show labelers a comparison as an example no longer."""
+    """Stop using a comparison as an example."""
     remove_example(managed(request, name), uuid)
     return _back_to_card(request, name, uuid)
 

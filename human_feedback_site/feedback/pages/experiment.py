@@ -1,4 +1,4 @@
-"""The page of an experiment, and the part of it that stays up to date while it is looked at."""
+"""Experiment page for researchers, and the live section that the page refreshes by itself."""
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -10,7 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
-from human_feedback_site.feedback.pages.live import shown_of
+from human_feedback_site.feedback.pages.live import live_view_of
 from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, comparisons_to_list
 from human_feedback_site.feedback.pages.views import signed_in
 from human_feedback_site.feedback.selectors.experiments import experiments_to_label, experiments_to_manage
@@ -23,7 +23,7 @@ COMPARISONS_PER_PAGE = 20
 @login_required
 @never_cache
 def experiment(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a researcher how labels and training go, and every comparison with its answers."""
+    """Show an experiment's progress and its comparisons to a researcher; redirect labelers to labeling."""
     found = _managed(request).filter(name=name).first()
     if found is None:
         get_object_or_404(experiments_to_label(signed_in(request)), name=name)
@@ -32,7 +32,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": found,
         "may_label": _may_label(request, found),
-        "live": shown_of(found),
+        "live": live_view_of(found),
         "max_prompt": MAX_PROMPT,
         "prompts": found.prompts.select_related("author"),
         "verdicts": VERDICTS,
@@ -46,9 +46,9 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @never_cache
 def live(request: HttpRequest, name: str) -> HttpResponse:
-    """Show how an experiment goes now, without the page around it; 304 where nothing has changed."""
+    """Return the experiment page's live section as an HTML fragment, or status 304 if it hasn't changed."""
     found = get_object_or_404(_managed(request), name=name)
-    shown = shown_of(found)
+    shown = live_view_of(found)
     unchanged = get_conditional_response(request, etag=shown.etag)
     if unchanged is not None:
         return unchanged
@@ -59,7 +59,10 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _managed(request: HttpRequest) -> QuerySet[Experiment]:
-    """Return the reader's experiments, each with the time since when its trainer is away, if it is."""
+    """Return the experiments that the user manages, annotated with ``away_since``.
+
+    ``away_since`` is when the trainer was last heard from, or None if that was recently.
+    """
     return experiments_to_manage(signed_in(request)).annotate(away_since=trainer_away_since())
 
 

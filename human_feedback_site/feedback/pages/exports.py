@@ -1,4 +1,4 @@
-"""What researchers take away: their experiment's comparisons and labels as files."""
+"""Downloads of an experiment's comparisons and labels as files."""
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -17,11 +17,11 @@ from human_feedback_site.feedback.tables.files import FILE_TYPES
 @login_required
 @never_cache
 def export(request: HttpRequest, name: str, table: str, extension: str) -> HttpResponseBase:
-    """Send a table of an experiment that the reader manages."""
+    """Send one table of an experiment as a download, for researchers who manage the experiment."""
     if table not in TABLES or extension not in FILE_TYPES:
         raise Http404
     experiment = managed(request, name)
     try:
         return download(experiment, table, extension)
     except NotInstalledError as error:
-        return message(request, 501, _("This site cannot write Parquet files"), str(error))
+        return message(request, 501, _("This site can’t write Parquet files"), str(error))

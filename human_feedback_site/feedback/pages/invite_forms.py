@@ -1,4 +1,4 @@
-"""The two forms that make invitations: for one person, and for many who come without names."""
+"""Forms that create invitations: one for a named labeler, one for many anonymous labelers."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +11,7 @@ from human_feedback_site.feedback.models import Experiment, Invite, validate_lab
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.invites import PROLIFIC_RETURN_URL
 
-if TYPE_CHECKING:  # it is generic for type checkers alone
+if TYPE_CHECKING:  # generic only in the type stubs
     ModelForm: TypeAlias = forms.ModelForm[Invite]
 else:
     ModelForm = forms.ModelForm
@@ -21,7 +21,7 @@ _MOST = 1_000_000
 
 
 class InviteForm(ModelForm):
-    """What both ask for."""
+    """Base of both invitation forms: days until expiry and the number of answers requested."""
 
     days = forms.IntegerField(min_value=1, max_value=MOST_DAYS, initial=30)
     answers_wanted = forms.IntegerField(min_value=1, max_value=_MOST, required=False)
@@ -33,7 +33,7 @@ class InviteForm(ModelForm):
                 field.widget.attrs["dir"] = "auto"
 
     def save_for(self, experiment: Experiment) -> Invite:
-        """Keep the invitation that the valid form describes."""
+        """Save and return the invitation described by this form, which must be valid."""
         self.instance.experiment = experiment
         self.instance.expires_at = timezone.now() + timedelta(days=self.cleaned_data["days"])
         self.instance.save()
@@ -41,7 +41,7 @@ class InviteForm(ModelForm):
 
 
 class NamedForm(InviteForm):
-    """A link for one person, by name."""
+    """Form for a link that signs in one named labeler."""
 
     labeler_name = forms.CharField(max_length=50, validators=[validate_labeler_name])
     once = forms.BooleanField(required=False)
@@ -51,7 +51,7 @@ class NamedForm(InviteForm):
         fields = ("answers_wanted",)
 
     def save_for(self, experiment: Experiment) -> Invite:
-        """Keep it, and let the labeler, made where there is none, into the experiment."""
+        """Add the labeler to the experiment, creating the labeler if needed, and save the invitation."""
         self.instance.kind = Invite.Kind.NAMED
         self.instance.labeler = accounts.invite(experiment, self.cleaned_data["labeler_name"])
         self.instance.limit = 1 if self.cleaned_data["once"] else None
@@ -59,7 +59,10 @@ class NamedForm(InviteForm):
 
 
 class AnonymousForm(InviteForm):
-    """A link for many, each of whom gets a pseudonym; they may come from a platform."""
+    """Form for a link that many people can use, each under a new pseudonym.
+
+    They may be recruited through a platform such as Prolific.
+    """
 
     limit = forms.IntegerField(min_value=1, max_value=_MOST, initial=20)
     return_url = forms.URLField(required=False, initial=PROLIFIC_RETURN_URL, assume_scheme="https")
@@ -72,19 +75,21 @@ class AnonymousForm(InviteForm):
         )
 
     def clean(self) -> dict[str, object]:
-        """Ask for a completion code where people come from a platform, which pays by it.
+        """Require a completion code if there is a platform; otherwise clear the platform fields.
 
-        That it is not that of those who are stopped, the invitation itself sees to.
+        The ``Invite`` model checks that the completion and screen-out codes differ.
         """
         cleaned: dict[str, object] = super().clean() or {}
         if cleaned.get("platform") and cleaned.get("completion_code") == "":
-            self.add_error("completion_code", _("The platform asks for a code: it pays by it."))
+            self.add_error(
+                "completion_code", _("Enter the completion code that the platform uses to pay participants.")
+            )
         if not cleaned.get("platform"):
             for name in ("study", "completion_code", "screen_out_code", "return_url"):
                 cleaned[name] = ""
         return cleaned
 
     def save_for(self, experiment: Experiment) -> Invite:
-        """Keep it."""
+        """Save the invitation as an anonymous one."""
         self.instance.kind = Invite.Kind.ANONYMOUS
         return super().save_for(experiment)

@@ -1,4 +1,4 @@
-"""Opening an invitation: who is signed in by which link, and what is said where nobody is."""
+"""Invitation links: sign in the person who opens one, or explain why the link doesn't work."""
 
 from collections.abc import Mapping
 
@@ -20,8 +20,12 @@ from human_feedback_site.feedback.models import Experiment, Invite, Labeler
 from human_feedback_site.feedback.pages.views import message
 from human_feedback_site.feedback.services import accounts, invites, parts
 
-_EXPIRED = (410, _("This invitation has expired"), _("Ask the researcher who sent it for a new one."))
-_INVALID = (404, _("This invitation is not valid"), _("The address may be incomplete: copy the whole link."))
+_EXPIRED = (410, _("This invitation has expired"), _("Ask the researcher who sent it for a new link."))
+_INVALID = (
+    404,
+    _("This invitation is not valid"),
+    _("The link may be incomplete. Make sure to copy all of it."),
+)
 REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
     SignatureExpired: _EXPIRED,
     errors.ExpiredError: _EXPIRED,
@@ -30,23 +34,23 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
     errors.WithdrawnError: (410, _("This invitation was withdrawn"), _("Ask the researcher who sent it.")),
     errors.UsedUpError: (
         410,
-        _("All places are taken"),
-        _("As many have come by this link as were wanted. From a platform? Return your place there."),
+        _("No places left"),
+        _("This link is full. If you came from a platform, return your submission there."),
     ),
     errors.ClosedError: (
         410,
         _("This experiment is over"),
-        _("It needs no more answers. Thank you all the same!"),
+        _("It needs no more answers. Thank you anyway!"),
     ),
     errors.UnknownParticipantError: (
         400,
-        _("Your participant number is missing"),
-        _("Open the study from Prolific’s own page again: its link carries your number."),
+        _("Your participant ID is missing"),
+        _("Open the study again from its Prolific page. The link there includes your ID."),
     ),
     errors.OtherStudyError: (
         403,
-        _("This link belongs to another study"),
-        _("Open the study from Prolific’s own page again. If you come here once more, tell the researcher."),
+        _("This link belongs to a different study"),
+        _("Open the study again from its Prolific page. If this happens again, contact the researcher."),
     ),
 }
 
@@ -54,12 +58,15 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
 @require_http_methods(["GET", "POST"])
 @never_cache
 def join(request: HttpRequest, token: str) -> HttpResponseBase:
-    """Sign in whom an invitation lets in; ask first where it makes a difference."""
+    """Sign in the person who opens an invitation link.
+
+    A page asks for confirmation first if the link would count as a use or sign out another account.
+    """
     try:
         response = _join(request, token)
     except tuple(REFUSALS) as error:
         response = _refusal(request, error)
-    # The address may carry a participant's number: the next page is not told it.
+    # The URL may contain a participant ID, which must not reach the next site as the referrer.
     response.headers["Referrer-Policy"] = "strict-origin"
     return response
 
@@ -73,7 +80,7 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
     number = accounts.kept_invite(token)
     if number is None:
         labeler, experiment = accounts.accept_invite(token)
-        return _obstacle(request, labeler, experiment) or _go_on(request, labeler, experiment)
+        return _obstacle(request, labeler, experiment) or _resume(request, labeler, experiment)
     invite = invites.open_invite(number)
     sent = None
     if invite.platform == Invite.Platform.PROLIFIC:
@@ -86,7 +93,7 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
         return obstacle
     at_once = invite.kind == Invite.Kind.NAMED and invite.limit is None
     if known is not None and invites.let_in_before(invite, known, user, sent):
-        return _go_on(request, known, invite.experiment, invite)
+        return _resume(request, known, invite.experiment, invite)
     if request.method == "GET" and not at_once:
         invites.refuse_if_closed(invite, sent)
         return render(request, "pages/start.html", context)
@@ -94,7 +101,7 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
 
 
 def _fields(sent: invites.PlatformParticipant | None) -> Mapping[str, str]:
-    """Return what the form that follows has to say again."""
+    """Return the participant's URL parameters, to be repeated as hidden fields of the next form."""
     return dict(zip(invites.PROLIFIC_NAMES, vars(sent).values(), strict=True)) if sent else {}
 
 
@@ -104,10 +111,13 @@ def _obstacle(
     experiment: Experiment,
     context: Mapping[str, object] | None = None,
 ) -> HttpResponseBase | None:
-    """Return what comes before a known labeler is signed in, if anything does."""
+    """Return the page that must come before a known labeler is signed in, or None.
+
+    Staff must sign in with their password. Someone signed in as a different user must confirm the change.
+    """
     if request.user == labeler.user:
         return None
-    if labeler.user.is_staff:  # a link is no key to the admin
+    if labeler.user.is_staff:  # a link alone must not give access to the admin
         return redirect(f"{reverse('login')}?{urlencode({'next': reverse('label', args=[experiment.name])})}")
     if request.method == "GET" and request.user.is_authenticated:
         return render(
@@ -116,10 +126,13 @@ def _obstacle(
     return None
 
 
-def _go_on(
+def _resume(
     request: HttpRequest, labeler: Labeler, experiment: Experiment, invite: Invite | None = None
 ) -> HttpResponse:
-    """Sign in who came by this link before, or by a run's own, and go on with the part that belongs to it."""
+    """Sign in a labeler who has used this link before; their next answers count for this invitation.
+
+    ``invite`` is None for the link that a run printed.
+    """
     parts.come_by(labeler, experiment, invite)
     return _enter(request, labeler, experiment)
 

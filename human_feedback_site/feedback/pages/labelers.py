@@ -1,4 +1,4 @@
-"""What a researcher does about one labeler: block it and withdraw its labels, or give it work again."""
+"""Views to block a labeler and withdraw their labels, or to readmit them."""
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -17,7 +17,7 @@ from human_feedback_site.feedback.services import moderation
 @login_required
 @never_cache
 def labeler(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Say what blocking would do to a labeler of an experiment, and ask whether to do it."""
+    """Show the confirmation page for blocking or readmitting a labeler of an experiment."""
     context = {"participation": _chosen(request, name, number)}
     return render(request, "pages/labeler.html", context)
 
@@ -26,7 +26,7 @@ def labeler(request: HttpRequest, name: str, number: int) -> HttpResponse:
 @login_required
 @never_cache
 def block(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Give a labeler nothing more and withdraw all its labels; once more changes nothing."""
+    """Stop a labeler and withdraw all their labels in this experiment; repeating it has no effect."""
     chosen = _chosen(request, name, number)
     moderation.block(Participation.objects.filter(pk=chosen.pk), signed_in(request))
     return _done(chosen)
@@ -36,7 +36,7 @@ def block(request: HttpRequest, name: str, number: int) -> HttpResponse:
 @login_required
 @never_cache
 def readmit(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Give a labeler work again; labels that were withdrawn stay so."""
+    """Let a stopped labeler continue; labels withdrawn earlier stay withdrawn."""
     chosen = _chosen(request, name, number)
     moderation.readmit(Participation.objects.filter(pk=chosen.pk))
     return _done(chosen)

@@ -1,4 +1,4 @@
-"""The labeling page, and what a labeler has answered."""
+"""Labeling page, and the history page where labelers review and change their answers."""
 
 import uuid
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from human_feedback_site.feedback.services.consent import text_to_answer
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 ANSWERS_PER_PAGE = 20
-# What label.js imports, so that browsers fetch all of it at once and not one after the other.
+# Modules that label.js imports, listed so that browsers fetch them in parallel.
 MODULES = [
     f"feedback/js/{name}.js"
     for name in (
@@ -45,7 +45,7 @@ MODULES = [
 @never_cache
 @ensure_csrf_cookie
 def label(request: HttpRequest, name: str) -> HttpResponse:
-    """The labeling page; its script does the rest through the API."""
+    """Show the labeling page, whose script gets pairs and sends answers through the REST API."""
     labeler, experiment = labeler_in(request, name)
     if text_to_answer(labeler, experiment) is not None:
         return redirect("consent", name)
@@ -60,7 +60,7 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _script_data(participation: Participation) -> dict[str, Any]:
-    """Return what the labeling page's script has to know."""
+    """Return the JSON data for the labeling page's script: counts, URLs, settings and messages."""
     labeler, experiment = participation.labeler, participation.experiment
     return {
         "experiment": experiment.name,
@@ -87,10 +87,10 @@ def _script_data(participation: Participation) -> dict[str, Any]:
 
 
 def _messages() -> dict[str, Any]:
-    """Return what the script says, in the reader's language."""
+    """Return the script's messages in the user's language, by key."""
     return {
-        "answer_refused": _("The site did not take an answer:"),
-        "answer_stuck": _("An answer could not be sent and is tried again later:"),
+        "answer_refused": _("The site rejected an answer:"),
+        "answer_stuck": _("An answer couldn’t be sent; it will be tried again later:"),
         "choices": {
             "left": _("The left clip is better"),
             "right": _("The right clip is better"),
@@ -99,24 +99,24 @@ def _messages() -> dict[str, Any]:
             "undo": _("Undo"),
         },
         "choices_narrow": {
-            "left": _("The upper clip is better"),
-            "right": _("The lower clip is better"),
+            "left": _("The top clip is better"),
+            "right": _("The bottom clip is better"),
         },
-        "clips_away": _("The clips cannot be reached; trying again."),
-        "lost": _("That pair went to someone else; here is another."),
+        "clips_away": _("The clips can’t be loaded; trying again."),
+        "lost": _("That pair was given to someone else. Here is another one."),
         "next_pair": _("Next pair."),
-        "nothing_to_undo": _("There is no answer to take back."),
-        "other_answer": _("We would say:"),
+        "nothing_to_undo": _("There is no answer to undo."),
+        "other_answer": _("Our answer:"),
         "of_all": _("{answered} of {wanted} answers"),
-        "of_start": _("{answered} of {wanted} before training starts"),
-        "practice_done": _("That was the practice. From now on your answers count."),
+        "of_start": _("{answered} of {wanted} answers before training starts"),
+        "practice_done": _("Practice is over. From now on, your answers count."),
         "step": _("Step {step}"),
-        "right_answer": _("Yes, so would we."),
-        "still_away": _("The site still cannot be reached."),
-        "undo_later": _("The answer is taken back as soon as the site is reached."),
-        "undo_refused": _("The answer could not be taken back:"),
-        "undone_closed": _("The answer was taken back."),
-        "unplayable": _("One of these clips cannot be played: choose “Can’t tell”."),
+        "right_answer": _("Yes, we agree."),
+        "still_away": _("The site still can’t be reached."),
+        "undo_later": _("The answer will be undone when the site is back."),
+        "undo_refused": _("The answer couldn’t be undone:"),
+        "undone_closed": _("The answer was undone."),
+        "unplayable": _("One of these clips can’t be played. Choose “Can’t tell”."),
     }
 
 
@@ -124,7 +124,7 @@ def _messages() -> dict[str, Any]:
 @login_required
 @never_cache
 def history(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a labeler's own answers that stand, newest first, each with a way to change it."""
+    """List a labeler's own answers that were not undone, newest first, with buttons to change them."""
     labeler, experiment = labeler_in(request, name)
     answers = labeling.answers_of(labeler, experiment).select_related("comparison__experiment")
     page = Paginator(answers, ANSWERS_PER_PAGE).get_page(request.GET.get("page"))
@@ -139,7 +139,7 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """An answer as it was given on the screen; ``next_uuid`` names the one that may take its place."""
+    """Answer listed in the history; ``next_uuid`` is the UUID for a label that would replace it."""
 
     label: Label
     next_uuid: uuid.UUID
@@ -149,20 +149,20 @@ class HistoryRow:
 @login_required
 @never_cache
 def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpResponse:
-    """Put another answer in the place of one that the history shows."""
+    """Replace an answer from the history with a different one."""
     labeler, _experiment = labeler_in(request, name)
     try:
         revision = Revision(uuid.UUID(request.POST["uuid"]), label_uuid, request.POST["choice"])
     except (KeyError, ValueError):
-        return message(request, 400, _("This is no answer"), _("Go back and try again."))
+        return message(request, 400, _("That isn’t a valid answer"), _("Go back and try again."))
     if revision.choice not in Label.Choice.values:
-        return message(request, 400, _("This is no answer"), _("Go back and try again."))
+        return message(request, 400, _("That isn’t a valid answer"), _("Go back and try again."))
     try:
         answer = revise_answer(labeler, revision)
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:
-        heading, text = _("This answer was changed elsewhere"), _("Go back and load the page again.")
+        heading, text = _("This answer was already changed elsewhere"), _("Go back and reload the page.")
         return message(request, 409, heading, text)
     page = urlencode({"page": request.POST.get("page", "1")})
     return redirect(f"{reverse('history', args=[name])}?{page}#{answer.uuid}")
@@ -172,13 +172,13 @@ def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpRespon
 @never_cache
 @ensure_csrf_cookie
 def session(request: HttpRequest) -> JsonResponse:
-    """Tell the labeling page who is signed in now, and give it a CSRF cookie."""
+    """Return the signed-in user's account key (null if signed out), and set the CSRF cookie."""
     user = request.user
     return JsonResponse({"account": None if isinstance(user, AnonymousUser) else account_key(user)})
 
 
 def labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:
-    """Return the reader as a labeler of the experiment, or answer with status 404."""
+    """Return the user's ``Labeler`` and the experiment, or raise ``Http404`` if the user may not label it."""
     experiment = get_object_or_404(Experiment, name=name)
     try:
         return accounts.labeler_for(signed_in(request), experiment), experiment

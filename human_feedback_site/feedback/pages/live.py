@@ -1,4 +1,4 @@
-"""What an experiment's page shows that changes by itself."""
+"""Live section of the experiment page: figures, learning curves and labeler statistics."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -17,31 +17,31 @@ from human_feedback_site.feedback.selectors import monitoring
 from human_feedback_site.feedback.selectors.crowd import LabelerQuality
 from human_feedback_site.feedback.selectors.experiments import Point
 
-# In the order in which they are shown; the first that has points is drawn large.
+# In display order; the first curve that has points is drawn large.
 CURVE_TITLES: Mapping[str, str | Promise] = {
-    "predictor/fresh_accuracy": _("Agreement of the predictor with fresh answers"),
-    "agent/behaviour_per_episode": _("Behavior per episode, by the run’s own function"),
+    "predictor/fresh_accuracy": _("Predictor agreement with new answers"),
+    "agent/behaviour_per_episode": _("Behavior score per episode, from the run’s own function"),
     "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
-    "predictor/accuracy": _("Agreement of the predictor with held-out answers"),
-    "predictor/loss": _("Loss of the predictor"),
-    "predictor/validation_loss": _("Loss of the predictor on held-out answers"),
+    "predictor/accuracy": _("Predictor agreement with held-out answers"),
+    "predictor/loss": _("Predictor loss"),
+    "predictor/validation_loss": _("Predictor loss on held-out answers"),
 }
-# Folded away: what people want is not what the environment pays.
+# Collapsed on the page, because labelers teach a behavior, not the environment's reward.
 ENVIRONMENT_TITLES: Mapping[str, str | Promise] = {
     "agent/true_reward_per_episode": _("The environment’s own reward per episode"),
-    "predictor/rank_correlation": _("Rank correlation of predicted reward and the environment’s own"),
-    "predictor/correlation": _("Correlation of predicted reward and the environment’s own"),
-    "predictor/true_reward_loss": _("Loss of the environment’s own reward on the answers"),
+    "predictor/rank_correlation": _("Rank correlation of predicted reward with the environment’s own"),
+    "predictor/correlation": _("Correlation of predicted reward with the environment’s own"),
+    "predictor/true_reward_loss": _("Loss of the environment’s own reward on the labels"),
 }
 _TITLES = {**CURVE_TITLES, **ENVIRONMENT_TITLES}
-# Shown as numbers and a bar; as curves they only grow, or tell little.
+# Shown as figures and a progress bar; as curves they would only grow or say little.
 _NOT_DRAWN = ("agent/total_steps", "labels/", "time/")
 NONE = "–"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number and what it is of; ``due`` ones ask for something to be done."""
+    """Number with its name and a tooltip; ``due`` highlights it because someone needs to act."""
 
     value: str
     name: str
@@ -51,7 +51,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Curve:
-    """A titled chart."""
+    """Chart with its title and TensorBoard tag."""
 
     tag: str
     title: str
@@ -60,7 +60,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Share:
-    """A share of answers, and what to know of it."""
+    """Percentage of a labeler's answers, with a note such as the total or a confidence interval."""
 
     value: str
     note: str
@@ -68,7 +68,11 @@ class Share:
 
 @dataclass(frozen=True)
 class LabelerRow:
-    """How a labeler does; ``shares`` are right gold answers, consensus, left and repeats."""
+    """Row of the labeler table.
+
+    ``shares`` are, in column order: attention checks passed, agreement with the consensus, left choices, and
+    consistent repeats.
+    """
 
     pk: int
     name: str
@@ -80,7 +84,14 @@ class LabelerRow:
 
 @dataclass(frozen=True)
 class Live:
-    """All that is shown and changes by itself; ``experiment`` besides, of which this names the state."""
+    """Data of the live section; the template also gets the experiment itself.
+
+    Attributes:
+        away_since: when the trainer was last heard from, or None if that was recently.
+        answered: number of comparisons with at least one label.
+        asked: number of comparisons sent out for labels (neither cancelled nor attention checks).
+        films: training steps at which videos of full episodes were recorded.
+    """
 
     state: str
     prompt: str
@@ -97,13 +108,13 @@ class Live:
 
     @property
     def etag(self) -> str:
-        """A digest of what is shown."""
+        """ETag: a hash of the displayed data and the current language."""
         return f'"{hashlib.sha256(f"{get_language()}{self!r}".encode()).hexdigest()}"'
 
 
-def shown_of(experiment: Experiment) -> Live:
-    """Return what is shown of an experiment, which knows since when its trainer is away (``away_since``)."""
-    away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # by the query
+def live_view_of(experiment: Experiment) -> Live:
+    """Return the data of the live section; ``experiment`` must be annotated with ``away_since``."""
+    away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # annotated by the query
     status = monitoring.status_now(experiment)
     known = [tag for tag in CURVE_TITLES if tag in status.points]
     own = [tag for tag in ENVIRONMENT_TITLES if tag in status.points]
@@ -119,7 +130,7 @@ def shown_of(experiment: Experiment) -> Live:
         curves=_curves(status.points, known),
         environment_curves=_curves(status.points, own),
         more_curves=_curves(status.points, others),
-        labelers=[_row(each, at_it=each.labeler in status.active) for each in status.crowd.labelers],
+        labelers=[_row(each, is_active=each.labeler in status.active) for each in status.crowd.labelers],
         films=status.films,
     )
 
@@ -135,11 +146,11 @@ def _figures(
         _figure(
             NONE if due is None else str(round(due)),
             _("due"),
-            _("Labels that should have been asked for by now, by the schedule of the run"),
+            _("Labels that should have been requested by now, according to the run’s schedule"),
         ),
         _figure(str(progress.open), _("open")),
         _figure(str(len(status.active)), _("labeling now")),
-        _figure(str(waiting_for or NONE), _("training waits for"), due=bool(waiting_for)),
+        _figure(str(waiting_for or NONE), _("training is waiting for"), due=bool(waiting_for)),
     ]
 
 
@@ -150,32 +161,30 @@ def _pace(experiment: Experiment, status: monitoring.ExperimentStatus) -> Sequen
     return [
         _figure(
             _duration(None if left is None or is_over else left / 60),
-            _("of training left"),
-            _("What the trainer’s terminal says: without the time that it waits for answers"),
+            _("training time left"),
+            _("The trainer’s own estimate, not counting time spent waiting for answers"),
         ),
         _figure(
             _duration(None if waited is None else waited / 60),
-            _("waited for answers"),
-            _("For how long training was held up in all"),
+            _("spent waiting for answers"),
+            _("Total time that training has waited for answers"),
         ),
-        _figure(f"{status.rate:.1f}", _("answers a minute"), _("In the last ten minutes")),
+        _figure(f"{status.rate:.1f}", _("answers per minute"), _("In the last ten minutes")),
         _figure(
             _duration(status.minutes_left),
-            _("to the last answer"),
-            _("Until all labels wanted are there, at that rate"),
+            _("until the last answer"),
+            _("Time until all requested labels are in, at the current rate"),
         ),
-        _figure(
-            _duration(status.queue_minutes), _("oldest open pair"), _("For how long it has been waiting")
-        ),
+        _figure(_duration(status.queue_minutes), _("oldest open pair"), _("How long it has been waiting")),
         _figure(
             NONE if accuracy is None else f"{accuracy:.0%}",
             _("held-out accuracy"),
-            _("How often the predictor says what labelers say of pairs that it was not fitted on"),
+            _("How often the predictor agrees with labelers on pairs it was not trained on"),
         ),
         _figure(
             NONE if agreement.alpha is None else f"{agreement.alpha:.2f}",
             _("agreement over %(n)s pairs") % {"n": agreement.pairs},
-            _("Krippendorff’s alpha of pairs that were judged more than once: 1 is agreement, 0 is chance"),
+            _("Krippendorff’s alpha over pairs judged more than once: 1 is perfect agreement, 0 is chance"),
         ),
     ]
 
@@ -185,7 +194,7 @@ def _figure(value: str, name: str | Promise, explanation: str | Promise = "", *,
 
 
 def _duration(minutes: float | None) -> str:
-    """Return a time in its largest unit, coarsely: what changes little is shown as the same."""
+    """Return a duration in its largest unit, rounded so that small changes don't change the page's ETag."""
     if minutes is None:
         return NONE
     if minutes < 1:
@@ -198,12 +207,12 @@ def _duration(minutes: float | None) -> str:
     return str(_("%(days)s d") % {"days": f"{hours / 24:.1f}"})
 
 
-def _row(quality: LabelerQuality, *, at_it: bool) -> LabelerRow:
+def _row(quality: LabelerQuality, *, is_active: bool) -> LabelerRow:
     low, high = quality.left.interval
     return LabelerRow(
         pk=quality.labeler,
         name=quality.name,
-        standing=quality.notice or ("active" if at_it else ""),
+        standing=quality.notice or ("active" if is_active else ""),
         answers=quality.answers,
         shares=[
             *(_share(rate, f"/ {rate.total}") for rate in (quality.gold, quality.consensus)),

@@ -1,4 +1,4 @@
-"""What the home page and the experiment page list."""
+"""Experiment lists and comparison cards for the home page, experiment page and comparison browser."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,9 +32,14 @@ _CLIPS: Mapping[str, Promise] = {Outcome.FIRST: _("first clip"), Outcome.SECOND:
 
 @dataclass(frozen=True)
 class Side:
-    """One clip of a comparison: a link unless gone, its true return if known, whether it is preferred.
+    """One clip of a comparison card.
 
-    ``left`` and ``right`` count the labelers who saw it there when they answered.
+    Attributes:
+        url: permanent URL of the clip, or None if the clip is no longer available.
+        true_return: the segment's true return, or None if unknown.
+        preferred: True if the current decision prefers this clip.
+        left: number of labelers who saw the clip on the left when they answered.
+        right: number of labelers who saw the clip on the right when they answered.
     """
 
     url: str | None
@@ -46,25 +51,25 @@ class Side:
 
 @dataclass(frozen=True)
 class ShownLabel:
-    """A label as it was given on the screen, and which clip that was, if it was one."""
+    """Label as the labeler gave it on screen, with the clip that the choice refers to."""
 
     label: Label
     undone: bool
 
     @property
     def choice(self) -> Promise:
-        """What the labeler chose."""
+        """Text of the labeler's choice."""
         return CHOICES[self.label.choice]
 
     @property
     def clip(self) -> Promise | None:
-        """The clip that was there."""
+        """Text that names the chosen clip (first or second); None for "equal" and "can't tell"."""
         return _CLIPS.get(self.label.verdict)
 
 
 @dataclass(frozen=True)
 class Card:
-    """A comparison as the experiment page shows it; ``verdict`` is None while nothing is decided."""
+    """Comparison as shown in lists; ``verdict`` is the current decision's text, or None if undecided."""
 
     comparison: Comparison
     first: Side
@@ -74,10 +79,10 @@ class Card:
 
 
 def experiment_rows(user: User) -> QuerySet[Experiment]:
-    """Return the experiments ``user`` manages or may label, newest first.
+    """Return the experiments that ``user`` manages or may label, newest first.
 
-    Each has the numbers of its comparisons ``asked`` and ``answered``; ``managed`` and ``invited`` say what
-    the user may do with it.
+    Annotations: ``asked`` counts the comparisons that are not cancelled, ``answered`` those with at least one
+    label. ``managed`` and ``invited`` are True if the user may manage or label the experiment.
     """
     managed = experiments_to_manage(user).filter(pk=OuterRef("pk"))
     invited = experiments_to_label(user).filter(pk=OuterRef("pk"))
@@ -93,23 +98,23 @@ def experiment_rows(user: User) -> QuerySet[Experiment]:
 
 
 def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
-    """Return the experiment's comparisons, newest first, with their decision and every label ever given.
+    """Return the experiment's comparisons, newest first, with their decisions and all labels.
 
-    ``practice`` says whether it is asked for practice, where it is an example; else it is None.
+    The annotation ``practice`` is True for practice pairs, False for other examples, None for the rest.
     """
     examples = experiment.examples.filter(comparison=OuterRef("pk")).values("practice")[:1]
     return with_labels(experiment.comparisons.annotate(practice=Subquery(examples)).order_by("-pk"))
 
 
 def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
-    """Return comparisons with their decision and every label ever given."""
+    """Annotate comparisons with their current decision and prefetch all their labels, undone ones too."""
     labels = Label.objects.select_related("labeler", "undo__retracted_by").order_by("pk")
     return with_decisions(comparisons).prefetch_related(Prefetch("labels", queryset=labels))
 
 
 def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
-    """Return one of an experiment's comparisons as it is shown; they are read by :func:`with_labels`."""
-    decision: str | None = comparison.decision  # type: ignore[attr-defined]  # added by the query
+    """Return the card of a comparison, which must come from a queryset of :func:`with_labels`."""
+    decision: str | None = comparison.decision  # type: ignore[attr-defined]  # annotated by the query
     first_url, second_url = (
         None if comparison.clips_gone else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])
         for side in ("first", "second")

@@ -1,4 +1,4 @@
-"""Whom a researcher lets in: invitations, and those who came from a platform."""
+"""Pages for an experiment's invitations and the participants sent by a recruitment platform."""
 
 from dataclasses import dataclass
 
@@ -24,16 +24,16 @@ INVITES_PER_PAGE = 20
 PARTICIPANTS_PER_PAGE = 50
 FORMS = {Invite.Kind.NAMED: NamedForm, Invite.Kind.ANONYMOUS: AnonymousForm}
 _PARTS = {
-    completion.Part.GOING_ON: _("going on"),
+    completion.Part.GOING_ON: _("in progress"),
     completion.Part.COMPLETE: _("complete"),
-    completion.Part.SCREENED_OUT: _("stopped by checks"),
+    completion.Part.SCREENED_OUT: _("screened out"),
 }
 _BADGES = {completion.Part.COMPLETE: " running", completion.Part.SCREENED_OUT: " paused"}
 
 
 @dataclass(frozen=True)
 class InviteRow:
-    """An invitation in the list; ``link`` is empty where it lets nobody in any more."""
+    """Invitation in the list; ``link`` is empty if the invitation can no longer be used."""
 
     invite: Invite
     link: str
@@ -41,20 +41,20 @@ class InviteRow:
 
 
 @dataclass(frozen=True)
-class Came:
-    """A participant in the list."""
+class ParticipantRow:
+    """Participant in the list; ``part`` is the progress shown, ``badge`` the CSS class of its badge."""
 
     arrival: Arrival
     answered: int
     part: Promise
-    badge: str  # its class
+    badge: str
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 @never_cache
 def invites(request: HttpRequest, name: str) -> HttpResponse:
-    """List the invitations of an experiment that the reader manages, and make new ones."""
+    """List an experiment's invitations and create new ones."""
     experiment = managed(request, name)
     kind = request.POST.get("kind")
     forms = {each.value: form(request.POST if each == kind else None) for each, form in FORMS.items()}
@@ -83,14 +83,14 @@ def _row(invite: Invite, base: str) -> InviteRow:
         return InviteRow(invite, "", _("expired"))
     if invite.limit is not None and invite.uses >= invite.limit:
         return InviteRow(invite, "", _("used up"))
-    return InviteRow(invite, invitations.link_of(invite, base), _("open"))
+    return InviteRow(invite, invitations.link_of(invite, base), _("valid"))
 
 
 @require_POST
 @login_required
 @never_cache
 def revoke(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Let nobody in by a link any more."""
+    """Revoke an invitation, so that no one else can join with its link."""
     experiment = managed(request, name)
     invite = get_object_or_404(experiment.invites, pk=number)
     invitations.revoke(experiment.invites.filter(pk=invite.pk))
@@ -101,13 +101,16 @@ def revoke(request: HttpRequest, name: str, number: int) -> HttpResponse:
 @login_required
 @never_cache
 def participants(request: HttpRequest, name: str) -> HttpResponse:
-    """List who came from a platform, so that they can be paid there: here alone their numbers are shown."""
+    """List the participants sent by a platform, so the researcher can pay them there.
+
+    This is the only page that shows their platform IDs.
+    """
     experiment = managed(request, name)
     page = Paginator(experiment.arrivals.select_related("labeler"), PARTICIPANTS_PER_PAGE).get_page(
         request.GET.get("page")
     )
     rows = [
-        Came(arrival, answered, _PARTS[part], _BADGES.get(part, ""))
+        ParticipantRow(arrival, answered, _PARTS[part], _BADGES.get(part, ""))
         for arrival, (answered, part) in zip(page, completion.parts_of(list(page)), strict=True)
     ]
     return render(request, "pages/participants.html", {"experiment": experiment, "page": page, "rows": rows})
@@ -117,7 +120,7 @@ def participants(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @never_cache
 def forget(request: HttpRequest, name: str) -> HttpResponse:
-    """Delete the platform's number of one participant, or those of all; their labels stay."""
+    """Delete the platform ID of one participant, or of all; their labels are kept."""
     experiment = managed(request, name)
     chosen = experiment.arrivals.all()
     if "all" not in request.POST:

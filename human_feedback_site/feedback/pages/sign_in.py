@@ -1,4 +1,4 @@
-"""Signing in with a name and a password, on the site's page and on the admin's."""
+"""Rate-limited sign-in with name and password, for the site's own page and the admin."""
 
 from typing import Any
 
@@ -15,12 +15,15 @@ from human_feedback_site.feedback.services import limits
 
 
 class SignInForm(AuthenticationForm):
-    """A name and a password, which may be tried a few times; ``wait`` is how many seconds are left then."""
+    """Sign-in form that allows a limited number of attempts.
+
+    ``wait`` is the number of seconds until the next attempt is allowed, or None if the limit isn't reached.
+    """
 
     wait: int | None = None
 
     def clean(self) -> dict[str, Any]:
-        """Look at the password unless too many were tried."""
+        """Check the password, or raise ``ValidationError`` after too many attempts."""
         name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if self.request is None or not name or not password:
             return super().clean()
@@ -30,7 +33,7 @@ class SignInForm(AuthenticationForm):
         except TooManyAttemptsError as error:
             self.wait = error.wait
             raise ValidationError(
-                _("Too many attempts. You can try again in %(minutes)s min."),
+                _("Too many attempts. Try again in %(minutes)s min."),
                 code="too_many_attempts",
                 params={"minutes": error.minutes},
             ) from None
@@ -40,16 +43,16 @@ class SignInForm(AuthenticationForm):
 
 
 class AdminSignInForm(SignInForm, AdminAuthenticationForm):
-    """The same for staff alone."""
+    """Sign-in form of the admin, which accepts only staff."""
 
 
 class SignIn(LoginView):
-    """The site's own page."""
+    """Sign-in page of the site."""
 
     authentication_form = SignInForm
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the form again; where too many were tried, with the status that says so."""
+        """Show the form again; after too many attempts, with status 429 and ``Retry-After``."""
         response = super().form_invalid(form)
         if isinstance(form, SignInForm) and form.wait is not None:
             response.status_code = 429

@@ -1,4 +1,4 @@
-"""What a researcher does to an experiment from its page: pause, resume, finish, reopen and reword it."""
+"""Views that pause, resume, finish or reopen an experiment, or change its prompt."""
 
 from collections.abc import Callable, Mapping
 
@@ -28,7 +28,7 @@ STEPS: Mapping[str, Callable[[QuerySet[Experiment]], int]] = {
 @login_required
 @never_cache
 def steer(request: HttpRequest, name: str, step: str) -> HttpResponse:
-    """Take one of :data:`STEPS`; one that was taken already changes nothing."""
+    """Pause, resume or reopen an experiment (see :data:`STEPS`); repeating it has no effect."""
     STEPS[step](_only(request, name))
     return redirect("experiment", name)
 
@@ -37,7 +37,7 @@ def steer(request: HttpRequest, name: str, step: str) -> HttpResponse:
 @login_required
 @never_cache
 def finish(request: HttpRequest, name: str) -> HttpResponse:
-    """Ask whether to finish an experiment, and do it."""
+    """Show a confirmation page on GET; finish the experiment on POST."""
     chosen = _only(request, name)
     if request.method == "POST":
         experiments.finish(chosen)
@@ -48,7 +48,7 @@ def finish(request: HttpRequest, name: str) -> HttpResponse:
 
 
 class PromptForm(forms.Form):
-    """Another prompt, and the version of the one that its author had before the eyes."""
+    """Form with a new prompt and the version number of the prompt that the researcher was editing."""
 
     prompt = forms.CharField(max_length=MAX_PROMPT)
     version = forms.IntegerField()
@@ -58,20 +58,25 @@ class PromptForm(forms.Form):
 @login_required
 @never_cache
 def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
-    """Give an experiment another prompt; labelers read it with their next pair."""
+    """Change an experiment's prompt; labelers see the new one with their next pair."""
     experiment = _only(request, name).get()
     form = PromptForm(request.POST)
     if not form.is_valid():
-        return message(request, 400, _("This cannot be a prompt"), _("Write one sentence for the labelers."))
+        return message(
+            request,
+            400,
+            _("The prompt can’t be saved"),
+            _("The instruction for labelers must not be empty or too long."),
+        )
     text = " ".join(form.cleaned_data["prompt"].split())
     try:
         prompts.edit_prompt(experiment, text, signed_in(request), seen=form.cleaned_data["version"])
     except ConflictError:
-        heading, text = _("The prompt was changed meanwhile"), _("Go back and load the page again.")
+        heading, text = _("Someone else changed the prompt"), _("Go back and reload the page.")
         return message(request, 409, heading, text)
     return redirect("experiment", name)
 
 
 def _only(request: HttpRequest, name: str) -> QuerySet[Experiment]:
-    """Return the one experiment of that name; 404 for who does not manage it."""
+    """Return a queryset with only this experiment; raise ``Http404`` if the user doesn't manage it."""
     return Experiment.objects.filter(pk=managed(request, name).pk)

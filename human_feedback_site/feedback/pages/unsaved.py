@@ -1,4 +1,4 @@
-"""What pages know of answers that a browser still keeps for whoever is signed in."""
+"""Data that lets any page send the answers a browser still keeps for the signed-in user."""
 
 from typing import Any
 
@@ -9,21 +9,21 @@ from django.utils.translation import gettext as _
 
 
 def account_key(user: User) -> str:
-    """Name the account under which a browser keeps unsaved answers.
+    """Return the key under which a browser stores this user's unsaved answers.
 
-    The number alone would not do: on one machine the sites of several state folders may take turns at one
-    address, and each has a user 1. Sites of one host share what a browser keeps, and one may be
-    another's copy.
+    The user ID alone is not unique: sites with different state folders may use the same URL in turn, and
+    each has a user 1. Sites under different paths of one host also share the browser's storage, and one may
+    be a copy of another. So the key includes the path prefix and the time the user joined.
     """
     site = f"{settings.FORCE_SCRIPT_NAME}:" if settings.FORCE_SCRIPT_NAME else ""
     return f"{site}{user.pk}-{int(user.date_joined.timestamp())}"
 
 
 def sender_data(user: User) -> dict[str, Any]:
-    """Return what a page's script has to know to send what the browser keeps for ``user``."""
+    """Return the data that a page's script needs to send the answers the browser keeps for ``user``."""
     return {
         "account": account_key(user),
         "csrf_cookie": settings.CSRF_COOKIE_NAME,
         "urls": {"labels": reverse("api-labels"), "session": reverse("session")},
-        "refused": _("The site did not take an answer:"),
+        "refused": _("The site rejected an answer:"),
     }

@@ -1,4 +1,4 @@
-"""Addresses of the pages."""
+"""URL patterns of the HTML pages."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path, register_converter
@@ -23,7 +23,10 @@ from human_feedback_site.feedback.pages import (
 
 
 class NumberConverter(IntConverter):
-    """A number that a database can hold; PostgreSQL and SQLite fail at a larger one."""
+    """URL converter for non-negative integers that fit into a database column.
+
+    PostgreSQL and SQLite raise errors for larger ones.
+    """
 
     regex = "[0-9]{1,18}"
 

@@ -1,4 +1,7 @@
-"""The pages. Each reads through the selectors, writes through the services and renders one template."""
+"""Home page, quick invitation and language switch, with helpers shared by all page views.
+
+Every view reads through the selectors, writes through the services and renders one template.
+"""
 
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
@@ -26,7 +29,7 @@ EXPERIMENTS_PER_PAGE = 30
 @login_required
 @never_cache
 def home(request: HttpRequest) -> HttpResponse:
-    """List the experiments that the reader manages or may label."""
+    """List the experiments that the user manages or may label."""
     user = signed_in(request)
     page = Paginator(experiment_rows(user), EXPERIMENTS_PER_PAGE).get_page(request.GET.get("page"))
     return render(request, "pages/home.html", {"page": page, "unsaved": sender_data(user)})
@@ -36,37 +39,37 @@ def home(request: HttpRequest) -> HttpResponse:
 @login_required
 @never_cache
 def invite(request: HttpRequest, name: str) -> HttpResponse:
-    """Invite a labeler to a researcher's experiment, and show the link."""
+    """Invite a labeler to an experiment by name, and show the invitation link."""
     found = managed(request, name)
     labeler_name = request.POST.get("labeler", "").strip()
     try:
         validate_labeler_name(labeler_name)
     except ValidationError as error:
-        return message(request, 400, _("This cannot be a labeler’s name"), str(error.message))
+        return message(request, 400, _("That isn’t a valid labeler name"), str(error.message))
     link = invites.link_of(invites.invite_by_name(found, labeler_name), base_url(request))
     context = {"experiment": found, "labeler_name": labeler_name, "link": link}
     return render(request, "pages/invited.html", context)
 
 
 def set_language(request: HttpRequest) -> HttpResponse:
-    """Choose the language of the pages, and go back; where nobody knows to which page, home."""
+    """Set the language of the pages and redirect to the previous page, or to the home page if unknown."""
     answer = i18n.set_language(request)
-    if answer.headers.get("Location") == "/":  # Django's own idea of home, whatever path the site has
+    if answer.headers.get("Location") == "/":  # Django's default, which ignores the site's path prefix
         answer.headers["Location"] = reverse("home")
     return answer
 
 
 def message(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:
-    """Return a page that says one thing."""
+    """Return a page with a heading, one text and the given status code."""
     return render(request, "pages/message.html", {"heading": heading, "text": text}, status=status)
 
 
 def signed_in(request: HttpRequest) -> User:
-    """Return the user of a page behind ``login_required``."""
+    """Return the signed-in user of a view decorated with ``login_required``."""
     assert isinstance(request.user, User)  # noqa: S101  (tells the type checker what the decorator ensures)
     return request.user
 
 
 def managed(request: HttpRequest, name: str) -> Experiment:
-    """Return an experiment that the reader manages, or answer with status 404."""
+    """Return the experiment, or raise ``Http404`` if the user doesn't manage it."""
     return get_object_or_404(experiments_to_manage(signed_in(request)), name=name)

@@ -1,1 +1,1 @@
-"""What templates of the site use beside Django's tags."""
+"""Custom template tags and filters."""

@@ -1,7 +1,7 @@
-"""The direction of what people wrote: right to left or left to right, whatever the page's own is.
+"""Filter for user-written text inside a page whose text direction may differ.
 
-An element that holds such a text alone has ``dir="auto"``, or is a ``<bdi>``. A text within a sentence, a
-title or an option, where there can be no element, is isolated by characters.
+An element that contains only such text uses ``dir="auto"`` or is a ``<bdi>``. Inside a sentence, a title or
+an option, where there can be no element, Unicode characters isolate the text.
 """
 
 import unicodedata
@@ -15,9 +15,10 @@ _FIRST_STRONG_ISOLATE, _POP_DIRECTIONAL_ISOLATE = "\u2068", "\u2069"
 
 @register.filter
 def isolated(value: object) -> str:
-    """Return a text whose direction is its own, and changes nothing around it (Unicode UAX 9).
+    """Return ``value`` as text, wrapped in isolation characters if it has right-to-left letters (UAX 9).
 
-    One without letters that are written from right to left stays as it is, as the pages' languages are.
+    The wrapped text doesn't affect the direction of the text around it. Other text is returned unchanged,
+    because the pages' own languages are written from left to right.
     """
     text = str(value)
     if not any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in text):

@@ -77,8 +77,8 @@ def test_every_control_is_reached_by_the_tab_key_in_the_order_of_the_page(
     for _ in range(14):
         page.keyboard.press("Tab")
         reached.append(page.evaluate(NAME))
-    assert reached[0] == "Skip to the content"
-    controls = ["Pause P", "Replay Space", "Moment of both clips", "1× Speed S", "Full screen F"]
+    assert reached[0] == "Skip to content"
+    controls = ["Pause P", "Replay Space", "Position in both clips", "1× Speed S", "Full screen F"]
     answers = ["← Left", "↑ Equal", "↓ Can’t tell", "Right →"]
     assert reached[3:] == [*controls, *answers, "Z Undo", "H History"]
     page.get_by_role("button", name="Equal").focus()
@@ -93,7 +93,7 @@ def test_a_screen_reader_hears_what_was_answered_and_what_comes(site: Site, labe
     labeling.press("ArrowUp")
     heard = labeling.page.get_by_role("status")
     expect(heard.filter(has_text="Equal. Next pair.")).to_have_count(1)
-    expect(heard.filter(has_text="No pairs to judge just now")).to_have_count(1)
+    expect(heard.filter(has_text="No pairs to judge right now")).to_have_count(1)
 
 
 def test_a_finger_answers_by_a_tap_on_a_clip_or_a_button(site: Site, phone: LabelingPage) -> None:

@@ -21,14 +21,14 @@ def test_the_bar_moves_with_each_own_answer_and_says_when_training_starts(
     site.add(4, phase="pretraining")
     labeling.open(site.invite())
     text, bar = labeling.page.locator("#progress-text"), labeling.page.locator("#progress progress")
-    expect(text).to_have_text("0 of 3 before training starts")
+    expect(text).to_have_text("0 of 3 answers before training starts")
     for key, expected in [("ArrowLeft", 1), ("ArrowDown", 1), ("ArrowUp", 2), ("ArrowRight", 3)]:
         labeling.press(key)
-        expect(text).to_have_text(f"{expected} of 3 before training starts")
+        expect(text).to_have_text(f"{expected} of 3 answers before training starts")
         expect(bar).to_have_js_property("value", expected)
     labeling.wait_for("empty")
     labeling.page.keyboard.press("z")
-    expect(text).to_have_text("2 of 3 before training starts")
+    expect(text).to_have_text("2 of 3 answers before training starts")
     labeling.press("ArrowLeft")
     labeling.expect_saved(4)
     site.add(1)
@@ -76,11 +76,11 @@ def test_without_a_connection_nine_pairs_are_here_and_then_it_does_not_say_go_on
         labeling.wait_for("judging")
         assert [video["videoWidth"] for video in labeling.videos()] == [128, 128]
     away = labeling.page.locator("#away")
-    expect(away).to_contain_text("Go on: your answers are kept")
+    expect(away).to_contain_text("You can keep answering: your answers are kept")
     labeling.press("ArrowRight")
     labeling.wait_for("offline")
     expect(away.locator("span:visible")).to_have_text(
-        "No connection. Your answers are kept in this browser and sent as soon as the site is back."
+        "No connection. Your answers are kept in this browser and sent when the site is back."
     )
     labeling.page.context.set_offline(offline=False)
     labeling.expect_saved(1 + AHEAD)

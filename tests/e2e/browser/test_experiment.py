@@ -65,7 +65,7 @@ def test_news_come_and_what_is_looked_at_goes_on(site: Site, watching: Page) -> 
 
     page.get_by_role("link", name="Finish").click()
     page.get_by_role("button", name="Finish the experiment").click()
-    expect(page.get_by_text("Finished: nothing is asked any more.")).to_be_visible()
+    expect(page.get_by_text("Finished: no more labels are requested.")).to_be_visible()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     look_again(page)

@@ -153,7 +153,7 @@ def test_undo_brings_the_pair_back_and_takes_the_decision_away(site: Site, label
     site.add(3)
     labeling.open(site.invite())
     labeling.page.keyboard.press("z")
-    expect(labeling.toast).to_have_text("There is no answer to take back.")
+    expect(labeling.toast).to_have_text("There is no answer to undo.")
     assert not Undo.objects.exists()
     labeling.press("ArrowUp")
     labeling.expect_saved(1)
@@ -237,7 +237,7 @@ def test_an_answer_that_a_proxy_refuses_for_ever_holds_up_no_later_one(
     labeling.unsaved.click()
     dialog = labeling.page.locator("#unsaved-dialog")
     expect(dialog.locator("li")).to_contain_text("The left clip is better HTTP 413")
-    dialog.get_by_role("button", name="Give up").click()
+    dialog.get_by_role("button", name="Discard").click()
     expect(dialog).to_be_hidden()
     labeling.expect_saved(2)
 
@@ -257,7 +257,7 @@ def test_an_answer_that_the_site_refuses_is_said_and_given_up(site: Site, labeli
         body = json.dumps({**problem, "detail": why})
         labeling.page.route(LABELS, replying(status=problem["status"], body=body, content_type=PROBLEM))
         labeling.press("ArrowLeft")
-        expect(labeling.toast).to_have_text(f"The site did not take an answer: {why}")
+        expect(labeling.toast).to_have_text(f"The site rejected an answer: {why}")
         expect(labeling.unsaved).to_be_hidden()
         labeling.page.unroute(LABELS)
     assert site.labels() == []
@@ -355,14 +355,14 @@ def test_answers_wait_for_the_account_that_gave_them(site: Site, labeling: Label
     labeling.open(site.invite("mia"))
     other = labeling.page.context.new_page()
     other.goto(site.invite("leo"))
-    other.get_by_role("button", name="Go on as leo").click()
+    other.get_by_role("button", name="Continue as leo").click()
     other.wait_for_selector("main[data-state=judging]")
     labeling.press("ArrowUp")
     expect(labeling.page.locator("#other-account")).to_be_visible()
     expect(other.locator("#unsaved")).to_be_hidden()
     assert site.labels() == []
     other.goto(site.invite("mia"))
-    other.get_by_role("button", name="Go on as mia").click()
+    other.get_by_role("button", name="Continue as mia").click()
     type(labeling)(other).expect_saved(1)
     assert [label.labeler.name for label in site.labels()] == ["mia"]
 
@@ -371,8 +371,8 @@ def test_an_empty_queue_fills_by_itself(site: Site, labeling: LabelingPage) -> N
     site.set(waiting_for=7)
     labeling.open(site.invite(), state="empty")
     panel = labeling.page.locator("[data-panel=empty]")
-    expect(panel).to_contain_text("No pairs to judge just now")
-    expect(panel).to_contain_text("Answers that training is waiting for: 7")
+    expect(panel).to_contain_text("No pairs to judge right now")
+    expect(panel).to_contain_text("Answers training is waiting for: 7")
     labeling.page.keyboard.press("ArrowLeft")
     site.add(1)
     labeling.wait_for("judging")
@@ -395,7 +395,7 @@ def test_paused_and_finished_are_said_and_a_resumed_experiment_goes_on(
     site.set(state="finished")
     labeling.come_back()
     labeling.wait_for("finished")
-    expect(labeling.page.locator("[data-panel=finished]")).to_contain_text("Yours: 1")
+    expect(labeling.page.locator("[data-panel=finished]")).to_contain_text("Your answers: 1")
     labeling.page.context.set_offline(offline=True)  # as when the site ends with its run
     with labeling.page.expect_event("requestfailed", lambda request: "/leases" in request.url):
         labeling.come_back()
@@ -411,7 +411,7 @@ def test_a_pair_that_was_cancelled_makes_way(site: Site, labeling: LabelingPage)
     shown = Comparison.objects.get(leases__shown=True)
     Comparison.objects.filter(pk=shown.pk).update(status=Comparison.Status.CANCELLED)
     labeling.come_back()
-    expect(labeling.toast).to_contain_text("here is another")
+    expect(labeling.toast).to_contain_text("Here is another")
     labeling.press("ArrowLeft")
     labeling.expect_saved(1)
     assert Label.objects.get().comparison != shown
@@ -423,7 +423,7 @@ def test_a_clip_that_cannot_be_played_is_said_and_not_judged(site: Site, labelin
     labeling.open(site.invite())
     expect(labeling.page.locator(".frame.unplayable")).to_have_count(1)
     labeling.press("ArrowLeft")
-    expect(labeling.toast).to_contain_text("cannot be played")
+    expect(labeling.toast).to_contain_text("can’t be played")
     labeling.press("ArrowDown")
     labeling.expect_saved(1)
     assert Label.objects.get().choice == "cant_tell"
@@ -464,7 +464,7 @@ def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, lab
     site.add(1)
     labeling.open(site.invite())
     page = labeling.page
-    box = page.get_by_role("checkbox", name="Keys that type a character")
+    box = page.get_by_role("checkbox", name="Use single-character shortcuts")
     undo, help_button = (page.get_by_role("button", name=name) for name in ("Undo", "Help"))
     expect(undo).to_have_attribute("aria-keyshortcuts", "Z")
     page.keyboard.press("?")
@@ -474,7 +474,7 @@ def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, lab
         page.keyboard.press("?")
         page.keyboard.press("z")
         expect(page.locator("#help")).to_be_hidden()
-        expect(labeling.toast).not_to_have_text("There is no answer to take back.")
+        expect(labeling.toast).not_to_have_text("There is no answer to undo.")
         assert undo.get_attribute("aria-keyshortcuts") is None
         expect(page.locator(".tools kbd").first).to_be_hidden()
         labeling.open(site.label_url)
@@ -494,7 +494,7 @@ def test_a_key_that_comes_before_the_closed_help_has_left_the_screen_is_taken(
     labeling.open(site.invite())
     page = labeling.page
     page.get_by_role("button", name="Help").click()
-    page.get_by_role("checkbox", name="Keys that type a character").focus()
+    page.get_by_role("checkbox", name="Use single-character shortcuts").focus()
     left_behind = page.evaluate("""() => {
         document.getElementById("help").close();
         const { activeElement } = document;
@@ -503,7 +503,7 @@ def test_a_key_that_comes_before_the_closed_help_has_left_the_screen_is_taken(
         return [activeElement.id, key.defaultPrevented];
     }""")
     assert left_behind == ["character-keys", True]
-    expect(labeling.toast).to_have_text("There is no answer to take back.")
+    expect(labeling.toast).to_have_text("There is no answer to undo.")
 
 
 def test_a_chinese_browser_gets_a_chinese_page(

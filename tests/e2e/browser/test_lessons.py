@@ -29,7 +29,7 @@ def test_examples_and_practice_come_before_the_first_pair_and_count_for_nothing(
     note, feedback = page.locator("#practice-note"), page.locator("#feedback")
     expect(note).to_contain_text("Practice 1 / 2")
     labeling.press("Arrow" + labeling.side_of("red").capitalize())
-    expect(feedback).to_contain_text("Yes, so would we.")
+    expect(feedback).to_contain_text("Yes, we agree.")
     expect(feedback).to_contain_text("It goes up, too.")
     expect(page.locator(".stage .frame.better")).to_have_count(1)
     page.keyboard.press("Enter")
@@ -37,7 +37,7 @@ def test_examples_and_practice_come_before_the_first_pair_and_count_for_nothing(
     expect(note).to_contain_text("Practice 2 / 2")
     labeling.wait_for("practice")
     labeling.press("ArrowLeft")
-    expect(feedback).to_contain_text("We would say: Equal")
+    expect(feedback).to_contain_text("Our answer: Equal")
     expect(feedback).to_contain_text("Neither <b>moves</b>.")
     feedback.get_by_role("button", name="Next").click()
 

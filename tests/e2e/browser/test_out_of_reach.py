@@ -44,7 +44,7 @@ def lose_connection(labeling: LabelingPage) -> None:
 
 def expect_no_word_of_going_on(labeling: LabelingPage) -> None:
     expect(labeling.page.locator("#away")).to_be_hidden()
-    expect(labeling.page.get_by_text("Go on:")).to_be_hidden()
+    expect(labeling.page.get_by_text("You can keep answering")).to_be_hidden()
 
 
 @pytest.mark.parametrize("hidden", [True, False])
@@ -60,7 +60,7 @@ def test_a_page_that_nobody_looks_at_hears_of_the_end(site: Site, at_it: Labelin
     with at_it.page.expect_event("requestfailed", lambda request: "/leases" in request.url):
         come_back(at_it)
     panel = at_it.page.locator("[data-panel=finished]")
-    expect(panel).to_contain_text("Yours: 1")
+    expect(panel).to_contain_text("Your answers: 1")
     expect(panel.get_by_role("link")).to_be_hidden()  # it would lead nowhere
     expect_no_word_of_going_on(at_it)
     address = at_it.page.url
@@ -90,12 +90,12 @@ def test_who_comes_back_to_a_site_that_is_gone_is_told_so(at_it: LabelingPage, g
         come_back(at_it)
     at_it.wait_for("unreachable")
     panel = page.locator("[data-panel=unreachable]")
-    expect(panel).to_contain_text("The site cannot be reached")
-    expect(panel.get_by_text("The site has all of your answers")).to_be_visible()
+    expect(panel).to_contain_text("The site can’t be reached")
+    expect(panel.get_by_text("The site has received all your answers")).to_be_visible()
     expect(panel.get_by_text("Kept in this browser")).to_be_hidden()
     expect_no_word_of_going_on(at_it)
     panel.get_by_role("button", name="Try again").click()
-    expect(at_it.toast).to_have_text("The site still cannot be reached.")
+    expect(at_it.toast).to_have_text("The site still can’t be reached.")
     at_it.wait_for("unreachable")
     page.context.set_offline(offline=False)
     panel.get_by_role("button", name="Try again").click()
@@ -109,12 +109,12 @@ def test_who_wants_to_may_judge_the_pairs_that_are_here(at_it: LabelingPage) -> 
     page.clock.run_for(10_000)
     come_back(at_it)
     at_it.wait_for("unreachable")
-    page.get_by_role("button", name="Judge the pairs that are here").click()
+    page.get_by_role("button", name="Keep judging the loaded pairs").click()
     at_it.wait_for("judging")
     page.clock.run_for(1_000)
     page.keyboard.press("ArrowLeft")
     expect(at_it.unsaved).to_have_text("Unsaved 1")
-    expect(page.locator("#away")).to_contain_text("Go on: your answers are kept")
+    expect(page.locator("#away")).to_contain_text("You can keep answering: your answers are kept")
     page.clock.run_for(20_000)
     at_it.wait_for("judging")  # asking in vain once more changes nothing
     page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
@@ -123,7 +123,7 @@ def test_who_wants_to_may_judge_the_pairs_that_are_here(at_it: LabelingPage) -> 
     at_it.wait_for("unreachable")
     panel = page.locator("[data-panel=unreachable]")
     expect(panel.get_by_text("Kept in this browser")).to_contain_text("the site is back: 1")
-    expect(panel.get_by_text("The site has all of your answers")).to_be_hidden()
+    expect(panel.get_by_text("The site has received all your answers")).to_be_hidden()
     page.context.set_offline(offline=False)  # an answer that waits is sent without being asked
     at_it.expect_saved(2)
     at_it.wait_for("judging")
@@ -134,7 +134,7 @@ def test_a_glance_at_another_tab_interrupts_nobody(at_it: LabelingPage) -> None:
     lose_connection(at_it)
     at_it.page.clock.run_for(1_000)
     come_back(at_it)
-    expect(at_it.page.locator("#away")).to_contain_text("Go on: your answers are kept")
+    expect(at_it.page.locator("#away")).to_contain_text("You can keep answering: your answers are kept")
     at_it.wait_for("judging")
 
 

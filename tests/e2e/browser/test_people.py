@@ -54,7 +54,7 @@ def test_the_answer_that_was_wanted_last_leads_to_the_end(
     page.unroute("**/api/v1/labels")
     labeling.come_back()
     expect(page.get_by_role("heading", name="Thank you!")).to_be_visible()
-    expect(page.locator("main")).to_contain_text("1 answer of yours is saved.")
+    expect(page.locator("main")).to_contain_text("1 answer saved.")
     expect(page.locator("main")).to_contain_text("DONE-1")
     assert len(site.labels()) == 1
 
@@ -73,7 +73,7 @@ def test_another_text_is_agreed_to_before_the_next_pair(site: Site, labeling: La
     expect(page.get_by_text("We keep your answers and your name.")).to_be_visible()
     page.get_by_role("button", name="I do not agree").click()
     expect(page.get_by_role("heading", name="Goodbye, and thank you")).to_be_visible()
-    page.get_by_role("link", name="Read the text again").click()
+    page.get_by_role("link", name="Read the consent text again").click()
     page.get_by_role("button", name="I agree").click()
     labeling.wait_for("judging")
     expect(labeling.answered).to_have_text("1")

@@ -105,7 +105,7 @@ def test_clips_are_searched_by_picture_and_by_hand(site: Site, labeling: Labelin
     site.add(1)
     labeling.open(site.invite())
     page = labeling.page
-    slider = page.get_by_role("slider", name="Moment of both clips")
+    slider = page.get_by_role("slider", name="Position in both clips")
     slider.fill("500")
     slider.blur()
     at = 0.5

@@ -29,7 +29,7 @@ def test_answers_are_taken_back_one_after_the_other(site: Site, labeling: Labeli
     labels = site.labels()
     assert [undo.label for undo in Undo.objects.order_by("pk")] == labels[::-1]
     labeling.page.keyboard.press("z")
-    expect(labeling.toast).to_have_text("There is no answer to take back.")
+    expect(labeling.toast).to_have_text("There is no answer to undo.")
     for answered in range(1, 4):  # the same pairs come back, the one taken back last first
         labeling.press("ArrowRight")
         labeling.expect_saved(answered)
@@ -86,7 +86,7 @@ def test_what_was_unsaved_when_the_tab_was_closed_is_sent_from_other_pages_too(
         if path.endswith("history"):
             expect(other.get_by_role("listitem")).to_have_count(2 * saved + 2)
         if path.endswith("done"):
-            expect(other.locator("main")).to_contain_text(f"{2 * saved + 2} answers of yours are saved.")
+            expect(other.locator("main")).to_contain_text(f"{2 * saved + 2} answers saved.")
         labeling = type(labeling)(other).open(site.label_url)
 
 
@@ -103,18 +103,18 @@ def test_other_pages_send_nothing_of_another_account_and_say_what_is_refused(
     context.unroute("**/api/v1/labels")
     other = context.new_page()
     other.goto(site.invite("leo"))
-    other.get_by_role("button", name="Go on as leo").click()
+    other.get_by_role("button", name="Continue as leo").click()
     other.wait_for_selector("main[data-state=judging]")
     other.goto(f"{site.url}/experiments/hopper/history")
-    expect(other.get_by_role("heading", name="You have not answered yet")).to_be_visible()
+    expect(other.get_by_role("heading", name="You haven’t answered yet")).to_be_visible()
     expect(other.locator("#unsaved-note")).to_be_hidden()
     assert site.labels() == []
     Lease.objects.all().delete()  # it was forgotten meanwhile
     other.goto(site.invite("mia"))
     other.route("**/label", lambda route: route.fulfill(body="away"))
-    other.get_by_role("button", name="Go on as mia").click()
+    other.get_by_role("button", name="Continue as mia").click()
     other.goto(site.url)
-    expect(other.locator("#refused")).to_contain_text("The site did not take an answer: There is no lease")
+    expect(other.locator("#refused")).to_contain_text("The site rejected an answer: There is no lease")
     assert site.labels() == []
 
 
@@ -130,7 +130,7 @@ def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingP
         page.clock.run_for(20_000)
         page.keyboard.press("ArrowLeft")
         labeling.expect_saved(answered)
-    expect(pace).to_have_text(re.compile("[1-4][.][0-9] a minute"))  # beside those 20 s time goes by
+    expect(pace).to_have_text(re.compile("[1-4][.][0-9] per minute"))  # beside those 20 s time goes by
     expect(rest).to_be_hidden()
     page.evaluate(
         """for (const [key, value] of Object.entries(sessionStorage)) if (key.includes("pace")) {
@@ -141,8 +141,8 @@ def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingP
     labeling.open(site.label_url)
     page.clock.run_for(1_000)
     page.keyboard.press("ArrowLeft")
-    expect(rest).to_contain_text("A short pause keeps your answers good.")
-    rest.get_by_role("button", name="Go on").click()
+    expect(rest).to_contain_text("A short break helps keep your answers accurate.")
+    rest.get_by_role("button", name="Continue").click()
     expect(rest).to_be_hidden()
 
 
@@ -165,7 +165,7 @@ def test_who_waits_for_three_minutes_may_finish(site: Site, labeling: LabelingPa
     assert waiting.update(empty_since=Now() - timedelta(minutes=3)) == 1
     finish.click()
     expect(page.get_by_role("heading", name="Thank you!")).to_be_visible()
-    expect(page.locator("main")).to_contain_text("1 answer of yours is saved.")
+    expect(page.locator("main")).to_contain_text("1 answer saved.")
     assert Label.objects.count() == Comparison.objects.count() == 1
 
 
@@ -176,8 +176,8 @@ def test_who_is_careless_is_warned_and_then_given_no_more(site: Site, labeling: 
     expect(warning).to_be_hidden()
     Participation.objects.update(gold_checks="0" * Participation.CHECKS_KEPT)
     labeling.come_back()
-    expect(warning).to_contain_text("Please watch both to the end")
-    warning.get_by_role("button", name="I will").click()
+    expect(warning).to_contain_text("Please watch both clips to the end")
+    warning.get_by_role("button", name="OK").click()
     expect(warning).to_be_hidden()
     labeling.press("ArrowLeft")
     labeling.expect_saved(1)

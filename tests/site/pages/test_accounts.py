@@ -38,9 +38,9 @@ def test_signing_in_never_leads_to_another_site(ada: User) -> None:
 
 def test_a_wrong_password_is_said_and_the_name_kept(ada: User) -> None:
     html = Client().post("/accounts/login/", {"username": "ada", "password": "wrong"}).content.decode()
-    assert "The name or the password is wrong." in html
+    assert "Incorrect name or password." in html
     assert 'value="ada"' in html
-    assert "wrong" not in html.replace("The name or the password is wrong.", "")
+    assert "wrong" not in html.replace("Incorrect name or password.", "")
 
 
 def test_signing_out_ends_the_session(browser: Browser) -> None:
@@ -71,16 +71,16 @@ def test_the_switch_remembers_the_language_and_returns() -> None:
 def test_an_address_without_a_page_says_so() -> None:
     response = Client().get("/nothing-here")
     assert response.status_code == 404
-    assert "There is nothing here" in response.content.decode()
+    assert "Page not found" in response.content.decode()
 
 
 def test_a_failure_has_a_page_that_needs_nothing() -> None:
     response = problems.server_error(RequestFactory().get("/"))
     assert response.status_code == 500
-    assert "no answer of yours is lost" in response.content.decode()
+    assert "none of your answers were lost" in response.content.decode()
 
 
 def test_a_page_that_is_not_allowed_says_so() -> None:
     response = problems.permission_denied(RequestFactory().get("/"), PermissionError())
     assert response.status_code == 403
-    assert "This is not for your account" in response.content.decode()
+    assert "You don’t have access to this page" in response.content.decode()

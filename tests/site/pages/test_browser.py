@@ -139,10 +139,10 @@ def test_a_great_many_are_not_all_counted(
 ) -> None:
     monkeypatch.setattr(browse, "MOST_COUNTED", 2)
     trainer.register(2)
-    assert "There are more" not in text(researcher_browser)
+    assert "Not all matching" not in text(researcher_browser)
     trainer.register()
     html = text(researcher_browser)
-    assert "There are more than are listed" in html
+    assert "Not all matching comparisons are listed" in html
     assert len(LINK.findall(html)) == 2
 
 
@@ -152,21 +152,25 @@ def test_what_is_seldom_said_is_found_also_where_it_is_said_often(
     first = Decision.objects.filter(comparison__uuid=pairs["agreed"]).earliest("seq")
     Decision.objects.filter(pk=first.pk).update(decision="equal")  # but decided otherwise now
     assert found(researcher_browser, "decision=equal") == [pairs["split"]]
-    assert "There are more" not in text(researcher_browser, f"{PATH}?decision=equal")
+    assert "Not all matching" not in text(researcher_browser, f"{PATH}?decision=equal")
     monkeypatch.setattr(browse, "MOST_NAMED", 1)  # of the two that were ever decided so
     orders = ("newest", "oldest")
     ends = [found(researcher_browser, f"decision=equal&order={order}") for order in orders]
     assert sorted(ends) == [[], [pairs["split"]]]
     for order, listed in zip(orders, ends, strict=True):
         html = text(researcher_browser, f"{PATH}?decision=equal&order={order}")
-        assert ("There are more than are listed" if listed else "Not all were looked at") in html
+        assert (
+            "Not all matching comparisons are listed"
+            if listed
+            else "Only some of the comparisons were searched"
+        ) in html
 
 
 def test_not_all_are_compared_where_many_have_several_labels(
     researcher_browser: Client, pairs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert found(researcher_browser, "disagreement=on") == [pairs["split"]]
-    assert "There are more" not in text(researcher_browser, f"{PATH}?disagreement=on")
+    assert "Not all matching" not in text(researcher_browser, f"{PATH}?disagreement=on")
     monkeypatch.setattr(browse, "MOST_COMPARED", 1)  # of the two that have several labels
     ends = {
         order: found(researcher_browser, f"disagreement=on&order={order}") for order in ("newest", "oldest")
@@ -174,7 +178,11 @@ def test_not_all_are_compared_where_many_have_several_labels(
     assert sorted(ends.values()) == [[], [pairs["split"]]]
     for order, listed in ends.items():
         html = text(researcher_browser, f"{PATH}?disagreement=on&order={order}")
-        assert ("There are more than are listed" if listed else "Not all were looked at") in html
+        assert (
+            "Not all matching comparisons are listed"
+            if listed
+            else "Only some of the comparisons were searched"
+        ) in html
 
 
 def test_it_takes_the_same_statements_for_few_and_for_many(
@@ -213,7 +221,7 @@ def test_it_shows_every_label_with_who_and_when_and_how_long(
         assert html.count("<video") == 2
         assert "you" in html
         assert "Equal" in html
-        assert "taken back" in html
+        assert "undone</" in html
         assert "2 s" in html
         assert f'datetime="{Label.objects.get().created_at:%Y-%m-%dT%H:%M}' in html
 
@@ -222,7 +230,7 @@ def test_the_history_of_a_pair_is_complete(
     trainer: Trainer, browser: Browser, researcher_browser: Client, side_of: Any
 ) -> None:
     [uuid] = trainer.register()
-    assert "Nobody has seen it yet." in text(researcher_browser, f"{PATH}/{uuid}")
+    assert "No one has seen this comparison yet." in text(researcher_browser, f"{PATH}/{uuid}")
     [lease] = browser.lease()
     again = browser.undo(browser.answer(lease, side_of(lease, "first")))["lease"]
     browser.answer(again, "cant_tell")
@@ -232,8 +240,8 @@ def test_the_history_of_a_pair_is_complete(
     told = [
         f"you {side} (first clip)",
         "→ First is better",
-        f"you {side} (first clip) taken back",
-        "nothing is decided",
+        f"you {side} (first clip) undone",
+        "decision withdrawn",
     ]
     told += ["you Can’t tell", "→ Can’t tell"]
     squeezed = re.sub(r" +", " ", html)
@@ -242,7 +250,7 @@ def test_the_history_of_a_pair_is_complete(
     trainer.register()
     browser.lease()
     [other] = Comparison.objects.exclude(uuid=uuid)
-    assert "has it on screen" in text(researcher_browser, f"{PATH}/{other.uuid}")
+    assert "has this pair on screen" in text(researcher_browser, f"{PATH}/{other.uuid}")
 
 
 def act(client: Client, uuid: str, action: str) -> Any:
@@ -309,7 +317,7 @@ def test_nobody_is_asked_about_clips_that_are_gone(trainer: Trainer, researcher_
     Experiment.objects.update(media_deleted_at=Now())
     assert act(researcher_browser, uuid, "relabel").status_code == 409
     html = text(researcher_browser, f"{PATH}/{uuid}")
-    assert "Its clips are gone" in html
+    assert "The clips are no longer available" in html
     assert "<video" not in html
 
 

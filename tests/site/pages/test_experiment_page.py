@@ -61,7 +61,7 @@ def test_it_counts_labels(trainer: Trainer, browser: Browser, researcher_browser
     trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids[:1]})
     Experiment.objects.update(waiting_for=9)
     html = "".join(text(researcher_browser).split())
-    for number, name in ((3, "asked"), (2, "open"), (1, "labelingnow"), (9, "trainingwaitsfor")):
+    for number, name in ((3, "asked"), (2, "open"), (1, "labelingnow"), (9, "trainingiswaitingfor")):
         assert f'<bclass="number">{number}</b><spanclass="mutedsmall">{name}</span>' in html
 
 
@@ -92,8 +92,8 @@ def test_it_leads_with_what_people_teach_and_folds_the_environments_reward_away(
         html.index(each)
         for each in (
             "The policy over time",
-            "Agreement of the predictor with fresh answers",
-            "Loss of the predictor",
+            "Predictor agreement with new answers",
+            "Predictor loss",
             '<details class="card more" id="environment-curves">',
             "The environment’s own reward per episode",
             '<details class="card more" id="more-curves">',
@@ -104,10 +104,10 @@ def test_it_leads_with_what_people_teach_and_folds_the_environments_reward_away(
     assert 'd="M0.0 1000.0L500.0 500.0L1000.0 0.0"' in html
     assert html.count("<figcaption>") == 4
     assert "labels/asked" not in html
-    assert re.search(r">5\.0 h</b>\s*<span[^>]*>of training left<", html)
-    assert re.search(r">10 min</b>\s*<span[^>]*>waited for answers<", html)
+    assert re.search(r">5\.0 h</b>\s*<span[^>]*>training time left<", html)
+    assert re.search(r">10 min</b>\s*<span[^>]*>spent waiting for answers<", html)
     Experiment.objects.update(state="finished")
-    assert re.search(r">–</b>\s*<span[^>]*>of training left<", text(researcher_browser))
+    assert re.search(r">–</b>\s*<span[^>]*>training time left<", text(researcher_browser))
 
 
 def test_a_comparison_shows_its_clips_returns_and_answers(
@@ -128,9 +128,9 @@ def test_a_comparison_shows_its_clips_returns_and_answers(
     assert all(researcher_browser.get(link, follow=True).status_code == 200 for link in links)
     assert html.index(">true return 2.00<") < html.index(">true return 1.00<")
     side = side_of(lease, "second").capitalize()
-    assert html.index(f'{side} <span class="muted">(second clip)</span>') < html.index("taken back")
-    assert html.index("taken back") < html.rindex("Equal")
-    assert "Second is better" not in html[: html.index("taken back")]
+    assert html.index(f'{side} <span class="muted">(second clip)</span>') < html.index("undone</")
+    assert html.index("undone</") < html.rindex("Equal")
+    assert "Second is better" not in html[: html.index("undone</")]
     assert "<b>Equal</b>" in html
     assert html.count('<span dir="auto">mia</span>') == 2
 
@@ -157,7 +157,7 @@ def test_the_clips_are_named_once_and_where_labelers_saw_them_is_said(
                 ["First", "shown on the right", "true return 2.00"],
                 ["Second", "shown on the left", "true return 1.00"],
             ]
-    both = "left for 1, right for 1"
+    both = "on the left for 1, on the right for 1"
     assert said() == [["First", both, "true return 2.00"], ["Second", both, "true return 1.00"]]
     html = text(researcher_browser)
     for name, clip in (("ann", "second clip"), ("bob", "first clip")):

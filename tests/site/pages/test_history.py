@@ -36,7 +36,7 @@ def test_it_lists_own_answers_that_stand_newest_first(
     one.undo(one.answer(one.lease()[0], "cant_tell"))
     assert chosen(read(one)) == ["equal", "left"]
     assert chosen(read(other)) == []
-    assert "You have not answered yet" in read(other)
+    assert "You haven’t answered yet" in read(other)
 
 
 @pytest.mark.both_databases
@@ -84,4 +84,4 @@ def test_who_ends_is_thanked_for_what_there_is(trainer: Trainer, browser: Browse
     trainer.register(2)
     for lease in browser.lease(2):
         browser.answer(lease)
-    assert "2 answers of yours are saved." in browser.client.get("/experiments/hopper/done").content.decode()
+    assert "2 answers saved." in browser.client.get("/experiments/hopper/done").content.decode()

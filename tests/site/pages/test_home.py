@@ -65,12 +65,12 @@ def test_a_labeler_sees_the_experiments_invited_to_and_nothing_of_their_progress
 
 def test_it_says_that_training_waits(trainer: Trainer, browser: Browser) -> None:
     Experiment.objects.update(waiting_for=1)
-    assert "training waits for 1 answer<" in text(browser.client)
+    assert "training is waiting for 1 answer<" in text(browser.client)
     Experiment.objects.update(waiting_for=5)
-    assert "training waits for 5 answers<" in text(browser.client)
+    assert "training is waiting for 5 answers<" in text(browser.client)
     Experiment.objects.update(state="finished")
     html = text(browser.client)
-    assert "training waits" not in html
+    assert "training is waiting" not in html
     assert "finished" in html
 
 

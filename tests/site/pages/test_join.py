@@ -52,12 +52,12 @@ def test_somebody_else_who_is_signed_in_is_asked_first(
 ) -> None:
     leo = invite("leo").client
     html = leo.get(link).content.decode()
-    assert "Go on as mia" in html
+    assert "Continue as mia" in html
     assert signed_in_as(leo) == "leo"
     response: Any = leo.post(link)
     assert response.headers["Location"] == "/experiments/hopper/label"
     assert signed_in_as(leo) == "mia"
-    assert "Stay ada" in researcher_browser.get(link).content.decode()
+    assert "Stay signed in as ada" in researcher_browser.get(link).content.decode()
 
 
 def test_switching_needs_the_sites_own_form(link: str, trainer: Trainer) -> None:
@@ -65,7 +65,7 @@ def test_switching_needs_the_sites_own_form(link: str, trainer: Trainer) -> None
     client.force_login(trainer.user)
     response = client.post(link)
     assert response.status_code == 403
-    assert "This form is too old" in response.content.decode()
+    assert "This form has expired" in response.content.decode()
 
 
 @pytest.mark.parametrize("forged", ["{link}x", "{link}:x", "/join/abc"])

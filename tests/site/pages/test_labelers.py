@@ -35,7 +35,7 @@ def test_blocking_is_asked_about_first(path: str, researcher_browser: Client) ->
     assert f'href="{path}">Block' in table_of(researcher_browser)
     html = researcher_browser.get(path).content.decode()
     assert "Block you?" in html
-    assert "2 labels are withdrawn." in html
+    assert "2 labels will be withdrawn." in html
     assert f'action="{path}/block"' in html
     assert f'action="{path}/readmit"' not in html
     assert not Undo.objects.exists()
@@ -59,7 +59,7 @@ def test_a_blocked_labelers_labels_are_withdrawn_and_its_pairs_go_to_others(
     assert len(invite("other").lease(5)) == 3
     table = table_of(researcher_browser)
     assert "stopped</span>" in table
-    assert f'href="{path}">Give work again' in table
+    assert f'href="{path}">Readmit' in table
     researcher_browser.post(f"{path}/block")
     assert Undo.objects.count() == 2
 
@@ -69,7 +69,7 @@ def test_a_labeler_who_is_given_work_again_gets_pairs_and_no_label_back(
 ) -> None:
     researcher_browser.post(f"{path}/block")
     html = researcher_browser.get(path).content.decode()
-    assert "you is given no more pairs" in html
+    assert "you no longer gets pairs" in html
     assert f'action="{path}/readmit"' in html
     assert f'action="{path}/block"' not in html  # there is nothing left to withdraw
     researcher_browser.post(f"{path}/readmit")

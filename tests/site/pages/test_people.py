@@ -46,11 +46,11 @@ def test_a_link_for_one_person_is_made_listed_and_works(researcher_browser: Clie
     assert timedelta(days=6) < invite.expires_at - timezone.now() <= timedelta(days=7)
     html = researcher_browser.get(PATH).content.decode()
     assert "mia" in html
-    assert "used 0 of 1" in html
+    assert "uses: 0 of 1" in html
     [link] = re.findall(r'value="http://testserver(/join/[^"]+)"', html)
     labeler = Client()
     assert labeler.post(link).status_code == 302
-    assert "used 1 of 1" in researcher_browser.get(PATH).content.decode()
+    assert "uses: 1 of 1" in researcher_browser.get(PATH).content.decode()
     assert "/join/" not in researcher_browser.get(PATH).content.decode()
 
 
@@ -146,7 +146,7 @@ def test_participants_are_listed_with_what_they_did_and_forgotten(
     assert PEOPLE in researcher_browser.get(PATH).content.decode()
     html = researcher_browser.get(PEOPLE).content.decode()
     assert all(each.participant in html for each in arrivals)
-    assert html.count("going on") == 3
+    assert html.count("in progress") == 3
     researcher_browser.post(f"{PEOPLE}/forget", {"participant": arrivals[0].participant})
     assert Arrival.objects.count() == 2
     researcher_browser.post(f"{PEOPLE}/forget", {})
@@ -154,7 +154,7 @@ def test_participants_are_listed_with_what_they_did_and_forgotten(
     researcher_browser.post(f"{PEOPLE}/forget", {"all": "yes"})
     assert not Arrival.objects.exists()
     assert Labeler.objects.filter(arrivals=None, participations__invite__isnull=False).count() == 3
-    assert "all were forgotten" in researcher_browser.get(PEOPLE).content.decode()
+    assert "all IDs were deleted" in researcher_browser.get(PEOPLE).content.decode()
 
 
 def test_only_who_manages_the_experiment_sees_its_people(

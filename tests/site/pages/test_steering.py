@@ -34,7 +34,7 @@ def test_while_paused_labelers_and_trainer_are_told_to_wait(
 ) -> None:
     trainer.register()
     html = page("pause")
-    assert "Paused: labelers are given no pairs" in html
+    assert "Paused: labelers get no new pairs" in html
     assert 'hopper/resume"' in html
     assert 'hopper/pause"' not in html
     assert (trainer.decisions()["state"], browser.lease()) == ("paused", [])
@@ -60,7 +60,7 @@ def test_finishing_cancels_what_nobody_answered_and_keeps_the_rest(
     one, other = browser.lease(2)
     browser.answer(one)
     html = page("finish")
-    assert "Finished: nothing is asked any more" in html
+    assert "Finished: no more labels are requested" in html
     assert 'hopper/finish"' not in html
     assert browser.ask()["state"] == "finished"
     feed = trainer.decisions()
@@ -126,7 +126,7 @@ def test_the_prompt_is_changed_and_its_history_shown(trainer: Trainer, researche
     html = researcher_browser.get(PATH).content.decode()
     assert html.index("Which lands better? &lt;b&gt;</span>") < html.index("Which hops higher?</span>")
     assert "· <bdi>ada</bdi>" in html
-    assert "· with the run" in html
+    assert "· from the run" in html
 
 
 @pytest.mark.both_databases

@@ -47,8 +47,8 @@ def test_an_http_address_is_warned_of_for_what_only_https_can_protect(site: Prod
 
 def obstacle(host: str) -> str:
     return (
-        f"ALLOWED_HOSTS lets people come to {host}, but over http nobody can sign in or use an invitation: "
-        "set TEACHER_PUBLIC_URL to the address in their browsers, "
+        f"ALLOWED_HOSTS allows {host}, but no one can sign in or use an invitation over http. "
+        "Set TEACHER_PUBLIC_URL to the URL that people open in their browsers, "
         "such as http://lab.local:8000 or https://lab.local."
     )
 

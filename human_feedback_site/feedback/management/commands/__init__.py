@@ -1,1 +1,1 @@
-"""Commands of ``manage.py``."""
+"""The site's ``manage.py`` commands."""

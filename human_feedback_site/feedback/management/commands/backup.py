@@ -1,4 +1,4 @@
-"""``manage.py backup FOLDER``: all that would be missed, in a new folder."""
+"""``manage.py backup FOLDER``: copy database, clips, runs and secrets into a new folder."""
 
 import os
 from argparse import ArgumentParser
@@ -12,25 +12,27 @@ from human_feedback_site.feedback.backup.write import back_up
 
 
 class Command(BaseCommand):
-    """Back up database, clips, run directories and secrets."""
+    """Command that backs up the database, clips, run directories and secrets."""
 
     help = (
-        "Copy the database, the clips, the run directories and the secrets into a new folder, while "
-        "everything runs. The copies are checked; a backup that fails or is cut off leaves no folder of "
-        "that name."
+        "Copy the database, clips, run directories and secrets into a new folder while everything keeps "
+        "running. The copies are verified. If the backup fails or is interrupted, the folder isn't created."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
-        parser.add_argument("folder", type=Path, help="what the backup is to be; must not exist")
+        """Add the command-line arguments."""
+        parser.add_argument("folder", type=Path, help="folder to create for the backup; must not exist")
         parser.add_argument(
-            "--runs", type=Path, default=Path("runs"), help="folder of the run directories (default: runs)"
+            "--runs",
+            type=Path,
+            default=Path("runs"),
+            help="folder that contains the run directories (default: runs)",
         )
 
     def handle(self, *args: Any, folder: Path, runs: Path, **options: Any) -> None:
-        """Print a line for each part; raises ``CommandError`` where the backup is not made."""
-        os.umask(0o077)  # it holds secrets
+        """Make the backup and print a line for each step; raise ``CommandError`` if it fails."""
+        os.umask(0o077)  # the backup contains secrets
         with one_line_errors("No backup was made"):
             for line in back_up(folder, runs):
                 self.stdout.write(line)

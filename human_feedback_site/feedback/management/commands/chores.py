@@ -1,4 +1,4 @@
-"""``manage.py chores``: all chores once, for cron or by hand where Celery does not run."""
+"""``manage.py chores``: run all periodic maintenance once, for sites without Celery."""
 
 from typing import Any
 
@@ -9,24 +9,24 @@ from human_feedback_site.feedback.services.chores import CHORES
 
 
 class Command(BaseCommand):
-    """Do the chores."""
+    """Command that runs every periodic maintenance task once."""
 
     help = (
-        "Do every chore once: go on with deletions of experiments, forget what absent trainers wait for, "
-        "delete leases and sessions that ended long ago, and clips of experiments that finished more than "
-        "MEDIA_KEEP_DAYS ago."
+        "Run all periodic maintenance once: continue experiment deletions, clear the waiting status of "
+        "absent trainers, count waiting labels, re-estimate labeler reliability, and delete expired leases, "
+        "sessions, sign-in counts, and clips of experiments that finished more than MEDIA_KEEP_DAYS ago."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do each, whatever becomes of the others; raises ``CommandError`` where one failed."""
+        """Run each chore even if others fail, then raise ``CommandError`` if any failed."""
         failed = []
         for name, chore in CHORES.items():
             try:
                 self.stdout.write(f"{name}: {chore()}")
             except (OperationalError, ProgrammingError):
-                raise  # the database is not ready for any of them
+                raise  # the database isn't ready, so the other chores would fail too
             except Exception as error:
                 failed.append(name)
                 self.stderr.write(f"{name}: failed, {type(error).__name__}: {error}")
         if failed:
-            raise CommandError(f"Of {len(CHORES)} chores, {len(failed)} failed: {', '.join(failed)}.")
+            raise CommandError(f"{len(failed)} of {len(CHORES)} chores failed: {', '.join(failed)}.")

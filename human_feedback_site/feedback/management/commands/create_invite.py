@@ -1,4 +1,4 @@
-"""``manage.py create_invite EXPERIMENT LABELER``: a link that signs a labeler in."""
+"""``manage.py create_invite EXPERIMENT LABELER``: print a labeler's invitation link."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -12,25 +12,25 @@ from human_feedback_site.feedback.services.invites import invite_by_name, link_o
 
 
 class Command(BaseCommand):
-    """Print an invitation."""
+    """Command that prints an invitation link."""
 
-    help = "Print a link that signs a labeler in and leads to the labeling page of an experiment."
+    help = "Print a link that signs in a labeler and opens an experiment's labeling page."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
-        parser.add_argument("experiment")
-        parser.add_argument("labeler", help="name of the labeler, made where there is none")
+        """Add the command-line arguments."""
+        parser.add_argument("experiment", help="name of the experiment")
+        parser.add_argument("labeler", help="name of the labeler; created if it doesn't exist")
         parser.add_argument(
             "--site-url",
             default=settings.PUBLIC_URL,
-            help="address of the site (default: TEACHER_PUBLIC_URL)",
+            help="URL of the site (default: TEACHER_PUBLIC_URL)",
         )
 
     def handle(self, *args: Any, experiment: str, labeler: str, site_url: str | None, **options: Any) -> str:
-        """Return the link, which Django prints."""
+        """Create the invitation and return its link, which Django prints."""
         if site_url is None:
             raise CommandError(
-                "Say where the site is: --site-url http://127.0.0.1:8000, or TEACHER_PUBLIC_URL."
+                "The site's URL is unknown. Set TEACHER_PUBLIC_URL or pass --site-url http://127.0.0.1:8000."
             )
         found = Experiment.objects.filter(name=experiment).first()
         if found is None:
@@ -38,6 +38,7 @@ class Command(BaseCommand):
         try:
             validate_labeler_name(labeler)
         except ValidationError as error:
-            raise CommandError(f"{labeler!r} cannot be the name of a labeler. {error.message}") from None
-        origin = site_url.rstrip("/").removesuffix(settings.FORCE_SCRIPT_NAME or "")  # links have the path
+            raise CommandError(f"{labeler!r} is not a valid labeler name. {error.message}") from None
+        # Remove the path prefix, which link_of adds again.
+        origin = site_url.rstrip("/").removesuffix(settings.FORCE_SCRIPT_NAME or "")
         return link_of(invite_by_name(found, labeler), origin)

@@ -1,4 +1,4 @@
-"""``manage.py create_token USER``: a trainer's key to the API."""
+"""``manage.py create_token USER``: create an API token for a trainer."""
 
 from argparse import ArgumentParser
 from datetime import timedelta
@@ -16,28 +16,35 @@ MOST_DAYS = 3650
 
 
 class Command(BaseCommand):
-    """Make a token and print it; it cannot be read again."""
+    """Command that creates an API token and prints it; the token can't be shown again."""
 
-    help = "Make an API token of a staff user and print it. Give it to the trainer as TEACHER_TOKEN."
+    help = "Create an API token for a staff user and print it. Pass it to the trainer as TEACHER_TOKEN."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
-        parser.add_argument("user", help="name of the staff user that the trainer acts for")
+        """Add the command-line arguments."""
+        parser.add_argument("user", help="username of the staff user that the trainer acts for")
         parser.add_argument(
-            "--name", default="trainer", help="what the token is used for, shown in the admin"
+            "--name", default="trainer", help="description of the token's use, shown in the admin"
         )
-        parser.add_argument("--experiment", default="", help="the only one it is good for (default: all)")
         parser.add_argument(
-            "--days", type=int, default=TOKEN_DAYS, help=f"that it lasts; 0: for ever (default: {TOKEN_DAYS})"
+            "--experiment", default="", help="limit the token to the experiment of this name (default: any)"
+        )
+        parser.add_argument(
+            "--days",
+            type=int,
+            default=TOKEN_DAYS,
+            help=f"days until the token expires, 0 for never (default: {TOKEN_DAYS})",
         )
 
     def handle(self, *args: Any, user: str, name: str, experiment: str, days: int, **options: Any) -> str:
-        """Return the token, which Django prints."""
+        """Create the token and return it; Django prints it."""
         owner = User.objects.filter(username=user).first()
         if owner is None:
-            raise CommandError(f"There is no user {user!r}; make one with: manage.py createsuperuser")
+            raise CommandError(f"There is no user {user!r}; create one with: manage.py createsuperuser")
         if not owner.is_staff or not owner.is_active:
-            raise CommandError(f"{user!r} must be active and staff to use the API; change that in the admin.")
+            raise CommandError(
+                f"The user {user!r} must be active and staff to use the API; change this in the admin."
+            )
         if not 0 <= days <= MOST_DAYS:
             raise CommandError(f"--days must be from 0 to {MOST_DAYS}, not {days}.")
         try:

@@ -1,4 +1,4 @@
-"""``manage.py forget_participants``: deletes the numbers under which a platform sent people."""
+"""``manage.py forget_participants``: delete the platform IDs of participants."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -10,25 +10,32 @@ from human_feedback_site.feedback.services.invites import forget_participants
 
 
 class Command(BaseCommand):
-    """Forget participants."""
+    """Command that deletes participants' platform IDs."""
 
     help = (
-        "Delete the numbers under which a platform sent people. Their labels stay, under the pseudonym; who "
-        "comes again afterwards is somebody new."
+        "Delete the IDs under which a recruitment platform sent participants. Their labels are kept under "
+        "the pseudonyms. A participant who returns afterwards counts as a new one."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
+        """Add the command-line arguments."""
         parser.add_argument(
-            "participants", nargs="*", metavar="PARTICIPANT", help="who asked to be forgotten"
+            "participants",
+            nargs="*",
+            metavar="PARTICIPANT",
+            help="platform IDs of the participants to forget",
         )
-        parser.add_argument("--experiment", help="only those of this experiment; alone: all of them")
+        parser.add_argument(
+            "--experiment",
+            help="forget only participants of this experiment; without PARTICIPANT, all of them",
+        )
 
     def handle(self, *args: Any, participants: list[str], experiment: str | None, **options: Any) -> str:
-        """Return how many were forgotten, which Django prints."""
+        """Delete the platform IDs and return how many were deleted, as a text that Django prints."""
         if not participants and experiment is None:
             raise CommandError(
-                "Say whom to forget: participants' numbers, or --experiment NAME for all of it."
+                "Name the participants to forget by their platform IDs, or pass --experiment NAME for all of "
+                "an experiment's participants."
             )
         found = Arrival.objects.all()
         if experiment is not None:

@@ -1,4 +1,4 @@
-"""``manage.py import_labels EXPERIMENT COMPARISONS LABELS``: bring a previous export back."""
+"""``manage.py import_labels EXPERIMENT COMPARISONS LABELS``: import exported comparisons and labels."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -23,43 +23,45 @@ from human_feedback_site.feedback.services.imports import import_tables
 
 
 class Command(BaseCommand):
-    """Import what was exported."""
+    """Command that imports exported comparisons and labels."""
 
     help = (
-        "Add the comparisons and labels of a previous export (CSV or Parquet) that an experiment does not "
-        "have yet. All or nothing; what is there stays as it is, so importing twice changes nothing."
+        "Add comparisons and labels from an earlier export (CSV or Parquet) to an experiment. Existing rows "
+        "are left unchanged, so importing twice is harmless. On any error, nothing is imported."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
-        parser.add_argument("experiment")
-        parser.add_argument("comparisons", type=Path, help="the file of the comparisons")
-        parser.add_argument("labels", type=Path, help="the file of the labels")
+        """Add the command-line arguments."""
+        parser.add_argument("experiment", help="name of the experiment")
+        parser.add_argument("comparisons", type=Path, help="exported comparisons file")
+        parser.add_argument("labels", type=Path, help="exported labels file")
         parser.add_argument(
-            "--owner", help="make the experiment where there is none, paused, for this researcher"
+            "--owner",
+            help="username of the researcher who will own the experiment, if it must be created (paused)",
         )
-        parser.add_argument("--prompt", default="", help="of a new experiment: the sentence labelers see")
-        parser.add_argument("--env_id", default="unknown", help="of a new experiment")
-        parser.add_argument("--fps", type=int, default=30, help="of a new experiment's clips")
+        parser.add_argument("--prompt", default="", help="prompt of a new experiment")
+        parser.add_argument("--env_id", default="unknown", help="environment ID of a new experiment")
+        parser.add_argument("--fps", type=int, default=30, help="frame rate of a new experiment's clips")
 
     def handle(self, *args: Any, **options: Any) -> str:
-        """Return what was imported, which Django prints."""
+        """Import both files and return a summary, which Django prints."""
         try:
-            with transaction.atomic():  # a new experiment stays only with what it was made for
+            with transaction.atomic():  # a failed import must not leave a new, empty experiment
                 found = Experiment.objects.filter(name=options["experiment"]).first()
                 experiment = found or _new_experiment(options)
                 done = import_tables(experiment, options["comparisons"], options["labels"])
         except (BadFileError, MediaStoreError, NotInstalledError) as error:
             raise CommandError(f"Nothing was imported.\n{error}") from None
         rounded = (
-            f"\nNOTICE: no number in {options['comparisons'].name} has more than 11 digits: a spreadsheet "
-            "may have rounded them, and so they are kept. Files as they were exported keep all digits."
+            f"\nNOTICE: no number in {options['comparisons'].name} has more than 11 digits. A spreadsheet "
+            "may have rounded them; they were imported as they are. The originally exported files have all "
+            "digits."
         )
-        cancelled = f", {done.cancelled} of them cancelled: their clips are not in the store"
+        cancelled = f", {done.cancelled} of them cancelled because their clips are not in the media store"
         return (
             f"{done.comparisons} comparison{pluralize(done.comparisons)}"
             f"{cancelled if done.cancelled else ''}; "
-            f"{done.labels} label{pluralize(done.labels)}; {done.undone} taken back."
+            f"{done.labels} label{pluralize(done.labels)}; {done.undone} undone."
             f"{rounded if done.rounded else ''}"
         )
 
@@ -67,13 +69,13 @@ class Command(BaseCommand):
 def _new_experiment(options: dict[str, Any]) -> Experiment:
     name, owner = options["experiment"], User.objects.filter(username=options["owner"], is_staff=True).first()
     if options["owner"] is None:
-        raise CommandError(f"There is no experiment {name!r}; --owner USER makes one.")
+        raise CommandError(f"There is no experiment {name!r}; pass --owner USER to create it.")
     if owner is None:
-        raise CommandError(f"There is no researcher {options['owner']!r}.")
+        raise CommandError(f"There is no staff user {options['owner']!r} to own the experiment.")
     try:
         validate_name(name)
     except ValidationError as error:
-        raise CommandError(f"{name!r} cannot be the name of an experiment. {error.message}") from None
+        raise CommandError(f"{name!r} is not a valid experiment name. {error.message}") from None
     values = {
         **{key: options[key] for key in ("prompt", "env_id", "fps")},
         "has_true_reward": False,
@@ -82,8 +84,8 @@ def _new_experiment(options: dict[str, Any]) -> Experiment:
     try:
         experiment, _ = put_experiment(owner, name, uuid4(), values)
     except ConflictError as error:
-        found = Experiment.objects.filter(name=name).first()  # another import has made it in this moment
-        if found is None:  # one of that name is being deleted
+        found = Experiment.objects.filter(name=name).first()  # another import may just have created it
+        if found is None:  # an experiment of that name is being deleted
             raise CommandError(f"Nothing was imported. {error}") from None
         return found
     return experiment

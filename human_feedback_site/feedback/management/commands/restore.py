@@ -1,4 +1,4 @@
-"""``manage.py restore FOLDER``: bring a backup back, into an empty system."""
+"""``manage.py restore FOLDER``: restore a backup into an empty system."""
 
 import os
 from argparse import ArgumentParser
@@ -12,23 +12,26 @@ from human_feedback_site.feedback.backup.read import restore
 
 
 class Command(BaseCommand):
-    """Restore what ``manage.py backup`` made."""
+    """Command that restores a backup made by ``manage.py backup``."""
 
     help = (
-        "Check a backup by its manifest, then bring it back where there is no database, no clip and no run "
-        "yet, and bring the tables up to date. What was cut off can be repeated."
+        "Check a backup against its manifest, restore it into a system that has no database, clips or runs "
+        "yet, and migrate the database. If the restore is interrupted, run it again."
     )
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
-        parser.add_argument("folder", type=Path, help="the backup")
+        """Add the command-line arguments."""
+        parser.add_argument("folder", type=Path, help="folder of the backup")
         parser.add_argument(
-            "--runs", type=Path, default=Path("runs"), help="folder for the run directories (default: runs)"
+            "--runs",
+            type=Path,
+            default=Path("runs"),
+            help="folder to restore the run directories to (default: runs)",
         )
 
     def handle(self, *args: Any, folder: Path, runs: Path, **options: Any) -> None:
-        """Print a line for each part; raises ``CommandError`` where it cannot be restored."""
+        """Restore the backup and print a line for each step; raise ``CommandError`` if it fails."""
         os.umask(0o077)
         with one_line_errors("Not restored"):
             for line in restore(folder, runs):

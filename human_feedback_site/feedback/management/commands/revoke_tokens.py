@@ -1,4 +1,4 @@
-"""``manage.py revoke_tokens USER``: takes keys to the API away."""
+"""``manage.py revoke_tokens USER``: revoke a user's API tokens."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -10,17 +10,17 @@ from human_feedback_site.feedback.services.accounts import revoke_tokens
 
 
 class Command(BaseCommand):
-    """Revoke tokens."""
+    """Command that revokes API tokens."""
 
-    help = "Revoke all API tokens of a user, or those of one name: trainers that use them are refused now."
+    help = "Revoke a user's API tokens, all or those of one name. Trainers that use them lose access at once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
-        parser.add_argument("user", help="name of the user that the tokens act for")
-        parser.add_argument("--name", help="only those of this name")
+        """Add the command-line arguments."""
+        parser.add_argument("user", help="username of the tokens' owner")
+        parser.add_argument("--name", help="revoke only tokens of this name (default: all)")
 
     def handle(self, *args: Any, user: str, name: str | None, **options: Any) -> str:
-        """Return how many were revoked, which Django prints."""
+        """Revoke the tokens and return how many there were, as a text that Django prints."""
         owner = User.objects.filter(username=user).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}.")

@@ -1,4 +1,4 @@
-"""``manage.py setup_embedded``: all that an embedded site needs before it can serve."""
+"""``manage.py setup_embedded``: prepare the database, admin and token of an embedded site."""
 
 import secrets
 from argparse import ArgumentParser
@@ -21,19 +21,19 @@ ADMIN = "admin"
 
 
 class Command(BaseCommand):
-    """Bring the database up to date and make, once, the first admin and its token."""
+    """Command that migrates the database, and creates the first admin and an API token if needed."""
 
     help = (
-        "Create or migrate the database; make the first admin and the researcher's token once, and keep them "
-        "in the state folder, in the files admin_password and token."
+        "Create or migrate the database. If they don't exist yet, create the first admin and an API token, "
+        "and store them in the state folder, in the files admin_password and token."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
+        """Add the command-line arguments."""
         parser.add_argument("--show", action="store_true", help="print the admin's password and the token")
 
     def handle(self, *args: Any, show: bool, **options: Any) -> None:
-        """Do it; doing it again changes nothing."""
+        """Set up the site; running it again changes nothing."""
         call_command("migrate", interactive=False, verbosity=0)
         password_file, token_file = settings.STATE_DIR / "admin_password", settings.STATE_DIR / "token"
         with setting_up():
@@ -42,12 +42,12 @@ class Command(BaseCommand):
                 write_private(token_file, create_token(admin, "embedded site") + "\n")
         if show:
             self.stdout.write(
-                f"admin password: {_read(password_file) or 'not kept here'}\ntoken: {_read(token_file)}"
+                f"admin password: {_read(password_file) or 'not stored here'}\ntoken: {_read(token_file)}"
             )
 
 
 def _is_good(token: ApiToken | None, admin: User) -> bool:
-    """Whether a token is the admin's and lasts for as long as a run may take that begins now."""
+    """Return True if the token belongs to the admin and stays valid for at least half of ``TOKEN_DAYS``."""
     if token is None or token.user != admin:
         return False
     return token.expires_at is None or token.expires_at > timezone.now() + timedelta(days=TOKEN_DAYS / 2)
@@ -55,7 +55,8 @@ def _is_good(token: ApiToken | None, admin: User) -> bool:
 
 def _make_admin(password_file: Path) -> User:
     password = secrets.token_urlsafe(15)
-    write_private(password_file, password + "\n")  # first: an admin whose password nobody knows is of no use
+    # Write the file first, so that there is never an admin with an unknown password.
+    write_private(password_file, password + "\n")
     return User.objects.create_superuser(ADMIN, password=password)
 
 

@@ -1,4 +1,4 @@
-"""``manage.py setup_storage``: make the media store ready, and prove that it is."""
+"""``manage.py setup_storage``: create and check the media store."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,22 +11,25 @@ from human_feedback_site.feedback.media.store import media_store
 
 
 class Command(BaseCommand):
-    """Set up TEACHER_STORAGE; doing it again changes nothing."""
+    """Command that sets up and checks ``TEACHER_STORAGE``; running it again changes nothing."""
 
     help = (
-        "Make the bucket that TEACHER_STORAGE names if there is none, let pages of TEACHER_PUBLIC_URL read "
-        "from it, and check that it is private and that clips can be kept, linked and deleted. A folder only "
-        "has to be writable."
+        "Create the bucket in TEACHER_STORAGE if it doesn't exist, allow pages of TEACHER_PUBLIC_URL to read "
+        "from it, and check that it is private and that clips can be stored, linked and deleted. If "
+        "TEACHER_STORAGE is a folder, only check that it is writable."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the command line."""
+        """Add the command-line arguments."""
         parser.add_argument(
-            "--wait", type=float, default=60.0, help="seconds that a store may take to start (default: 60)"
+            "--wait",
+            type=float,
+            default=60.0,
+            help="seconds to wait for the store to start (default: 60)",
         )
 
     def handle(self, *args: Any, wait: float, **options: Any) -> None:
-        """Print a line for each step; raises ``CommandError`` where the store cannot be used."""
+        """Set up the store and print a line for each step; raise ``CommandError`` if it can't be used."""
         try:
             for line in set_up(media_store(), wait):
                 self.stdout.write(line)

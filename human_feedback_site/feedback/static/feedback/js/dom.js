@@ -1,7 +1,7 @@
-// Elements of a page that its script cannot do without: it fails here where one is missing or of another kind.
+// Helpers that find required elements of a page; they throw if an element is missing or has the wrong type.
 
 /**
- * The element of an id.
+ * Return the element with an id, or throw if it is missing or not of the given class.
  * @template {HTMLElement} [T=HTMLElement]
  * @overload
  * @param {string} id
@@ -17,7 +17,7 @@ export function element(id, kind = HTMLElement) {
 }
 
 /**
- * The first element within another one, or within the page, that a selector finds.
+ * Return the first element inside `whole` that matches a selector, or throw.
  * @template {HTMLElement} [T=HTMLElement]
  * @overload
  * @param {ParentNode} whole
@@ -35,7 +35,7 @@ export function part(whole, selector, kind = HTMLElement) {
 }
 
 /**
- * Every element of the page that a selector finds.
+ * Return all elements of the page that match a selector.
  * @param {string} selector
  * @returns {NodeListOf<HTMLElement>}
  */
@@ -43,12 +43,12 @@ export function all(selector) {
   return document.querySelectorAll(selector);
 }
 
-/** A copy of the element in a template. @param {string} id the template's */
+/** Return a copy of a template's first element. @param {string} id the template's ID */
 export function copied(id) {
   return checked(element(id, HTMLTemplateElement).content.firstElementChild?.cloneNode(true), HTMLElement, `#${id}`);
 }
 
-/** What the site has written into the page as JSON. @param {string} id */
+/** Return the JSON data embedded in the page under an ID. @param {string} id */
 export function written(id) {
   return JSON.parse(element(id).textContent ?? "");
 }

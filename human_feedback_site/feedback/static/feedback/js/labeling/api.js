@@ -1,9 +1,9 @@
-// The REST API as the labeling page uses it, and what can go wrong, as six kinds of error.
+// Client of the REST API for the labeling page, with an error class for each way a request can fail.
 
 /**
  * @import { Messages } from "./screen.js"
  *
- * What the site tells, as far as the page reads it.
+ * Response data that the page uses.
  * @typedef {"left" | "right" | "equal" | "cant_tell"} Choice
  * @typedef {"running" | "paused" | "finished"} ExperimentState
  * @typedef {{ url: string }} Clip
@@ -19,19 +19,19 @@
  * @typedef {{ state: ExperimentState, answered: number, wanted: number | null }} Count
  * @typedef {Count & { start: Start | null, episodes: Episode[] }} Progress
  *
- * What it has written into the labeling page.
+ * Data that the site embeds in the labeling page.
  * @typedef {object} Page
  * @property {string} experiment
  * @property {string} account
  * @property {number} answered
- * @property {string[]} recent what can be taken back, oldest first
+ * @property {string[]} recent UUIDs of the labels that can be undone, oldest first
  * @property {number} fps
- * @property {{ shown: number, practice: number }} lessons how many there are
+ * @property {{ shown: number, practice: number }} lessons number of examples and practice pairs
  * @property {string} csrf_cookie
  * @property {Record<string, string>} urls
  * @property {Messages} messages
  *
- * What it is told.
+ * Request data.
  * @typedef {{ count: number, held: string[], shown: string | null }} Wish
  * @typedef {{ uuid: string, lease: string, choice: Choice, response_ms: number, shown_ms: number }} Answer
  */
@@ -40,17 +40,17 @@ const TIMEOUT_MS = 15_000;
 const NO_CONSENT = "urn:rl-teacher:no-consent";
 const TRY_LATER = [408, 425, 429];
 
-/** No answer, or one that says "later": try again. */
+/** The site did not respond, or asked to retry later. */
 export class Away extends Error {}
-/** Something on the way, such as a proxy, says no to this request; others may pass. */
+/** Something between browser and site, such as a proxy, rejects this request; other requests may get through. */
 export class Stuck extends Away {}
-/** Nobody is signed in any more. */
+/** The user is signed out. */
 export class SignedOut extends Error {}
-/** Somebody else signed in with this browser; what this page holds belongs to another account. */
+/** A different account is signed in with this browser; the answers of this page belong to the earlier account. */
 export class OtherAccount extends Error {}
-/** The labeler has not agreed to the consent text that the experiment has now. */
+/** The labeler has not agreed to the experiment's current consent text. */
 export class NoConsent extends Error {}
-/** The site understood and said no; asking again changes nothing. */
+/** The site rejected the request for good; retrying doesn't help. */
 export class Refused extends Error {}
 
 export class Api {
@@ -77,7 +77,7 @@ export class Api {
     return this.#post(`${this.urls.labels}/${encodeURIComponent(label)}/undo`, body);
   }
 
-  /** Pairs that explain the instruction, and those to practice on. @returns {Promise<Example[]>} */
+  /** Fetch the examples and practice pairs. @returns {Promise<Example[]>} */
   async examples() {
     return (await this.#get(this.urls.examples)).items;
   }
@@ -89,17 +89,17 @@ export class Api {
 
   /** @param {string} url @param {unknown} body */
   async #post(url, body) {
-    // Signing in changes the token, so a new token may mean a new account: nothing is sent under a stranger's name.
+    // Signing in changes the CSRF token, so a new token may mean a different account. Check before sending anything.
     if (cookie(this.cookie) !== this.token) await this.#checkAccount();
     const reply = await request(url, {
       method: "POST",
-      // An answer on its way is delivered even if the tab is closed now.
+      // Deliver the request even if the tab is closed meanwhile.
       keepalive: true,
       headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": this.token },
       body: JSON.stringify(body),
     });
     if (reply.ok) return json(reply);
-    // If the account is right, only the token was stale, and the check has fetched a new one.
+    // If the account is the same, only the CSRF token was stale, and the check has fetched a new one.
     if ([401, 403, 404].includes(reply.status)) await this.#checkAccount();
     const problem = await refusal(reply);
     if (problem) throw new Refused(problem.detail);
@@ -122,7 +122,7 @@ export class Api {
   }
 }
 
-/** A random UUID; `crypto.randomUUID` exists only on https and localhost. */
+/** Return a random UUID. `crypto.randomUUID` exists only on https and localhost. */
 export function newUuid() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   bytes[6] = (bytes[6] & 0x0f) | 0x40;
@@ -147,7 +147,8 @@ async function request(url, options) {
 }
 
 /**
- * What the site itself said no to; null for anything else, such as a proxy's 404 or a wrong host: that may pass.
+ * Return the problem if the site itself rejected the request for good; null for temporary failures and for responses
+ * that aren't the site's own, such as a proxy's 404.
  * @param {Response} reply
  */
 async function refusal(reply) {
@@ -163,7 +164,7 @@ async function json(reply) {
   try {
     return await reply.json();
   } catch {
-    // A proxy's or a hotel network's page with status 200 is no acknowledgement.
+    // Not from the site, for example the login page of a hotel network with status 200.
     throw new Away("the reply is not JSON");
   }
 }

@@ -1,4 +1,4 @@
-// What goes on beside the pairs: everybody's progress, and videos of what the policy does.
+// Progress of the whole experiment, and videos of the policy's latest episodes.
 
 /**
  * @import { Api, Choice, Episode, ExperimentState, Progress } from "./api.js"
@@ -6,8 +6,8 @@
  */
 
 const EVERY_MS = 15_000;
-const UNSEEN_MS = 30_000; // often enough to hear of the end before a site ends with its run
-// The site counts every ten seconds: for so long its number may be without answers of this page.
+const UNSEEN_MS = 30_000; // often enough to notice the end before the site shuts down with its run
+// The site updates its count every ten seconds, so recent answers of this page may be missing from it for that long.
 const COUNTED_AFTER_MS = 12_000;
 
 export class Beside {
@@ -21,13 +21,13 @@ export class Beside {
   /** @type {number | null} */
   #wanted = null;
   #starts = false;
-  /** When answers of this page filled a place. @type {number[]} */
+  /** Times of this page's recent answers that count toward progress. @type {number[]} */
   #counted = [];
 
   /**
    * @param {Api} api
    * @param {Screen} screen
-   * @param {(state: ExperimentState) => void} tell what the state of the experiment is to be told to
+   * @param {(state: ExperimentState) => void} tell called with the experiment's state after each refresh
    */
   constructor(api, screen, tell) {
     this.#api = api;
@@ -36,32 +36,32 @@ export class Beside {
     document.addEventListener("visibilitychange", () => this.refresh());
   }
 
-  /** Whether training has not started yet. */
+  /** True until training has started. */
   get starts() {
     return this.#starts;
   }
 
-  /** Ask now, and every few seconds; less often while nobody looks at the page. */
+  /** Fetch the progress now and then every few seconds, less often while the page is hidden. */
   async refresh() {
     clearTimeout(this.#timer);
     try {
       this.#take(await this.#api.progress());
     } catch {
-      // It is not worth a word: answers and pairs say what is wrong.
+      // Not reported: failing requests for answers or pairs tell the user already.
     }
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.refresh(), document.hidden ? UNSEEN_MS : EVERY_MS);
   }
 
-  /** An answer of this page fills a place: the bar moves at once. @param {Choice} choice as the labeler saw it */
+  /** Count an answer of this page, so that the bar moves at once. @param {Choice} choice as the labeler saw it */
   count(choice) {
-    if (this.#starts && choice === "cant_tell") return; // another pair takes its place
+    if (this.#starts && choice === "cant_tell") return; // doesn't count; a new pair replaces it
     this.#counted.push(performance.now());
     this.#answered += 1;
     this.#show();
   }
 
-  /** An answer of this page was taken back. */
+  /** Uncount an answer of this page that was undone. */
   discount() {
     this.#counted = [];
     this.#answered = Math.max(0, this.#answered - 1);
@@ -71,7 +71,7 @@ export class Beside {
   /** @param {Progress} progress */
   #take({ state, answered, wanted, start, episodes }) {
     this.#tell(state);
-    // Links expire, these addresses last.
+    // Use permanent URLs instead of the links in the response, which expire.
     const videos = episodes.map(({ step }) => ({ step, url: `${this.#api.urls.episodes}/${step}` }));
     const episode = videos.at(-1) ?? null;
     const isNew = episode?.step !== this.#episode?.step;
@@ -82,7 +82,7 @@ export class Beside {
     const now = start ?? { answered, wanted };
     this.#counted = this.#counted.filter((at) => performance.now() - at < COUNTED_AFTER_MS);
     const uncounted = this.#starts === Boolean(start) ? this.#counted.length : 0;
-    // No further than the answers that the site may not have counted yet; some may have filled no place.
+    // Never show more than the site's count plus this page's recent answers, some of which may not count.
     this.#answered = Math.min(Math.max(now.answered, this.#answered), now.answered + uncounted);
     [this.#wanted, this.#starts] = [now.wanted, Boolean(start)];
     this.#show();
@@ -92,7 +92,7 @@ export class Beside {
     this.#screen.progress(this.#answered, this.#wanted, this.#starts);
   }
 
-  /** Show the film beside the pairs, or put it away. */
+  /** Show or hide the video of the latest episode. */
   toggleEpisode() {
     this.#screen.showEpisode(this.#screen.episodeShown ? null : this.#episode);
   }

@@ -1,11 +1,11 @@
-// Keys and buttons. One press is one action: key repeat and the second half of a double click are none.
+// Keyboard shortcuts and buttons. One press is one action: key repeat is ignored except for stepping frames.
 
 import { all, element } from "../dom.js";
 
 /**
  * @import { Choice } from "./api.js"
  * @import { Kept } from "./kept.js"
- * @typedef {Record<string, (button?: HTMLElement) => void>} Actions by name; with the button that was pressed
+ * @typedef {Record<string, (button?: HTMLElement) => void>} Actions functions by name, called with the pressed button
  */
 
 /** @type {Record<string, Choice>} */
@@ -27,14 +27,14 @@ const ACTIONS = {
 const MAY_REPEAT = ["back", "forward"];
 const TYPING = "input, select, textarea, [contenteditable]";
 
-/** The keys that type a character; who uses speech input or another aid that types by itself switches them off. */
+/** Single-character shortcuts, which users of speech input or similar assistive tools can turn off. */
 export class CharacterKeys {
   #box = element("character-keys", HTMLInputElement);
   #shortcuts = [...all("[aria-keyshortcuts]")]
     .map((button) => ({ button, key: button.getAttribute("aria-keyshortcuts") ?? "" }))
     .filter(({ key }) => key.length === 1);
 
-  /** @param {Kept} kept where the choice outlives the page */
+  /** @param {Kept} kept stores the setting in the browser */
   constructor(kept) {
     this.#box.checked = kept.value !== "off";
     this.#box.addEventListener("change", () => {
@@ -44,7 +44,7 @@ export class CharacterKeys {
     this.#render();
   }
 
-  /** @param {string} key as an event has it */
+  /** Return true if a key is a shortcut that is turned off. @param {string} key `key` of a keyboard event */
   ignores(key) {
     return key.length === 1 && key !== " " && !this.#box.checked;
   }
@@ -71,8 +71,8 @@ export function listenToKeys(answer, actions, characters) {
     if (characters.ignores(event.key)) return;
     const choice = CHOICES[event.key];
     const action = ACTIONS[event.key.toLowerCase()];
-    // On a focused button the space bar presses the button, as everywhere else.
     if (!choice && !action) return;
+    // On a focused button the space bar presses the button, as everywhere else.
     if (event.key === " " && isOn(event, "button, a, summary, video")) return;
     event.preventDefault();
     if (event.repeat && !MAY_REPEAT.includes(action)) return;
@@ -82,7 +82,8 @@ export function listenToKeys(answer, actions, characters) {
 }
 
 /**
- * Browsers leave the focus in a dialog that was closed until they paint again: until then it is nowhere.
+ * Return true if an event's target matches a selector, ignoring closed dialogs. Browsers leave the focus in a dialog
+ * that was just closed until the next paint.
  * @param {Event} event
  * @param {string} selector
  */
@@ -91,7 +92,7 @@ function isOn({ target }, selector) {
 }
 
 /**
- * Buttons say by `data-choice` or `data-action` what they do.
+ * Handle clicks on all buttons, whose `data-choice` or `data-action` names what they do.
  * @param {(choice: Choice) => void} answer
  * @param {Actions} actions
  */
@@ -99,7 +100,7 @@ export function listenToButtons(answer, actions) {
   document.addEventListener("click", (event) => {
     const button = event.target instanceof Element && event.target.closest("[data-choice], [data-action]");
     if (!(button instanceof HTMLElement)) return;
-    // A mouse leaves no focus behind, so that the space bar means "again" and not "press that button once more".
+    // Remove the focus after a mouse click, so that the space bar replays the clips instead of pressing the button.
     if (event.detail > 0) button.blur();
     const choice = Object.values(CHOICES).find((each) => each === button.dataset.choice);
     if (choice) answer(choice);

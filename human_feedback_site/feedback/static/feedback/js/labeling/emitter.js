@@ -1,6 +1,6 @@
 /**
- * Something that tells what happens to it. What one listener throws reaches no other.
- * @template {Record<string, unknown[]>} Events what is told, by name
+ * Event emitter. An exception in one listener does not affect the others.
+ * @template {Record<string, unknown[]>} Events argument types by event name
  */
 export class Emitter {
   #target = new EventTarget();

@@ -1,4 +1,4 @@
-/** A string that this browser remembers, where it allows that. */
+/** String stored in localStorage; nothing is stored if the browser forbids it. */
 export class Kept {
   #key;
 
@@ -21,7 +21,7 @@ export class Kept {
     try {
       localStorage.setItem(this.#key, value);
     } catch {
-      // It is forgotten.
+      // Not stored.
     }
   }
 }

@@ -1,4 +1,4 @@
-// The labeling page: one pair, one answer, next pair.
+// Main script of the labeling page: shows a pair, takes the answer, and moves to the next pair.
 
 import { written } from "../dom.js";
 import "../media.js";
@@ -25,7 +25,7 @@ import { Transport } from "./transport.js";
 
 const POLL_MS = 2_500;
 const RENEW_MS = 10_000;
-// Nobody judges two clips faster than this: a second press within it was meant for the pair before.
+// Ignore answers sooner than this after a new pair appears: they were meant for the previous pair.
 const SETTLE_MS = 400;
 
 class Labeling {
@@ -68,7 +68,7 @@ class Labeling {
     this.beside.refresh();
   }
 
-  /** One answer by screen side. @param {Choice} choice */
+  /** Take the labeler's answer to the pair on screen. @param {Choice} choice */
   answer(choice) {
     if (performance.now() - this.shownAt < SETTLE_MS) return;
     if (this.lessons.practice) {
@@ -91,11 +91,11 @@ class Labeling {
     this.screen.announce(choice);
     if (this.pace.answered()) this.screen.suggestPause(true);
     const { lease } = pair;
-    // The answer is kept before anything else happens; then its pair leaves the screen (`#added`).
+    // The answer is stored first; then the pair leaves the screen (see `#added`).
     this.outbox.put({ kind: "label", experiment: this.experiment, uuid: newUuid(), lease, choice, response_ms, shown_ms });
   }
 
-  /** Take the last answer back; its pair returns to the screen as soon as the site has agreed. */
+  /** Undo the last answer; its pair returns to the screen once the site has confirmed. */
   undo() {
     if (this.recalling || !["judging", "loading", "empty", "offline", "paused"].includes(this.screen.state)) return;
     if (this.lessons.practice) return;
@@ -156,11 +156,11 @@ class Labeling {
     this.prefetch.on("slow", () => this.screen.say("clips_away"));
     this.presence.on("back", () => this.#resume());
     addEventListener("beforeunload", (event) => this.outbox.volatile && event.preventDefault());
-    // Signing in again may have happened in another tab.
+    // The user may have signed in again in another tab.
     addEventListener("focus", () => this.stopped && this.#resume());
   }
 
-  /** Lessons come before the first answer of an account; without a connection the real pairs come at once. */
+  /** Show the examples and the practice round; without a connection, skip them and start with the real pairs. */
   async #teach() {
     try {
       await this.lessons.teach();
@@ -178,25 +178,25 @@ class Labeling {
     }
   }
 
-  /** Whether nobody seems to sit before the pair on screen. */
+  /** True if a pair is on screen but the labeler seems to be gone. */
   get #isLeft() {
     return this.player.pair !== null && this.presence.idle;
   }
 
-  /** Whoever comes back finds the next pair where that on screen was given away. */
+  /** Send unsaved answers and renew leases after the labeler comes back; a pair given away is replaced. */
   #resume() {
     if (this.lessons.practice) return;
     this.outbox.flush();
     this.#refill();
   }
 
-  /** Ask at once whether the site is back. */
+  /** Check immediately if the site is back. */
   #retry() {
     this.retrying = true;
     this.#resume();
   }
 
-  /** Show the pairs that are here although nobody knows whether they are still asked about. */
+  /** Show the loaded pairs, although they may no longer need labels. */
   #goOn() {
     this.presence.doubtful = false;
     this.shownAt = performance.now();
@@ -205,13 +205,13 @@ class Labeling {
     this.#render();
   }
 
-  /** Heard also while nobody looks: once it is over no page holds on to its pairs. @param {ExperimentState} state */
+  /** Drop the pairs of a finished experiment, even while the page is hidden. @param {ExperimentState} state */
   #told(state) {
     if (state !== "finished" || !["running", "paused"].includes(this.siteState) || this.lessons.practice) return;
     this.prefetch.refill();
   }
 
-  /** Ask for leases now, and again after a while for as long as the page is looked at. */
+  /** Request leases now, and again at intervals while the page is visible. */
   async #refill() {
     clearTimeout(this.timer);
     if (document.hidden || this.siteState === "gone" || this.lessons.practice || this.#isLeft) return;
@@ -220,14 +220,14 @@ class Labeling {
     if (!this.stopped) this.timer = setTimeout(() => this.#refill(), this.player.pair ? RENEW_MS : POLL_MS);
   }
 
-  /** Away with the pair on screen, on with the next. A closed experiment shows no more pairs. */
+  /** Replace the pair on screen with the next one, or with none if the experiment isn't running. */
   #next() {
     const pair = this.siteState === "running" ? this.prefetch.take() : null;
     if (!pair) this.prefetch.shown = null;
     const before = this.player.show(pair);
     this.shownAt = performance.now();
     this.#render();
-    // Letting go of decoders takes a while; the next pair comes first.
+    // Release the old pair's decoders later, because that takes a while.
     if (before) setTimeout(() => before.release());
   }
 
@@ -238,7 +238,7 @@ class Labeling {
       return;
     }
     this.#next();
-    // The site gives away prefetched pairs before shown ones, so it should know that this one is shown.
+    // Tell the site that this pair is on screen, because it reassigns prefetched pairs first.
     if (this.player.pair) this.#refill();
   }
 
@@ -257,12 +257,12 @@ class Labeling {
     this.notice = reply.notice;
     this.saved = reply.answered;
     this.screen.prompt(reply.prompt);
-    // Before training starts the bar says it.
+    // Before training starts, the progress bar shows this instead.
     this.screen.waitingFor(reply.state === "running" && !this.beside.starts ? reply.waiting_for : null);
     this.#connected();
     this.#count();
     this.#fillScreen();
-    // What is unsaved is sent first; the panel of this state leads to the same page.
+    // Unsaved answers are sent first; meanwhile, the panel for this state links to the same page.
     if (this.siteState === "done" && !this.outbox.entries.length) location.assign(this.page.urls.done);
   }
 
@@ -322,7 +322,7 @@ class Labeling {
     this.outbox.discard(entry);
   }
 
-  /** Nothing is asked any more and nothing is unsaved: the site may be gone, as one that ended with its run. */
+  /** True if no more answers are needed and none is unsaved; then the site may have shut down with its run. */
   get #over() {
     return ["finished", "stopped", "done"].includes(this.siteState) && !this.outbox.entries.length;
   }
@@ -335,7 +335,7 @@ class Labeling {
     else if (this.retrying) this.screen.say("still_away");
     this.recalling = this.retrying = false;
     this.away = true;
-    // That panel says it all.
+    // The "unreachable" panel already tells the labeler.
     this.screen.connection(this.#state() === "unreachable" ? "fine" : "away");
     this.screen.pairsAreHere(this.player.pair !== null);
     this.#render();
@@ -359,7 +359,7 @@ class Labeling {
     this.screen.connection(dialog);
   }
 
-  /** An answer was given or taken back, here or in another tab that holds the same pairs. @param {Entry} entry */
+  /** Handle an answer or undo given here or in another tab, which may have the same pairs. @param {Entry} entry */
   #added(entry) {
     if (entry.experiment === this.experiment) this.recent.add(entry);
     if (entry.kind !== "label") return;
@@ -379,7 +379,7 @@ class Labeling {
     const state = this.#state();
     if (state === this.screen.state) return;
     this.screen.state = state;
-    // A gap in the connection begins no new wait.
+    // Losing the connection must not restart the wait.
     if (["empty", "offline", "unreachable", "loading"].includes(state)) this.patience.wait();
     else this.patience.end();
   }

@@ -1,4 +1,4 @@
-// What a labeler learns from: examples with their answers, and a practice round before the first real pair.
+// Examples with their answers, and a practice round before the first real pair.
 
 import { copied, element, part } from "../dom.js";
 import { Kept } from "./kept.js";
@@ -11,14 +11,14 @@ import { Pair, Player } from "./player.js";
 
 const FETCH_TIMEOUT_MS = 30_000;
 
-/** Examples and the practice round of an experiment, as far as it has any. */
+/** Examples and practice round of an experiment; either may be empty. */
 export class Lessons {
   #counts;
   #api;
   #player;
   #screen;
   #learned;
-  /** The round while it goes on. @type {Practice | null} */
+  /** The current practice round. @type {Practice | null} */
   practice = null;
 
   /** @param {Page} page @param {Api} api @param {Player} player @param {Screen} screen */
@@ -30,12 +30,12 @@ export class Lessons {
     this.#learned = new Kept(`rl-teacher.learned.${page.account}.${page.experiment}`);
   }
 
-  /** Whether there are any that this browser has not seen to the end. */
+  /** True if there are lessons that have not been completed in this browser. */
   get due() {
     return this.#counts.shown + this.#counts.practice > 0 && !this.#learned.value;
   }
 
-  /** Examples, then the practice round. Resolves when both are over; rejects where they cannot be had. */
+  /** Show the examples, then the practice round. Resolves when both are over; rejects if they can't be fetched. */
   async teach() {
     const examples = await this.#api.examples();
     if (this.#counts.shown) await this.#show(examples);
@@ -44,7 +44,7 @@ export class Lessons {
     this.#learned.value = "yes";
   }
 
-  /** The examples alone. Resolves when they are closed; rejects where they cannot be had. */
+  /** Show only the examples. Resolves when they are closed; rejects if they can't be fetched. */
   async show() {
     if (this.#counts.shown) await this.#show(await this.#api.examples());
   }
@@ -67,7 +67,7 @@ export class Lessons {
   }
 }
 
-/** The pair of an example, of clips that are fetched; one that cannot be had is unplayable. @param {Example} example */
+/** Return an example's decoded pair; a clip that can't be fetched is unplayable. @param {Example} example */
 async function pairOf(example, clips = clipsOf(example)) {
   return new Pair(null, await clips).decode();
 }
@@ -88,7 +88,7 @@ async function blobAt(url) {
 }
 
 /**
- * The dialog of examples. Resolves when it is closed.
+ * Show the dialog of examples. Resolves when it is closed.
  * @param {Example[]} examples
  * @param {(choice: Choice) => string} nameOf
  */
@@ -109,14 +109,14 @@ async function showExamples(examples, nameOf) {
   for (const { player } of shown) player.show(null)?.release();
 }
 
-/** Pairs with known answers, asked one after the other on the stage of the real ones; nothing is sent. */
+/** Practice round: pairs with known answers, shown one by one in place of real pairs. No answers are sent. */
 class Practice {
   #examples;
   #player;
   #screen;
   #end;
   /**
-   * Their links expire, and people take breaks: so all are fetched when the first is shown.
+   * Clips of the pairs. All are fetched when the first pair is shown, because links expire and people take breaks.
    * @type {(Promise<(Blob | null)[]> | undefined)[]}
    */
   #clips = [];
@@ -128,7 +128,7 @@ class Practice {
    * @param {Example[]} examples
    * @param {Player} player
    * @param {Screen} screen
-   * @param {() => void} end called when the last one is done
+   * @param {() => void} end called after the last pair
    */
   constructor(examples, player, screen, end) {
     this.#examples = examples;
@@ -153,7 +153,7 @@ class Practice {
     this.#screen.feedback(this.#examples[this.#at], choice);
   }
 
-  /** On to the next one, or to the real pairs. */
+  /** Continue with the next practice pair, or end the round. */
   next() {
     if (this.state !== "feedback") return;
     this.#screen.feedback(null);

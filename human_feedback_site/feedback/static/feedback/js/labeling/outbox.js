@@ -1,6 +1,6 @@
-// Answers that the site has not acknowledged yet. They live in localStorage, one key each, so that they survive a
-// reload and a closed tab, and so that two tabs never overwrite each other's. Sending one twice is harmless: the site
-// knows each by its UUID.
+// Answers and undos that the site has not acknowledged yet. Each is stored under its own localStorage key, so that it
+// survives a reload or a closed tab, and tabs never overwrite each other's. Sending one twice is harmless, because the
+// site recognizes its UUID.
 
 import { Away, OtherAccount, Refused, SignedOut, Stuck } from "./api.js";
 import { Emitter } from "./emitter.js";
@@ -9,23 +9,26 @@ import { Emitter } from "./emitter.js";
 
 const FIRST_WAIT_MS = 1_000;
 const LONGEST_WAIT_MS = 30_000;
-// So many entries in a row that something refuses: it may be all of them, so the rest waits for the next time.
+// After this many stuck entries in a row, wait before trying the rest: probably all of them are blocked.
 const MOST_STUCK = 3;
 
 /**
  * @typedef {{ kind: "label", experiment: string } & Answer} LabelEntry
  * @typedef {{ kind: "undo", experiment: string, uuid: string, label: string }} UndoEntry
  * @typedef {LabelEntry | UndoEntry} Entry
- * @typedef {Entry & { at: number }} KeptEntry one with the time it was given at
+ * @typedef {Entry & { at: number }} KeptEntry an entry with its time, in ms since the epoch
  * @typedef {{ kind: "label", entry: LabelEntry, reply: Answered }} SavedLabel
  * @typedef {{ kind: "undo", entry: UndoEntry, reply: Undone }} SavedUndo
  * @typedef {SavedLabel | SavedUndo} Saved
  */
 
 /**
- * Events: `added` (here or in another tab), `change` (what is unsaved has changed), `saved`, `elsewhere` (another tab
- * has something saved), `refused`, `stuck` (something on the way refuses this one: later ones go first from now on),
- * `away`, `stopped` (signed out or another account: nothing is sent until `flush` is called again).
+ * Queue of unsaved answers and undos, which retries until the site has them.
+ *
+ * Events: `added` (here or in another tab), `change` (the unsaved entries changed), `saved`, `elsewhere` (another tab
+ * saved or discarded an entry), `refused` (rejected by the site), `stuck` (blocked on the way, for example by a proxy;
+ * other entries are sent first from now on), `away` (the site can't be reached), `stopped` (signed out or a different
+ * account: nothing is sent until `flush` is called again).
  * @extends {Emitter<{
  *   added: [Entry], change: [], saved: [Saved], elsewhere: [], refused: [Entry, Refused], stuck: [Entry, Stuck],
  *   away: [], stopped: [SignedOut | OtherAccount],
@@ -36,11 +39,11 @@ export class Outbox extends Emitter {
   #prefix;
   #sending = false;
   /**
-   * How often, and why last, something refused an entry; by its UUID.
+   * Number of failures and last reason for each stuck entry, by UUID.
    * @type {Map<string, { times: number, reason: string }>}
    */
   #stuck = new Map();
-  /** True from a failure to send until something is sent. */
+  /** True after the site could not be reached, until an entry is sent successfully. */
   away = false;
   #timer = 0;
   #wait = FIRST_WAIT_MS;
@@ -52,7 +55,7 @@ export class Outbox extends Emitter {
     this.#prefix = `rl-teacher.outbox.${api.account}.`;
     addEventListener("storage", ({ key, newValue }) => {
       if (!key?.startsWith(this.#prefix)) return;
-      // The entry comes with the event: in the storage it may be gone already, sent by the other tab.
+      // Use the entry in the event: the other tab may already have sent it and removed it from storage.
       if (newValue) this.emit("added", JSON.parse(newValue));
       this.emit("change");
       if (!newValue) this.emit("elsewhere");
@@ -60,7 +63,7 @@ export class Outbox extends Emitter {
     addEventListener("online", () => this.flush());
   }
 
-  /** Every unsaved entry of this account, in the order given, whatever its experiment. @returns {KeptEntry[]} */
+  /** All unsaved entries of this account, for any experiment, oldest first. @returns {KeptEntry[]} */
   get entries() {
     return memory
       .keys()
@@ -70,22 +73,22 @@ export class Outbox extends Emitter {
       .sort((a, b) => a.at - b.at);
   }
 
-  /** Those of one experiment. @param {string} experiment */
+  /** Return the unsaved entries of one experiment. @param {string} experiment */
   of(experiment) {
     return this.entries.filter((entry) => entry.experiment === experiment);
   }
 
-  /** The leases whose answers are unsaved. */
+  /** UUIDs of the leases whose answers are unsaved. */
   get leases() {
     return this.entries.filter((entry) => entry.kind === "label").map((entry) => entry.lease);
   }
 
-  /** True while something is unsaved that would not survive this page. */
+  /** True if an unsaved entry is only in memory and would be lost with this page. */
   get volatile() {
     return [...memory.map.keys()].some((key) => key.startsWith(this.#prefix));
   }
 
-  /** Keep an entry, then send it. Returns once it is kept. @param {Entry} entry */
+  /** Store an entry, then start sending. Returns once the entry is stored. @param {Entry} entry */
   put(entry) {
     const last = this.entries.at(-1)?.at ?? 0;
     memory.set(this.#prefix + entry.uuid, { ...entry, at: Math.max(Date.now(), last + 1) });
@@ -94,17 +97,17 @@ export class Outbox extends Emitter {
     this.flush();
   }
 
-  /** Why an entry is not sent although the site is there; undefined for others. @param {Entry} entry */
+  /** Return why an entry is stuck, or undefined if it isn't. @param {Entry} entry */
   obstacle(entry) {
     return this.#stuck.get(entry.uuid)?.reason;
   }
 
-  /** Give an entry up. @param {Entry} entry */
+  /** Delete an entry without sending it. @param {Entry} entry */
   discard(entry) {
     this.#forget(entry);
   }
 
-  /** Send everything, oldest first, now. */
+  /** Send all entries now, oldest first. */
   async flush() {
     if (this.#sending) return;
     clearTimeout(this.#timer);
@@ -123,7 +126,7 @@ export class Outbox extends Emitter {
     }
   }
 
-  /** What is stuck comes last; what takes an answer back comes after that answer. @param {Set<string>} tried */
+  /** Return the next entry to send: stuck ones last, an undo only after its answer. @param {Set<string>} tried */
   #next(tried) {
     const entries = this.entries;
     const given = new Set(entries.map(({ uuid }) => uuid));
@@ -132,7 +135,7 @@ export class Outbox extends Emitter {
     return ready.sort((a, b) => times(a) - times(b) || a.at - b.at)[0];
   }
 
-  /** Returns false where something on the way refuses it. @param {Entry} entry */
+  /** Send an entry. Resolves to false if it is stuck. @param {Entry} entry */
   async #send(entry) {
     const { uuid } = entry;
     try {
@@ -150,7 +153,7 @@ export class Outbox extends Emitter {
         return false;
       }
       if (!(error instanceof Refused)) throw error;
-      // The site has spoken: keeping it would hold up every later answer for ever.
+      // The site rejected it for good; keeping it would block all later entries.
       this.#forget(entry);
       this.emit("refused", entry, error);
       return true;
@@ -191,7 +194,7 @@ export class Outbox extends Emitter {
   }
 }
 
-// localStorage, or a map where the browser forbids or has filled it: then answers live as long as the page.
+// localStorage, or a map if the browser forbids it or it is full; answers in the map are lost with the page.
 const memory = {
   /** @type {Map<string, KeptEntry>} */
   map: new Map(),
@@ -226,7 +229,7 @@ const memory = {
     try {
       localStorage.removeItem(key);
     } catch {
-      // It was only in the map.
+      // The entry was only in the map.
     }
   },
 };

@@ -1,12 +1,12 @@
-// How fast the answers come, and when a pause would do good.
+// Answer rate, reminders to take a break, and the offer to finish after a long wait.
 
 const WINDOW_MS = 5 * 60_000;
 const LEAST_MS = 30_000;
 const LEAST_ANSWERS = 3;
 const STRETCH_MS = 25 * 60_000;
-// Whoever has not answered for so long has had a pause.
+// No answer for this long counts as a break.
 const PAUSE_MS = 3 * 60_000;
-// With nothing to judge for so long, nobody has to stay.
+// After this long with nothing to judge, the labeler may finish.
 const EMPTY_MS = 3 * 60_000;
 
 export class Pace {
@@ -16,7 +16,7 @@ export class Pace {
   /** @type {number} */
   #since;
 
-  /** @param {string} key under which a reload of this tab finds it */
+  /** @param {string} key sessionStorage key, so that the data survives a reload */
   constructor(key) {
     this.#key = key;
     const { times = [], since = 0 } = read(key);
@@ -24,7 +24,7 @@ export class Pace {
     this.#since = since;
   }
 
-  /** An answer was given now. Returns true where a pause should be suggested. */
+  /** Record an answer given now. Returns true if it is time to suggest a break. */
   answered() {
     const now = Date.now();
     if (now - (this.#times.at(-1) ?? 0) > PAUSE_MS) this.#since = now;
@@ -35,7 +35,7 @@ export class Pace {
     return tired;
   }
 
-  /** Answers a minute of late; null while there are too few to tell. */
+  /** Recent answers per minute; null if there are too few to tell. */
   get perMinute() {
     const now = Date.now();
     const recent = this.#times.filter((time) => now - time < WINDOW_MS);
@@ -44,17 +44,17 @@ export class Pace {
   }
 }
 
-/** How long somebody has had nothing to judge. */
+/** Timer for how long a labeler has had nothing to judge. */
 export class Patience {
   #over;
   #timer = 0;
 
-  /** @param {(isOver: boolean) => void} over called when it has been long enough, and when it ends */
+  /** @param {(isOver: boolean) => void} over called with true after a long wait, and with false when the wait ends */
   constructor(over) {
     this.#over = over;
   }
 
-  /** There is nothing, or still nothing. */
+  /** Start the timer, unless it is running already. */
   wait() {
     this.#timer ||= setTimeout(() => this.#over(true), EMPTY_MS);
   }
@@ -71,7 +71,7 @@ function read(key) {
   try {
     return JSON.parse(sessionStorage.getItem(key) ?? "null") ?? {};
   } catch {
-    return {}; // it lives as long as the page
+    return {}; // storage is forbidden, so the data lasts only as long as the page
   }
 }
 
@@ -80,6 +80,6 @@ function write(key, value) {
   try {
     sessionStorage.setItem(key, JSON.stringify(value));
   } catch {
-    // It lives as long as the page.
+    // Storage is forbidden, so the data lasts only as long as the page.
   }
 }

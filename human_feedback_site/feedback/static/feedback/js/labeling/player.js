@@ -1,22 +1,22 @@
-// Two clips that start in the same frame and start again together.
+// Plays two clips that start and restart in the same frame.
 
 import { Emitter } from "./emitter.js";
 
 /**
  * @typedef {"left" | "right"} Side
- * @typedef {HTMLVideoElement | "unplayable" | null} Video null until it is decoded
+ * @typedef {HTMLVideoElement | "unplayable" | null} Video null until decoded
  */
 
 /** @type {Side[]} */
 const SIDES = ["left", "right"];
 const UNPLAYABLE = "unplayable";
-// A phone that saves power may decode nothing before it plays, and never say "canplaythrough".
+// A phone in power-saving mode may not decode before playing, so "canplaythrough" may never fire.
 const DECODE_MS = 5_000;
-// A seek that is never finished must not keep both clips still.
+// A seek that never finishes must not stop both clips.
 const REWIND_MS = 500;
 const RATES = [1, 0.5, 0.25];
 
-/** Two fetched clips; once decoded, two videos that stand at their first frame where the browser does so. */
+/** Two fetched clips, and their video elements once decoded. */
 export class Pair {
   #blobs;
   /** @type {Promise<Pair> | null} */
@@ -27,8 +27,8 @@ export class Pair {
   right = null;
 
   /**
-   * @param {string | null} lease its UUID; null for an example
-   * @param {(Blob | null)[]} blobs null stands for a clip that could not be fetched
+   * @param {string | null} lease UUID of the lease; null for an example
+   * @param {(Blob | null)[]} blobs left and right clip; null for one that could not be fetched
    */
   constructor(lease, blobs) {
     this.lease = lease;
@@ -39,22 +39,22 @@ export class Pair {
     return this.left !== null;
   }
 
-  /** Make the videos. Resolves to this; never rejects. */
+  /** Create and load the video elements. Resolves to this pair; never rejects. */
   decode() {
     this.#decoding ??= this.#decode();
     return this.#decoding;
   }
 
   async #decode() {
-    await null; // so that #decoding is this very attempt
+    await null; // let the caller set #decoding to this attempt first
     const attempt = this.#decoding;
     const videos = await Promise.all(this.#blobs.map((blob) => (blob ? decoded(blob) : UNPLAYABLE)));
     if (attempt === this.#decoding) [this.left, this.right] = videos;
-    else letGo(videos); // released meanwhile
+    else letGo(videos); // the pair was released meanwhile
     return this;
   }
 
-  /** Those of the two that can be played. */
+  /** The videos that can be played. */
   get videos() {
     return [this.left, this.right].filter(isPlayable);
   }
@@ -67,14 +67,14 @@ export class Pair {
     for (const video of this.videos) video.pause();
   }
 
-  /** Stand still at the beginning, so that the next start is immediate. Resolves when both do. */
+  /** Pause both videos at the beginning, ready to start immediately. Resolves when both are there. */
   async rewind() {
     this.pause();
     const moved = this.videos.filter((video) => video.currentTime > 0);
     if (moved.length) await Promise.all(moved.map((video) => sought(video, 0)));
   }
 
-  /** Let go of the videos, of which a phone can decode few; the clips stay, and can be decoded again. */
+  /** Free the decoders, of which phones have few. The fetched clips are kept and can be decoded again. */
   release() {
     const videos = this.videos;
     this.pause();
@@ -119,7 +119,7 @@ function sought(video, time) {
 }
 
 /**
- * Plays one pair at a time. Event: `change` (what it does has changed: pair, pause, speed).
+ * Plays one pair at a time. Event: `change` (a new pair, pause or speed).
  * @extends {Emitter<{ change: [] }>}
  */
 export class Player extends Emitter {
@@ -130,10 +130,10 @@ export class Player extends Emitter {
   #sight = new Stopwatch();
   paused = false;
   rate = RATES[0];
-  /** True where the browser wants a touch before it plays anything (a phone that saves power). */
+  /** True if the browser requires a touch before it plays anything, as phones do in power-saving mode. */
   blocked = false;
 
-  /** @param {Record<Side, HTMLElement>} frames where the clips go */
+  /** @param {Record<Side, HTMLElement>} frames elements that will contain the videos */
   constructor(frames) {
     super();
     this.#frames = frames;
@@ -148,22 +148,22 @@ export class Player extends Emitter {
     return this.#pair;
   }
 
-  /** How long both clips of the pair have been in sight since the first of their frames, in ms. */
+  /** Time in ms that both clips have been visible since they first played. */
   get shownMs() {
     return Math.round(this.#sight.ms);
   }
 
-  /** Seconds of the longer clip. */
+  /** Length of the longer clip in seconds. */
   get duration() {
     return Math.max(0, ...this.#videos.map((video) => video.duration).filter(Number.isFinite));
   }
 
-  /** Seconds since the clips began. */
+  /** Playback position in seconds. */
   get position() {
     return Math.max(0, ...this.#videos.map((video) => video.currentTime));
   }
 
-  /** Put a pair on screen and start it. Returns the pair that was there. @param {Pair | null} pair */
+  /** Show a pair and start it; null clears the screen. Returns the previous pair. @param {Pair | null} pair */
   show(pair) {
     const before = this.#pair;
     before?.pause();
@@ -174,17 +174,17 @@ export class Player extends Emitter {
     return before;
   }
 
-  /** Both from the beginning, in one frame: neither starts before the other is there. */
+  /** Restart both clips in the same frame: neither starts before both are at the beginning. */
   async restart() {
     const turn = ++this.#turn;
     this.#setPaused(false);
     const moved = this.position > 0;
     const rewound = this.#pair?.rewind();
-    if (moved) await rewound; // what stands at the beginning starts now, not after a turn of the event loop
+    if (moved) await rewound; // no need to wait if both are already at the beginning
     if (turn === this.#turn) this.#play();
   }
 
-  /** Pause, or go on from there. */
+  /** Pause or resume. */
   toggle() {
     if (!this.#pair) return;
     if (this.paused) {
@@ -195,14 +195,14 @@ export class Player extends Emitter {
     }
   }
 
-  /** The next slower speed, or the full one after the slowest; it stays for the pairs to come. */
+  /** Switch to the next slower speed, or from the slowest to full speed; it also applies to later pairs. */
   slow() {
     this.rate = RATES[(RATES.indexOf(this.rate) + 1) % RATES.length];
     for (const video of this.#videos) video.playbackRate = this.rate;
     this.emit("change");
   }
 
-  /** Stand still at a moment of both clips. @param {number} time seconds */
+  /** Pause both clips at a position. @param {number} time in seconds */
   seek(time) {
     this.#turn += 1;
     this.#pair?.pause();
@@ -219,7 +219,7 @@ export class Player extends Emitter {
     const videos = this.#videos;
     for (const video of videos) video.playbackRate = this.rate;
     try {
-      // One that has ended would begin anew and be behind the other.
+      // Skip ended videos: play() would restart them, behind the other clip.
       await Promise.all(videos.filter((video) => !video.ended).map((video) => video.play()));
       this.#setBlocked(false);
       if (this.#pair && !document.hidden) sight.start();

@@ -1,5 +1,5 @@
-// The next pairs: leased and fetched to the last byte, so that neither the expiry of a link nor a tunnel matters, and
-// the first of them decoded, so that the swap is immediate.
+// Prefetches the next pairs: leases them, downloads their clips completely, so that expired links and connection gaps
+// don't matter, and decodes the first few, so that the next pair appears immediately.
 
 import { Emitter } from "./emitter.js";
 import { Pair } from "./player.js";
@@ -7,22 +7,22 @@ import { Pair } from "./player.js";
 /** @import { Api, Lease, Leases } from "./api.js" */
 
 const AHEAD = 8;
-const MOST_LEASES = 10; // in the site's hands at once
+const MOST_LEASES = 10; // the most that the site grants at once
 const DECODED = 3;
 const FETCH_TIMEOUT_MS = 30_000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8_000;
 const LINK_ATTEMPTS = 2;
-// Pairs taken back one after the other are not all kept.
+// Limit on ready pairs, which grow beyond AHEAD when several answers are undone in a row.
 const MOST_READY = 12;
-// Whoever waits for the first pair has the whole line for it, but not for longer than this.
+// The first pair is downloaded alone to appear sooner, but the others wait no longer than this.
 const FIRST_ALONE_MS = 2_000;
 
 /**
- * Leases held by this page and the pairs made of them. A lease is told of by its UUID where nothing else is said.
+ * Leases of this page and their pairs. Leases are identified by UUID unless stated otherwise.
  *
- * Events: `reply` (to a request for leases), `ready` (a pair may be taken), `lost` (the lease on screen is lost),
- * `failed` (why leases were not given), `slow` (clips cannot be reached; it goes on trying).
+ * Events: `reply` (response to a request for leases), `ready` (a pair can be taken), `lost` (the lease on screen was
+ * lost), `failed` (a request for leases failed), `slow` (clips can't be fetched; retries continue).
  * @extends {Emitter<{ reply: [Leases], ready: [], lost: [], failed: [unknown], slow: [] }>}
  */
 export class Prefetch extends Emitter {
@@ -41,10 +41,10 @@ export class Prefetch extends Emitter {
   #again = false;
   /** The lease on screen. @type {string | null} */
   shown = null;
-  /** True once the site has said what there is. */
+  /** True after the first response to a request for leases. */
   asked = false;
 
-  /** @param {Api} api @param {() => string[]} pending leases whose answers are still unsaved */
+  /** @param {Api} api @param {() => string[]} pending returns the leases whose answers are unsaved */
   constructor(api, pending) {
     super();
     this.#api = api;
@@ -55,12 +55,12 @@ export class Prefetch extends Emitter {
     return this.#ready.length;
   }
 
-  /** True while a clip is on its way, or is being decoded. */
+  /** True while any pair is being fetched or decoded, or is ready. */
   get loading() {
     return this.#loading.size + this.#ready.length > 0;
   }
 
-  /** The next ready pair goes on screen; null where there is none. */
+  /** Take the next ready pair for the screen; null if there is none. */
   take() {
     const pair = this.#ready[0]?.decoded ? this.#ready.shift() : undefined;
     this.shown = pair?.lease ?? null;
@@ -69,7 +69,7 @@ export class Prefetch extends Emitter {
   }
 
   /**
-   * A pair goes on screen out of turn; the one that was there comes next.
+   * Put a pair on screen out of turn; the current one comes next.
    * @param {Pair} pair
    * @param {Pair | null} current
    */
@@ -78,19 +78,19 @@ export class Prefetch extends Emitter {
       current.rewind();
       this.#ready.unshift(current);
     }
-    // The lease of one let go lives on; the site gives it to this page again when there is room for it.
+    // The leases of dropped pairs stay valid; the site returns them again when there is room.
     for (const far of this.#ready.splice(MOST_READY)) far.release();
     for (const far of this.#ready.slice(DECODED)) if (far.decoded) far.release();
     this.shown = pair.lease;
   }
 
-  /** The lease has been answered, here or in another tab: never show it again. @param {string} lease */
+  /** Never show this lease again: it was answered, here or in another tab. @param {string} lease */
   answered(lease) {
     this.#answered.add(lease);
     this.#drop(lease);
   }
 
-  /** The pair of an answer that was taken back, or null where its clips cannot be had now. @param {Lease} lease */
+  /** Return the pair of an undone answer, or null if its clips can't be fetched now. @param {Lease} lease */
   async recall(lease) {
     this.#answered.delete(lease.uuid);
     const pair =
@@ -101,7 +101,7 @@ export class Prefetch extends Emitter {
   }
 
   /**
-   * Renew what is held and ask for what is missing. Calls that come while one runs make one more run, not many.
+   * Renew the leases and request missing ones. Calls during a running request cause only one more request.
    * @returns {Promise<void>}
    */
   refill() {
@@ -150,7 +150,7 @@ export class Prefetch extends Emitter {
     await this.#decodeNext();
   }
 
-  /** Decode those that come on screen next; `ready` as soon as the very next one is. */
+  /** Decode the first few pairs; emits `ready` once the very next one is decoded. */
   async #decodeNext() {
     await Promise.all(this.#ready.slice(0, DECODED).map((pair) => this.#decode(pair)));
   }
@@ -163,7 +163,7 @@ export class Prefetch extends Emitter {
   }
 
   /**
-   * The pair; null where the lease was dropped on the way, or is let go to come back with new links.
+   * Resolve to the pair of a lease; null if the lease was dropped meanwhile, or is retried later with new links.
    * @param {Lease} lease
    */
   #load(lease) {
@@ -180,7 +180,7 @@ export class Prefetch extends Emitter {
 
   /** @param {Lease} lease */
   async #prepare(lease) {
-    // One turn of the event loop, so that the lease counts as loading before the first fetch asks whether it does.
+    // Wait until the lease is in #loading, because #fetch stops for leases that aren't.
     await this.#turn();
     const blobs = await Promise.all([lease.left, lease.right].map(({ url }) => this.#fetch(url, lease.uuid)));
     if (blobs.includes(null) && this.#worthNewLinks(lease.comparison)) return null;
@@ -195,7 +195,8 @@ export class Prefetch extends Emitter {
   }
 
   /**
-   * The whole clip; null where the store refuses it. It tries while the store is away and the pair is wanted.
+   * Resolve to a clip's data; null if the store rejects the request. Retries while the store is unreachable and the
+   * pair is still wanted.
    * @param {string} url
    * @param {string} lease
    */
@@ -206,7 +207,7 @@ export class Prefetch extends Emitter {
         if (reply.ok) return await reply.blob();
         if (reply.status < 500 && reply.status !== 429) return null;
       } catch {
-        // The network or the store is away.
+        // The network or the store can't be reached; retry.
       }
       if (wait > 2 * FIRST_WAIT_MS) this.emit("slow");
       await new Promise((resolve) => setTimeout(resolve, wait));
@@ -215,7 +216,8 @@ export class Prefetch extends Emitter {
   }
 
   /**
-   * A link may have expired on the way; a second refusal means that the clip is not there.
+   * Return true if new links are worth a try. The first failure may be an expired link; after a second one the clip is
+   * considered missing.
    * @param {string} comparison
    */
   #worthNewLinks(comparison) {

@@ -1,27 +1,27 @@
-// Whether somebody sits before the page, and whether what it knows of the site may be old news.
+// Detects whether the labeler is present, and whether the page's knowledge of the site may be outdated.
 
 import { Emitter } from "./emitter.js";
 
-// Whoever has done nothing for so long before a pair has gone: its lease ends, and somebody else is given the pair.
+// A labeler who does nothing for this long is considered gone; the lease then expires and others get the pair.
 const GONE_MS = 2 * 60_000;
-// A glance at another tab: what was here goes on.
+// A shorter visit to another tab doesn't count as an absence.
 const GLANCE_MS = 5_000;
-// More than the ten seconds between two requests and the time that one may take: the computer has slept.
+// Longer than the ten seconds between requests plus a request's timeout: the computer must have been asleep.
 const OLD_NEWS_MS = 40_000;
 const SIGNS_OF_LIFE = ["pointermove", "pointerdown", "keydown", "touchstart", "wheel"];
 
 /**
- * Event: `back` (somebody has come back to the page: it looks for news at once).
+ * Event: `back` (the labeler came back, so the page should refresh immediately).
  * @extends {Emitter<{ back: [] }>}
  */
 export class Presence extends Emitter {
   #seenAt = Date.now();
   /** @type {number | null} */
   #hiddenAt = document.hidden ? Date.now() : null;
-  /** When the site was last asked, whether or not it answered. */
+  /** Time of the last request to the site, successful or not. */
   #askedAt = Date.now();
   #isBack = false;
-  /** True where the site has not been reached since somebody came back: meanwhile it may have ended. */
+  /** True if the site has not been reached since the labeler came back; it may have shut down meanwhile. */
   doubtful = false;
 
   constructor() {
@@ -30,18 +30,18 @@ export class Presence extends Emitter {
     document.addEventListener("visibilitychange", () => this.#turned());
   }
 
-  /** Whether nobody has done anything for a while. */
+  /** True if there has been no input for a while. */
   get idle() {
     return Date.now() - this.#seenAt > GONE_MS;
   }
 
-  /** The site has answered. */
+  /** Record that the site responded. */
   heard() {
     this.#askedAt = Date.now();
     this.doubtful = this.#isBack = false;
   }
 
-  /** The site could not be reached. A gap while somebody is at it raises no doubt. */
+  /** Record that the site could not be reached. A gap while the labeler is present doesn't set `doubtful`. */
   missed() {
     const slept = Date.now() - this.#askedAt > OLD_NEWS_MS;
     this.doubtful ||= this.#isBack || slept;

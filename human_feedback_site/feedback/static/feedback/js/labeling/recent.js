@@ -1,4 +1,4 @@
-// Which answers can be taken back, the last one first.
+// Answers that can be undone, the last one first.
 
 /** @import { Entry } from "./outbox.js" */
 
@@ -7,7 +7,7 @@ const DEPTH = 20;
 export class Recent {
   #labels;
 
-  /** @param {string[]} labels what the site has, oldest first @param {Entry[]} unsaved */
+  /** @param {string[]} labels UUIDs of saved labels, oldest first @param {Entry[]} unsaved */
   constructor(labels, unsaved) {
     this.#labels = labels;
     for (const entry of unsaved) this.add(entry);
@@ -17,7 +17,7 @@ export class Recent {
     return this.#labels.at(-1) ?? null;
   }
 
-  /** An answer was given or taken back, here or in another tab. @param {Entry} entry */
+  /** Add an answer, or remove an undone one; it may come from another tab. @param {Entry} entry */
   add(entry) {
     if (entry.kind === "undo") this.remove(entry.label);
     else if (!this.#labels.includes(entry.uuid)) this.#labels = [...this.#labels, entry.uuid].slice(-DEPTH);

@@ -1,4 +1,4 @@
-// What the labeling page shows. Everything here writes to the page; nothing decides.
+// Display of the labeling page: writes to the page and makes no decisions.
 
 import { all, copied, element, part } from "../dom.js";
 
@@ -8,18 +8,18 @@ import { all, copied, element, part } from "../dom.js";
  * @import { Side } from "./player.js"
  *
  * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "lost" | "nothing_to_undo" | "practice_done" |
- *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line one that goes away by itself
+ *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line message that disappears by itself
  * @typedef {Line | "next_pair" | "other_answer" | "of_all" | "of_start" | "right_answer" | "step"} Text
  * @typedef {Record<Choice | "undo", string>} Names
  * @typedef {Record<Text, string> & { choices: Names, choices_narrow: Partial<Names> }} Messages
  *
  * @typedef {"loading" | "judging" | "practice" | "feedback" | "recalling" | "empty" | "offline" | "unreachable" |
- *   "paused" | "finished" | "stopped" | "done" | "gone"} State the style sheet shows the panel of that name
+ *   "paused" | "finished" | "stopped" | "done" | "gone"} State name of the panel that the style sheet shows
  */
 
 const TOAST_MS = 4_000;
 const FLASH_MS = 180;
-// As the style sheet has it.
+// Same value as in the style sheet.
 const NARROW = "(max-width: 40rem) and (orientation: portrait)";
 
 export class Screen {
@@ -30,10 +30,10 @@ export class Screen {
   #main = part(document, "main");
   /** @type {State} */
   #state = "loading";
-  /** False while the site is away, or has ended. */
+  /** False while the site can't be reached or has shut down. */
   reachable = true;
 
-  /** @param {Messages} messages texts in the reader's language */
+  /** @param {Messages} messages texts in the user's language */
   constructor(messages) {
     this.#messages = messages;
     /** @type {Record<Side, HTMLElement>} */
@@ -49,7 +49,7 @@ export class Screen {
     if (state === this.state) return;
     this.#main.dataset.state = this.#state = state;
     for (const button of all("[data-choice]")) {
-      // Not `disabled`: a disabled button loses the keyboard's focus, and the next pair would have to be searched for.
+      // Not `disabled`, because a disabled button loses the keyboard focus and the labeler would have to find it again.
       button.setAttribute("aria-disabled", String(!["judging", "practice"].includes(state)));
     }
     this.#fillStrip();
@@ -64,13 +64,13 @@ export class Screen {
     if (element("prompt").textContent !== text) element("prompt").textContent = text;
   }
 
-  /** What a choice is called where the clips are side by side. @param {Choice} choice */
+  /** Return the text of a choice for clips shown side by side. @param {Choice} choice */
   nameOf(choice) {
     return this.#messages.choices[choice];
   }
 
   /**
-   * What a choice is called on the stage, where a narrow window has one clip above the other.
+   * Return the text of a choice for the current layout: narrow windows show one clip above the other.
    * @param {keyof Names} choice
    */
   #nameHere(choice) {
@@ -84,16 +84,16 @@ export class Screen {
     for (const each of all("[data-answered]")) each.textContent = String(Math.max(count, 0));
   }
 
-  /** Answers a minute; null while there are too few to tell. @param {number | null} perMinute */
+  /** Show the answers per minute; null hides them. @param {number | null} perMinute */
   pace(perMinute) {
     element("pace").hidden = perMinute === null;
     part(element("pace"), "b").textContent = perMinute === null ? "" : perMinute.toFixed(perMinute < 9.95 ? 1 : 0);
   }
 
   /**
-   * What the site does not have yet.
+   * Show the number and list of unsaved answers.
    * @param {KeptEntry[]} entries
-   * @param {(entry: KeptEntry) => string | undefined} obstacle why one is stuck
+   * @param {(entry: KeptEntry) => string | undefined} obstacle returns why an entry is stuck
    */
   unsaved(entries, obstacle) {
     element("unsaved").hidden = entries.length === 0;
@@ -121,10 +121,10 @@ export class Screen {
   }
 
   /**
-   * How many pairs of everybody have an answer, of how many wanted (null: no limit).
-   * @param {number} answered
-   * @param {number | null} wanted
-   * @param {boolean} starts whether training starts with the last of them
+   * Show the progress of the whole experiment.
+   * @param {number} answered number of pairs with an answer, from all labelers
+   * @param {number | null} wanted number of pairs wanted; null for no limit
+   * @param {boolean} starts true if training starts after the last of them
    */
   progress(answered, wanted, starts) {
     element("progress").hidden = !wanted;
@@ -137,7 +137,7 @@ export class Screen {
   }
 
   /**
-   * Videos of whole episodes, the first of training first; seen where there is nothing to judge.
+   * Set the videos of full episodes, oldest first, which are shown while there is nothing to judge.
    * @param {Episode[]} episodes
    */
   strip(episodes) {
@@ -150,12 +150,12 @@ export class Screen {
       const list = part(strip, "ul");
       strip.hidden = this.#episodes.length === 0;
       if (!strip.closest(`[data-panel=${this.state}]`)) {
-        list.replaceChildren(); // nothing plays unseen
+        list.replaceChildren(); // don't play videos that aren't visible
         continue;
       }
       const shown = [...list.querySelectorAll("li")].map((item) => item.dataset.step);
       const steps = this.#episodes.map(({ step }) => String(step));
-      // The same videos go on playing.
+      // Unchanged videos keep playing.
       if (shown.join() !== steps.join()) list.replaceChildren(...this.#episodes.map((each) => this.#stripItem(each)));
     }
   }
@@ -182,7 +182,7 @@ export class Screen {
     return !element("episode").hidden;
   }
 
-  /** The film of a whole episode beside the pairs; null puts it away. @param {Episode | null} episode */
+  /** Show the video of a full episode next to the pairs; null hides it. @param {Episode | null} episode */
   showEpisode(episode) {
     const video = element("episode-video", HTMLVideoElement);
     element("episode").hidden = episode === null;
@@ -194,7 +194,7 @@ export class Screen {
   }
 
   /**
-   * Which practice pair is on the stage; null at the end of the round.
+   * Show which practice pair is on screen; null at the end of the round.
    * @param {{ number: number, of: number } | null} at
    */
   practice(at) {
@@ -203,7 +203,7 @@ export class Screen {
   }
 
   /**
-   * What the answer to a practice pair was worth, in the state "feedback"; null puts it away.
+   * Show the feedback to a practice answer (in the state "feedback"); null hides it.
    * @param {Example | null} example
    * @param {Choice} [choice]
    */
@@ -218,7 +218,7 @@ export class Screen {
     part(element("feedback"), "button").focus();
   }
 
-  /** That answers were careless of late. @param {boolean} is */
+  /** Show or hide the warning about careless answers. @param {boolean} is */
   warn(is) {
     element("warning").hidden = !is;
   }
@@ -233,7 +233,7 @@ export class Screen {
     element("finish").hidden = !is;
   }
 
-  /** For screen readers: what was answered. @param {Choice} choice */
+  /** Announce the answer to screen readers. @param {Choice} choice */
   announce(choice) {
     element("said").textContent = `${this.#nameHere(choice)}. ${this.#messages.next_pair}`;
   }
@@ -256,12 +256,12 @@ export class Screen {
     }
   }
 
-  /** Whether there is something to go on with while the site cannot be reached. @param {boolean} are */
+  /** Offer to continue with loaded pairs while the site can't be reached. @param {boolean} are */
   pairsAreHere(are) {
     part(document, "[data-action=anyway]").hidden = !are;
   }
 
-  /** Links that lead nowhere while the site is away, or has ended, are put away. @param {boolean} is */
+  /** Hide links that don't work while the site can't be reached or has shut down. @param {boolean} is */
   siteIsThere(is) {
     this.reachable = is;
     for (const link of all("[data-needs-site]")) link.hidden = !is;
@@ -271,14 +271,14 @@ export class Screen {
     element("help", HTMLDialogElement).showModal();
   }
 
-  /** The button that was meant lights up, also when a key was pressed. @param {Choice} choice */
+  /** Highlight the button of a choice, also after a key press. @param {Choice} choice */
   flash(choice) {
     const button = part(document, `.answer[data-choice="${choice}"]`);
     button.classList.add("chosen");
     setTimeout(() => button.classList.remove("chosen"), FLASH_MS);
   }
 
-  /** A line that goes away by itself. @param {Line} message @param {string} [detail] */
+  /** Show a message that disappears by itself. @param {Line} message @param {string} [detail] */
   say(message, detail = "") {
     const toast = element("toast");
     toast.textContent = [this.#messages[message], detail].filter(Boolean).join(" ");
@@ -289,7 +289,7 @@ export class Screen {
 }
 
 /**
- * A text with values in the places of their names in braces.
+ * Replace each `{name}` in a text by its value.
  * @param {string} text
  * @param {Record<string, unknown>} values
  */

@@ -1,4 +1,4 @@
-// The bar below the clips: pause, speed, where the clips are, full screen.
+// Control bar below the clips: pause, speed, playback position, full screen.
 
 import { element, part } from "../dom.js";
 
@@ -24,14 +24,14 @@ export class Transport {
       player.seek((Number(this.#scrub.value) / STEPS) * player.duration);
       this.#scrub.ariaValueText = `${player.position.toFixed(2)} s`;
     });
-    // After a drag the arrows mean answers again; who came to it with the keyboard keeps it.
+    // After a drag, remove the focus so that the arrow keys answer again; keyboard users keep it.
     this.#scrub.addEventListener("pointerup", () => this.#scrub.blur());
     part(document, "[data-action=fullscreen]").hidden = !document.fullscreenEnabled;
   }
 
   fullscreen() {
     if (document.fullscreenElement) document.exitFullscreen();
-    else document.documentElement.requestFullscreen?.().catch(() => {}); // the browser may say no
+    else document.documentElement.requestFullscreen?.().catch(() => {}); // the browser may refuse
   }
 
   #render() {

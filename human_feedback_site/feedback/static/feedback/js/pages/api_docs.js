@@ -1,4 +1,4 @@
-// The page of the API is dark where the reader's system is; Swagger has the colors, and a class that turns them on.
+// Follows the system's dark mode on the API documentation page, using Swagger's own `dark-mode` class.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);

@@ -1,4 +1,4 @@
-// The list of comparisons: clips are fetched when they come into sight, and the two of a pair play together.
+// List of comparisons: fetches clips when they scroll into view, and plays both clips of a pair together.
 
 import { copied } from "../dom.js";
 import "../media.js";
@@ -8,13 +8,13 @@ const inSight = new IntersectionObserver((entries) => {
     if (!isIntersecting || !(target instanceof HTMLVideoElement)) continue;
     inSight.unobserve(target);
     target.preload = "auto";
-    if (target.paused && !target.error) target.load(); // one that was started at once is on its way
+    if (target.paused && !target.error) target.load(); // a video that was started is already loading
   }
 }, { rootMargin: "100px" });
 
 for (const clips of document.querySelectorAll(".clips")) {
   const videos = [...clips.querySelectorAll("video")];
-  if (!videos.length) continue; // the clips have expired
+  if (!videos.length) continue; // the clips are no longer available
   for (const video of videos) {
     video.controls = false;
     inSight.observe(video);
@@ -31,7 +31,7 @@ function play(videos) {
   for (const video of videos) {
     if (video.error) video.load();
     else video.currentTime = 0;
-    // A clip that cannot be played stays still; the other one plays.
+    // If one clip can't be played, the other still plays.
     video.play().catch(() => {});
   }
 }

@@ -1,4 +1,4 @@
-// The fold in the admin's sidebar opens while somebody filters its list: what is folded away is found, too.
+// Opens the collapsed section of the admin's sidebar while its list is filtered, so that matches inside are visible.
 
 const filter = document.getElementById("nav-filter");
 const fold = document.querySelector("#nav-sidebar .fold");
@@ -9,5 +9,5 @@ if (filter instanceof HTMLInputElement && fold instanceof HTMLDetailsElement) {
     fold.open = unfolded || filter.value !== "";
   };
   filter.addEventListener("input", unfold);
-  setTimeout(unfold); // Django's own script remembers what was filtered last
+  setTimeout(unfold); // Django's own script restores the last filter text
 }

@@ -1,4 +1,4 @@
-// Copying links: the buttons are there only where the browser allows it.
+// Copy buttons for invitation links, shown only if the browser allows copying.
 
 import { all, element } from "../dom.js";
 

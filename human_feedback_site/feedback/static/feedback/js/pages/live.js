@@ -1,4 +1,4 @@
-// The experiment page stays up to date: the parts marked data-live are fetched anew and changed where they differ.
+// Keeps the experiment page up to date: fetches the elements marked `data-live` and applies the differences.
 
 import { element } from "../dom.js";
 import "../media.js";
@@ -13,7 +13,7 @@ let timer = 0;
 let asking = false;
 let signedOut = false;
 
-/** Ask now, and go on asking while the page is looked at and the experiment is not over. */
+/** Update now, and then at intervals while the page is visible and the experiment isn't finished. */
 async function refresh() {
   clearTimeout(timer);
   if (asking || signedOut || document.hidden || isFinished()) return;
@@ -21,7 +21,7 @@ async function refresh() {
   try {
     await update();
   } catch {
-    // The site is away: it is asked again.
+    // The site can't be reached; the next update retries.
   }
   asking = false;
   timer = setTimeout(refresh, EVERY_MS);

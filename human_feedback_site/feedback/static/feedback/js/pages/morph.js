@@ -1,14 +1,14 @@
-// Making one piece of a page like another by the smallest changes: what stays keeps its focus, its place when it is
-// scrolled, and goes on playing. Nothing is ever moved, for a video that is moved stops.
+// Updates a part of a page with as few changes as possible, so that unchanged elements keep their focus, scroll
+// position and playback. Elements are never moved, because moving a video stops it.
 
-// What the reader does to a page, which a new version of it does not know.
+// Attributes that the user changes and that a new version of the page must not overwrite.
 const READERS_OWN = ["open", "value", "style"];
 
-/** Make `old` like `fresh`, which is used up. @param {Node} old @param {Node} fresh of the same name */
+/** Make `old` equal to `fresh`, whose child nodes are taken over. @param {Node} old @param {Node} fresh */
 export function morph(old, fresh) {
   if (old instanceof CharacterData && fresh instanceof CharacterData && old.data !== fresh.data) old.data = fresh.data;
   if (!(old instanceof Element && fresh instanceof Element)) return;
-  // Links to films are new each time; one that was fetched already has no need of them.
+  // Video links differ each time; a video that is already loaded doesn't need the new link.
   if (old instanceof HTMLMediaElement && isFetched(old)) return;
   morphAttributes(old, fresh);
   morphChildren(old, fresh);
@@ -48,7 +48,7 @@ function morphChildren(old, fresh) {
 }
 
 /**
- * The node that `next` is a new version of: of the same id further on, or without one the very next.
+ * Return the node that `next` replaces: a later sibling with the same ID, or without an ID the node `at` itself.
  * @param {Node | null} at
  * @param {Node} next
  */
@@ -70,7 +70,7 @@ function idOf(node) {
   return node instanceof Element ? node.id : "";
 }
 
-/** Remove a node; return the one after it. @param {ChildNode} node */
+/** Remove a node and return its next sibling. @param {ChildNode} node */
 function removed(node) {
   const after = node.nextSibling;
   node.remove();

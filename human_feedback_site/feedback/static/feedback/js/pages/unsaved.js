@@ -1,5 +1,5 @@
-// Beside the labeling page: answers that this browser still keeps for the account are sent from here, too. The page is
-// loaded anew when the site has them all, for it does not show them yet.
+// Sends answers that this browser still keeps for the account from other pages than the labeling page. The page reloads
+// once the site has all of them, so that it shows them.
 
 import { element, part, written } from "../dom.js";
 import { Api } from "../labeling/api.js";
