@@ -190,7 +190,7 @@ def test_a_link_passes_on_is_cut_slowed_and_mended(server: socket.socket, link: 
         refused = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         with contextlib.suppress(ConnectionResetError):
             assert refused.recv(100) == b""
-        between.mend()
+        between.restore()
         between.slow(0.2)
         client = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         served = open_.enter_context(server.accept()[0])
