@@ -78,7 +78,7 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
         del given["fill s3"]
     assert result["blows"] == given
     assert result["clock"] == (600 if shutil.which("cc") else 0)
-    assert "chaos: the new version is everywhere" in said
+    assert "chaos: the new version is fully rolled out" in said
     for name in PROGRAMS:
         assert f"{name} ended (SIGKILL); restarting it" in said
         assert f"{name} is running again" in said
