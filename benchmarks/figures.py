@@ -168,7 +168,7 @@ def _with_figures(page: str, text: str, sentence: str, value: Callable[[str], st
     words = [r"\s+".join(map(re.escape, part.split(" "))) for part in parts[::2]]
     matches = list(re.finditer(r"(-?\d*\.?\d+)".join(words), text))
     if len(matches) != 1:
-        raise ValueError(f"{page}: expected once, found {len(matches)} times: {sentence.strip()}")
+        raise ValueError(f"{page} must contain this once, not {len(matches)} times: {sentence.strip()}")
     (match,) = matches
     for number, name in reversed(list(enumerate(parts[1::2], 1))):
         start, end = match.span(number)

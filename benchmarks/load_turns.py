@@ -44,7 +44,7 @@ class Turn:
         return 1000 * (self.site_cpu_s + self.database_cpu_s) / max(1, self.tally.labels)
 
     def figures(self) -> Mapping[str, float]:
-        """Return all reported figures by name."""
+        """Return all reported figures by their name in the table."""
         tally = self.tally
         return {
             "labels/s": self.labels_per_s,

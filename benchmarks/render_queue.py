@@ -153,7 +153,7 @@ def print_tasks(farm: Farm, count: int, seconds: float) -> None:
         contextlib.closing(RenderQueue(farm.site.redis.url, open_storage(STORAGE), STORAGE, here)) as queue,
     ):
         idle = farm.watch(seconds)
-        print(f"a worker without a task: {per(idle.commands, idle.seconds)} a second")
+        print(f"a worker without a task: {per(idle.commands, idle.seconds)} per second")
         make_clips(queue, segments[:2], 1, Path(folder))  # opens connections
         for batch in (1, 2, 32):
             before = Snapshot.of(farm.redis)
@@ -162,7 +162,7 @@ def print_tasks(farm: Farm, count: int, seconds: float) -> None:
             share = spent.seconds / idle.seconds  # of the idle worker's commands
             own = Counter({name: n - share * idle.commands[name] for name, n in spent.commands.items()})
             print(
-                f"{batch} at once, {away:.2f} s away: {per(own, count)} a task; "
+                f"{batch} at once, {away:.2f} s until the result: {per(own, count)} per task; "
                 f"{(spent.received - share * idle.received) / count:,.0f} bytes to Redis and "
                 f"{(spent.sent - share * idle.sent) / count:,.0f} from it"
             )
@@ -185,7 +185,7 @@ def print_gossip(farm: Farm, count: int, seconds: float) -> None:
     messages = loud.commands["publish"]  # workers publish heartbeats with and without gossip
     sent = loud.sent - quiet.sent * loud.seconds / quiet.seconds
     print(
-        f"gossip of {count} workers: {messages / loud.seconds / count:.2f} messages a second of each, "
+        f"gossip of {count} workers: {messages / loud.seconds / count:.2f} messages per second and worker, "
         f"{sent / messages / count:.0f} bytes to each worker that receives one"
     )
 
@@ -205,8 +205,8 @@ def print_capacity(farm: Farm, seconds: float) -> None:
         spent = Snapshot.of(farm.redis).since(before)
         count = rounds * together
         print(
-            f"GET of {len(VALUE):,} bytes, {together} in a pipeline: {count / spent.seconds:,.0f} a second, "
-            f"{1e6 * spent.cpu / count:.1f} us of Redis's processor each"
+            f"GET of {len(VALUE):,} bytes, {together} in a pipeline: {count / spent.seconds:,.0f} per second, "
+            f"{1e6 * spent.cpu / count:.1f} us of Redis CPU time each"
         )
 
 
@@ -235,8 +235,8 @@ def print_replay(farm: Farm, seconds: float) -> None:
         count += 1
     spent = Snapshot.of(farm.redis).since(before)
     print(
-        f"the commands of {count / spent.seconds:.0f} tasks a second: {per(spent.commands, count)} each, "
-        f"{1e6 * spent.cpu / count:.0f} us of Redis's processor"
+        f"the commands of {count / spent.seconds:.0f} tasks per second: {per(spent.commands, count)} each, "
+        f"{1e6 * spent.cpu / count:.0f} us of Redis CPU time each"
     )
 
 

@@ -187,7 +187,7 @@ def _learned_from_numbers(
 
 
 def distance(seed: int, fit: Fit) -> Figures:
-    """Compare plain with even features if the reward is a distance."""
+    """Compare plain features with even ones (squares and logarithms) if the reward is a distance."""
     features: Sequence[NumberFeatures] = ("plain", "even")
     return {
         name: _learned_from_numbers(closeness, 6, 60, seed, fit.set(features=name))[1] for name in features
@@ -195,7 +195,7 @@ def distance(seed: int, fit: Fit) -> Figures:
 
 
 def choice(seed: int, fit: Fit) -> Figures:
-    """Return 1 for each variant in which the predictor chose even features, else 0."""
+    """Return 1 by variant if the predictor chose even features (squares and logarithms), else 0."""
     rewards: Mapping[str, RewardOf] = {"distance": closeness, "sum": total}
     fit = fit.set(features="auto")
     return {

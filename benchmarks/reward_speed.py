@@ -14,8 +14,8 @@ wall-clock seconds.
 
     python -m benchmarks.reward_speed --imitation PYTHON
     python -m benchmarks.reward_speed --imitation PYTHON --part fit relabel --rounds 9
-    python -m benchmarks.reward_speed --part steps                                        only our side
-    python -m benchmarks.reward_speed --part fit steps --options "reward.stride=3"        our side with options
+    python -m benchmarks.reward_speed --part steps                                        ours only
+    python -m benchmarks.reward_speed --part fit steps --options "reward.stride=3"        ours with options
 """
 
 import argparse

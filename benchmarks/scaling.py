@@ -242,7 +242,7 @@ def print_hosts(ring: Ring) -> None:
             sums = agent.config.update_epochs * ring.hosts * share // (times * minibatch)
             moved, seconds = sums * ring.moved(size), sums * ring.seconds(size)
             print(
-                f"  minibatches of {times * minibatch:,}: {sums:,} sums a round, {moved / 1e9:.2f} GB, "
+                f"  minibatches of {times * minibatch:,}: {sums:,} sums per round, {moved / 1e9:.2f} GB, "
                 f"{seconds:.2f} s"
             )
 

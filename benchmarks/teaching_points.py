@@ -109,7 +109,7 @@ SIDES: Mapping[str, Side] = {
             ("first-epochs", "200 epochs at first", "reward.initial_epochs=200"),
             ("running", "running normalization", "reward.normalization=running"),
             ("raw", "no normalization", "reward.normalization=none"),
-            ("bonus", "a deviation above the mean", "reward.uncertainty_bonus=1"),
+            ("bonus", "a standard deviation above the mean", "reward.uncertainty_bonus=1"),
             (
                 "shaping",
                 "with a potential",
