@@ -17,11 +17,7 @@ def main() -> None:
     except ImproperlyConfigured as error:
         sys.exit(f"Error: {error}")
     except DatabaseError as error:
-        away = {
-            DatabaseError,
-            OperationalError,
-            ProgrammingError,
-        }  # DatabaseError itself means a damaged file
+        away = {DatabaseError, OperationalError, ProgrammingError}  # the first means a damaged file
         if "--traceback" in sys.argv or type(error) not in away:
             raise
         reason = str(error).strip().partition("\n")[0]

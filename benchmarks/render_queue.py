@@ -205,7 +205,7 @@ def print_capacity(farm: Farm, seconds: float) -> None:
         spent = Snapshot.of(farm.redis).since(before)
         count = rounds * together
         print(
-            f"GET of {len(VALUE):,} bytes, {together} in a pipeline: {count / spent.seconds:,.0f} per second, "
+            f"GET of {len(VALUE):,} bytes, {together} in a pipeline: {count / spent.seconds:,.0f} per s, "
             f"{1e6 * spent.cpu / count:.1f} us of Redis CPU time each"
         )
 

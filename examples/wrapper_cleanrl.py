@@ -46,9 +46,8 @@ def _network(inputs: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 torch.manual_seed(1)
-makers = [
-    lambda: RecordEpisodeStatistics(gym.make("Pendulum-v1"))
-] * NUM_ENVS  # inside the wrapper: records true returns
+# Inside the wrapper, RecordEpisodeStatistics records true returns.
+makers = [lambda: RecordEpisodeStatistics(gym.make("Pendulum-v1"))] * NUM_ENVS
 envs = HumanPreferencesVectorWrapper(
     SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP),
     segment_length=20 if SHORT else 40,
