@@ -100,7 +100,7 @@ def tables() -> dict[str, Any]:
     with connections["default"].cursor() as cursor:
         cursor.execute(DEFINITIONS[connections["default"].vendor])
         if definitions := cursor.fetchall():
-            found["definitions"] = dict(definitions)
+            found["definitions"] = sorted(definitions)  # names need not be unique
         for table in introspection.table_names(cursor):
             columns = {column.name: column for column in introspection.get_table_description(cursor, table)}
             constraints = introspection.get_constraints(cursor, table).items()

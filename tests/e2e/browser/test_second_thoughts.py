@@ -114,7 +114,7 @@ def test_other_pages_send_nothing_of_another_account_and_say_what_is_refused(
     other.route("**/label", lambda route: route.fulfill(body="away"))
     other.get_by_role("button", name="Continue as mia").click()
     other.goto(site.url)
-    expect(other.locator("#refused")).to_contain_text("The site rejected an answer: There is no lease")
+    expect(other.locator("#refused")).to_contain_text("The site rejected an answer: Lease ")
     assert site.labels() == []
 
 

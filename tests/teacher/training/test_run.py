@@ -137,7 +137,7 @@ def test_a_run_that_has_gone_before_it_was_held_is_not_resumed(tmp_path: Path) -
     """Another process may have begun it, and removed its folder when it came to nothing."""
     config = TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", runs_dir=str(tmp_path / "runs"))
     with (
-        pytest.raises(ConfigError, match=r"config\.json does not exist$"),
+        pytest.raises(ConfigError, match=r"config\.json does not exist"),
         prepared_directory(RunSettings(config, uuid.uuid4(), resumed=True)),
     ):
         pass
