@@ -126,17 +126,17 @@ def test_an_empty_store_has_to_be_another_one(trainer: Trainer, in_store: Stored
     models.Comparison.objects.create(experiment=trainer.experiment, **described, **keys)
     put("hopper-2/1/first.mp4")
     silence(trainer)
-    with pytest.raises(CommandError, match=r"Expected 2 clips of hopper in .+, found none: set TEACHER"):
+    with pytest.raises(CommandError, match=r"Expected 2 clips of hopper in .+, but found none: set TEACHER"):
         delete()
     assert in_store() == ["hopper-2/1/first.mp4"]
     put("hopper/1/first.mp4")
-    assert "1 clip in storage, 1 clip missing from this storage, which is not deleted." in delete()
+    assert "1 clip in storage, 1 clip missing from this storage (not deleted)." in delete()
     assert in_store() == ["hopper-2/1/first.mp4"]
 
 
 def test_an_experiment_without_anything_goes_too(trainer: Trainer) -> None:
     silence(trainer)
-    assert "hopper will be permanently deleted, with: nothing in it." in delete()
+    assert "hopper will be permanently deleted, with: no data." in delete()
     assert not models.Experiment.everything.exists()
 
 
@@ -285,7 +285,7 @@ def clips_below(folder: Path) -> int:
 
 
 OTHER_STORE = (
-    r"Expected 7 clips of hopper in the folder \S+/another, found none: set TEACHER_STORAGE to the store "
+    r"Expected 7 clips of hopper in the folder \S+/another, but found none: set TEACHER_STORAGE to the store "
     r"that the site uses; if the clips are gone for good, run manage\.py delete_experiment hopper "
     r"--without-clips\."
 )
@@ -301,7 +301,7 @@ def test_where_the_clips_are_in_another_store_nothing_is_deleted(
     for answer in (root.get(page := address(trainer)), root.post(page, {"post": "yes"})):
         assert answer.status_code == 302
     shown = root.get(reverse("admin:index")).content.decode()
-    assert "found none: set TEACHER_STORAGE to the store that the site uses" in shown
+    assert "but found none: set TEACHER_STORAGE to the store that the site uses" in shown
     assert (rows(), clips_below(elsewhere)) == (before, 7)
     settings.TEACHER_STORAGE = str(elsewhere)
     assert "7 clips in storage" in delete()
@@ -345,7 +345,7 @@ def test_clips_in_two_stores_are_told_before_the_deletion(
     here.parent.mkdir(parents=True)
     first.rename(here)
     said = delete()
-    assert "1 clip in storage, 6 clips missing from this storage, which are not deleted" in said
+    assert "1 clip in storage, 6 clips missing from this storage (not deleted)" in said
     assert (clips_below(here.parents[1]), clips_below(elsewhere)) == (0, 6)
 
 

@@ -334,7 +334,7 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
         "labels",
         "another's lease",
         {"label": uuid4(), "labeler": "zoe"},
-        "the lease is recorded with different content",
+        "the lease is already recorded with different content",
     ),
     ("labels", "a long name", {"label": uuid4(), "labeler": "z" * 51}, "at most 50 characters"),
     (
@@ -344,7 +344,7 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
         "labeler: expected text without control characters",
     ),
     ("labels", "half an undo", {"undo": uuid4()}, "undo and undone_at must both be set or both be empty"),
-    ("labels", "no gold answer", {"status": "gold"}, "status: gold does not fit the purpose judge"),
+    ("labels", "no gold answer", {"status": "gold"}, "status: gold is not allowed for purpose judge"),
     ("labels", "maybe", {"swapped": "maybe"}, "swapped: expected true or false"),
 ]
 

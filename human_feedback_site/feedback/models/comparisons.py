@@ -9,7 +9,7 @@ from human_feedback_site.feedback.models.experiments import Experiment
 
 
 class Outcome(models.TextChoices):
-    """Answer to a comparison in terms of its first and second clip, independent of screen side."""
+    """Answer to a comparison in terms of its first and second clips, regardless of screen side."""
 
     FIRST = "first"
     SECOND = "second"
@@ -30,7 +30,7 @@ class Comparison(models.Model):
         TRAINING = "training"
 
     class Status(models.TextChoices):
-        """Labeling status of a comparison; only ``OPEN`` ones still need labels."""
+        """Labeling status of a comparison; only ``OPEN`` comparisons still need labels."""
 
         OPEN = "open"
         ANSWERED = "answered"

@@ -1,4 +1,4 @@
-"""Consent texts, which labelers accept or decline before their first pair, and the answers."""
+"""Consent texts, and the answers that labelers give to them before their first pair."""
 
 import hashlib
 
@@ -23,12 +23,12 @@ class ConsentText(models.Model):
 
     @staticmethod
     def digest_of(text: str) -> str:
-        """Return the SHA-256 hex digest that identifies a version by its text."""
+        """Return the text's SHA-256 hex digest, which identifies the version."""
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ConsentAnswer(models.Model):
-    """A labeler's answer to one version of the consent text; a later answer adds a row."""
+    """A labeler's answer to one version of the consent text; a changed answer is a new row."""
 
     text = models.ForeignKey(ConsentText, models.CASCADE, related_name="answers")
     labeler = models.ForeignKey("feedback.Labeler", models.CASCADE, related_name="consent_answers")

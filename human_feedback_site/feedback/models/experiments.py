@@ -195,8 +195,8 @@ class PromptVersion(models.Model):
 class SequenceCounter(models.Model):
     """Sequence number of an experiment's newest decision.
 
-    Incrementing it locks this row until the transaction commits, so numbers become visible in commit order. A
-    reader that has seen number n never finds a new decision with a smaller number later.
+    Incrementing it locks this row until the transaction commits, so numbers become visible in commit order.
+    After reading number n, a reader never sees a new decision with a smaller number.
     """
 
     experiment = models.OneToOneField(Experiment, models.CASCADE, primary_key=True, related_name="counter")
@@ -207,7 +207,7 @@ class SequenceCounter(models.Model):
 
 
 class Episode(models.Model):
-    """A video of one whole episode, recorded with the policy at one training step."""
+    """Video of a whole episode played by the policy during training."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
     step = models.PositiveBigIntegerField(help_text="Total environment steps taken when the episode ended.")

@@ -1,4 +1,4 @@
-"""Invitation links, the platform participants who used them, and a labeler's progress per link."""
+"""Invitation links, the platform participants who used them, and labelers' progress under each link."""
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator, RegexValidator, URLValidator
@@ -94,7 +94,7 @@ class Invite(models.Model):
     def clean(self) -> None:
         """Raise ValidationError if the completion code and the screen-out code are the same.
 
-        The platform could not tell which participants to pay.
+        If they were, the platform couldn't tell which participants to pay.
         """
         if self.completion_code and self.completion_code.casefold() == self.screen_out_code.casefold():
             message = _(
@@ -104,7 +104,7 @@ class Invite(models.Model):
 
 
 class InvitePart(models.Model):
-    """A labeler's progress under an invitation that is not the labeler's current one.
+    """A labeler's progress under an invitation other than the current one.
 
     ``services/parts.py`` explains how answers are assigned to invitations.
     """
@@ -129,7 +129,7 @@ class InvitePart(models.Model):
 
 
 class Arrival(models.Model):
-    """A participant sent by a platform. The platform's IDs are stored only here."""
+    """Arrival of a participant from a platform; the only model with participants' platform IDs."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="arrivals")
     invite = models.ForeignKey(Invite, models.CASCADE, related_name="arrivals")

@@ -43,12 +43,12 @@ class Labeler(models.Model):
 
 
 class Participation(models.Model):
-    """A labeler's answer counts, checks and status in one experiment; outlives the invitation."""
+    """A labeler's answer counts, checks and status in one experiment; kept when the invitation is deleted."""
 
     CHECKS_KEPT = 10
 
     class Notice(models.TextChoices):
-        """Notice shown to a labeler: warned or stopped because of failed checks, or task done."""
+        """Notice shown to a labeler: warned or stopped after failed checks, or task done."""
 
         WARNED = "warned"
         STOPPED = "stopped"
@@ -142,9 +142,9 @@ class Participation(models.Model):
 
     @property
     def failures(self) -> int:
-        """Return the number of recent failures for whichever type of check was failed more often.
+        """Return the number of recent failures of the check type that the labeler failed more often.
 
-        Attention checks and watch-time checks are counted separately, each over the last ``CHECKS_KEPT``.
+        Attention checks and watch-time checks are counted separately, over the last ``CHECKS_KEPT`` of each.
         """
         return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
 

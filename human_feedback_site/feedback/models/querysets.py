@@ -16,7 +16,7 @@ _WithClips = TypeVar("_WithClips", Comparison, Episode)
 def live_leases() -> Q:
     """Return a condition for leases that are neither answered nor expired.
 
-    It also matches leases for checks and repeats, which reserve no label slot.
+    It also matches leases for checks and repeats, which don't reserve a label slot.
     """
     return unanswered_leases() & Q(expires_at__gt=Now())
 
@@ -48,8 +48,8 @@ def judgments() -> QuerySet[Label]:
 def waiting_labels() -> QuerySet[Label]:
     """Return the surplus labels that may take a free slot, at most one per labeler and comparison.
 
-    It is the labeler's oldest one. Labelers who were stopped, or who already have a counted label for the
-    comparison, are excluded.
+    If a labeler has several for a comparison, the oldest is returned. Labels by labelers who were stopped, or
+    who already have a counted label for the comparison, are excluded.
     """
     same = judgments().filter(comparison=OuterRef("comparison"), labeler=OuterRef("labeler"))
     ahead = same.filter(Q(status=Label.Status.COUNTED) | Q(pk__lt=OuterRef("pk")))
@@ -61,7 +61,7 @@ def waiting_labels() -> QuerySet[Label]:
 
 
 def lock_comparisons(comparisons: QuerySet[Comparison]) -> list[Comparison]:
-    """Lock the rows in ID order, as all other code does to avoid deadlocks, and return them."""
+    """Lock the rows in ID order, like all other code, to avoid deadlocks; return them."""
     return list(comparisons.select_for_update(no_key=True).order_by("id"))
 
 

@@ -26,7 +26,7 @@ Labeler = TypeVar("Labeler", bound=Hashable)
 
 NOTHING: Triple = (0.0, 0.0, 0.0)
 EVEN: Triple = (1 / 3, 1 / 3, 1 / 3)
-# Answers assumed of each labeler in advance, two of three of them right. This prior keeps the estimates of
+# Answers assumed for each labeler in advance, two thirds of them correct. This prior keeps the estimates of
 # labelers with few labels moderate, and keeps EM from swapping the classes.
 PSEUDO_COUNTS: Matrix = ((4.0, 1.0, 1.0), (1.0, 4.0, 1.0), (1.0, 1.0, 4.0))
 UNKNOWN_LABELER: Matrix = ((4 / 6, 1 / 6, 1 / 6), (1 / 6, 4 / 6, 1 / 6), (1 / 6, 1 / 6, 4 / 6))
@@ -94,9 +94,10 @@ def total(scores: Iterable[Triple]) -> Triple:
 
 
 def majority(votes: Triple, n_labels: int) -> Verdict:
-    """Decide by majority: a mean vote above 0.5 is ``first``, below is ``second``, exactly 0.5 is ``equal``.
+    """Decide for whichever of ``first`` and ``second`` has more votes, or ``equal`` if they tie.
 
-    ``votes`` is the sum of all votes. If it is zero, the decision is ``cant_tell``, or None without labels.
+    ``votes`` is the sum of all votes. If there are none, the decision is ``cant_tell``, or None if there are
+    no labels.
     """
     opinions = sum(votes)
     if not opinions:
@@ -110,7 +111,7 @@ def majority(votes: Triple, n_labels: int) -> Verdict:
 def weighed(scores: Triple, n_labels: int, prior: Sequence[float] | None) -> Verdict:
     """Choose the most probable class, given summed log-likelihoods and the class prior.
 
-    None as ``prior`` means a uniform prior.
+    If ``prior`` is None, a uniform prior is used.
     """
     if not any(scores):  # only cant_tell: any other label has a nonzero log-likelihood
         return _no_opinion(n_labels)
@@ -136,7 +137,7 @@ def most_probable(posterior: Triple) -> str:
 
 
 def preference(posterior: Triple) -> float:
-    """Return the probability that the first segment is preferred, counting ``equal`` half."""
+    """Return the probability that the first segment is preferred, counting ``equal`` as half."""
     return min(1.0, sum(share * each for share, each in zip(posterior, _PREFERRED, strict=True)))
 
 
@@ -150,8 +151,8 @@ def dawid_skene(
 ) -> Estimate:
     """Estimate true classes and confusion matrices by EM from (item, labeler, outcome) votes.
 
-    Items with identical votes are processed once, weighted by their number. With few labelers the cost of an
-    iteration is therefore bounded by the number of distinct vote patterns.
+    Items with identical votes are processed once, weighted by their number. An iteration's cost therefore
+    depends on the number of distinct vote patterns, which is small if there are few labelers.
 
     Args:
         votes: at most one per item and labeler; ``cant_tell`` is ignored.

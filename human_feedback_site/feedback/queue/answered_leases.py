@@ -24,7 +24,8 @@ class AnsweredLease:
         invite: the invitation that the label is credited to, or None.
         age_ms: time since the lease was granted, by the database's clock; an upper bound on watch time.
         gold: the known answer of an attention check, else None.
-        weighs_labelers: True if decisions use the Dawid-Skene model with ``class_prior``, False for majority.
+        weighs_labelers: True if decisions use the Dawid-Skene model with ``class_prior``, False if they use
+            majority vote.
     """
 
     pk: int
@@ -57,10 +58,10 @@ def answered_lease(labeler: Labeler, uuid: UUID) -> AnsweredLease:
 
 
 def answered_lease_in_session(session_key: str, uuid: UUID) -> tuple[User, AnsweredLease] | None:
-    """Return the user who is signed in with this session and their lease, read in one query.
+    """Return a session's user and that user's lease with this UUID, using a single query.
 
-    Return None if the lease isn't theirs, the session is invalid or its user inactive, or the session was
-    created under an older ``SECRET_KEY``. The caller then falls back to Django's own authentication.
+    Return None if the lease isn't the user's, the session is invalid, its user is inactive, or it was created
+    under an older ``SECRET_KEY``. The caller then falls back to Django's own authentication.
     """
     row = answered_lease_row(uuid, session_key)
     data = row[USER_COLUMNS] if row else None

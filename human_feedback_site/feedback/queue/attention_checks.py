@@ -15,7 +15,7 @@ from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.queue.participants import Participant
 
 _ROUNDING = 1e-9
-REPEAT_AFTER = 10  # minimum number of answers in between, so that labelers don't just remember theirs
+REPEAT_AFTER = 10  # minimum number of answers in between, so that labelers don't remember the first one
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Check:
 def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
     """Return the first check that is due among the comparisons to be leased, or None.
 
-    ``ordinals`` are the comparisons' zero-based positions among all that the labeler judges.
+    ``ordinals`` are these comparisons' zero-based positions among all that the labeler judges.
     """
     rates = {Lease.Purpose.GOLD: who.gold_rate, Lease.Purpose.REPEAT: who.repeat_rate}
     for place, ordinal in enumerate(ordinals):
@@ -47,7 +47,7 @@ def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
 def falls_due(rate: float, ordinal: int, secret: str) -> bool:
     """Return True if a check is due at position ``ordinal``.
 
-    One of every ``1 / rate`` positions is drawn pseudorandomly, from ``SECRET_KEY`` and ``secret``.
+    One of every ``1 / rate`` positions is chosen pseudorandomly, based on ``SECRET_KEY`` and ``secret``.
     """
     if rate <= 0:
         return False
@@ -66,7 +66,7 @@ def find_check_pair(who: Participant, purpose: str) -> Comparison | None:
     """Return a comparison for a check of this labeler, or None if there is none.
 
     A gold comparison must be new to the labeler. A repeat is the labeler's most recent comparison that has
-    at least ``REPEAT_AFTER`` answers after it and was not repeated yet.
+    not been repeated yet and was followed by at least ``REPEAT_AFTER`` others.
     """
     held = Lease.objects.filter(live_leases(), comparison=OuterRef("pk"), labeler=who.labeler)
     own = Label.objects.filter(comparison=OuterRef("pk"), labeler=who.labeler)

@@ -53,7 +53,7 @@ class Candidates:
 
 
 def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequence[int] = ()) -> Candidates:
-    """Find up to ``count`` comparisons for a labeler and lock those from the queue.
+    """Find up to ``count`` comparisons for a labeler; lock the ones from the queue.
 
     Args:
         who: the labeler.

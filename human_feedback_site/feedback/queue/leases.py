@@ -1,12 +1,12 @@
-"""Granting, renewing and expiring leases, each a labeler's temporary right to judge a comparison.
+"""Granting, renewing and expiring leases: labelers' temporary rights to judge comparisons.
 
 A comparison has one slot (``place`` in the code) per label it wants. Counted labels and live leases together
-never exceed the slots, and a label that waits for a slot gets it before a new lease does. To guarantee this,
-code that adds a lease, revives an expired one or counts a label holds the comparison's row lock while it
-checks and writes. SQLite needs no row lock because it runs one transaction at a time. The database's clock
+never exceed the slots, and a label that is waiting for a slot gets it before a new lease does. To guarantee
+this, code that adds a lease, revives an expired one or counts a label holds the comparison's row lock while
+it checks and writes. SQLite needs no row lock because it runs one transaction at a time. The database's clock
 decides which leases are live.
 
-Concurrent requests from one labeler run one after another, so they can't exceed the labeler's limit either.
+Concurrent requests from one labeler run one at a time, so they can't exceed the labeler's limit either.
 """
 
 import random
@@ -45,7 +45,7 @@ _NO_LEASE = UUID(int=0)
 _NEARLY_OVER = timedelta(seconds=10)
 _MORE_ROUNDS = 2  # extra searches if other labelers took every comparison found
 TAKEN_OVER = 3
-"""Maximum number of prefetched leases taken from other labelers for one who has none."""
+"""Maximum number of prefetched leases taken from other labelers for a labeler who has no leases."""
 _Purpose = Lease.Purpose
 
 
@@ -86,12 +86,13 @@ class LeaseGrant:
 
 @transaction.atomic
 def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Renew the labeler's leases and grant new ones until it has ``request.count``.
+    """Renew the labeler's leases and grant new ones until the page has ``request.count``.
 
-    Live leases that the page doesn't have (it was reloaded, or a response got lost) are returned as new ones
-    first. An expired lease is renewed if its slot is still free. Nothing is granted or renewed if the
-    experiment isn't running, the labeler was stopped, or it has given all the answers its invitation asks
-    for. Also records in the participation since when the labeler has had nothing to judge.
+    If the labeler has live leases that the page lacks (after a reload or a lost response), these are returned
+    as new ones first. An expired lease is renewed if its slot is still free. Nothing is granted or renewed if
+    the experiment isn't running, the labeler was stopped, or the labeler has given all the answers that the
+    invitation asks for. Also updates the participation's ``empty_since``, the time when the labeler
+    ran out of work.
 
     Raises :class:`NoConsentError` if the labeler has yet to agree to the experiment's consent text.
     """
@@ -142,7 +143,7 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _room(who: Participant, count: int, promised: int) -> int:
-    """Return how many of ``count`` leases the invitation's number of wanted answers leaves room for.
+    """Return how many leases, at most ``count``, the invitation's answer limit still allows.
 
     ``promised`` is the number of answers already given or leased, from :func:`_promised`.
     """
@@ -150,7 +151,7 @@ def _room(who: Participant, count: int, promised: int) -> int:
 
 
 def _promised(who: Participant) -> int:
-    """Return the number of the labeler's answers for its invitation plus its live leases.
+    """Return the labeler's number of answers under the current invitation plus live leases.
 
     Counts both in one statement, so that a concurrent answer isn't missed or counted twice. Returns 0 if the
     invitation has no limit, since the number isn't needed then.
@@ -165,7 +166,7 @@ def _promised(who: Participant) -> int:
 
 
 def _live_for_a_while() -> Q:
-    """Select unanswered leases that stay live for at least ``_NEARLY_OVER``."""
+    """Return a condition for unanswered leases that remain live for at least ``_NEARLY_OVER`` more."""
     return unanswered_leases() & Q(expires_at__gt=Now() + _NEARLY_OVER)
 
 
@@ -182,7 +183,7 @@ def _held_by(who: Participant) -> QuerySet[Lease]:
 def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
     """Return the labeler's live leases, in order of priority for renewal.
 
-    Leases that its page has come first. Within each group, the one on screen precedes the oldest.
+    Leases that the page has come first. Within each group, leases already shown come first, then the oldest.
     """
     found = leases_held(who.labeler, who.experiment, _NEARLY_OVER.total_seconds())
     return sorted(found, key=lambda lease: (lease.uuid not in held, not lease.shown, lease.pk))
@@ -213,10 +214,10 @@ def _number(lease: Lease) -> int:
 def _renew(
     who: Participant, request: LeaseRequest, live: Sequence[Lease], expired: Sequence[Lease]
 ) -> dict[UUID, Lease]:
-    """Extend live leases and revive expired ones, and return those that succeeded by UUID.
+    """Extend live leases and revive expired ones; return the renewed leases by UUID.
 
     The comparisons of the expired leases must be locked. Live leases that the page doesn't have are extended
-    too, up to the number of leases it asks for.
+    too, up to the number that the page requests.
     """
     live = live[: max(request.count, len(set(request.held)))]
     chosen = [*live, *expired]
@@ -237,7 +238,7 @@ def _renew(
 
 
 def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]:
-    """Lease each candidate that still has a free slot to the labeler, with the sides swapped at random.
+    """Lease to the labeler those candidates that still have a free slot, with sides chosen at random.
 
     The queue was read before its rows were locked, so a slot may have been taken in between. The slots are
     therefore counted again here.
@@ -264,8 +265,8 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
 def _may_have(candidate: Candidate, places: Places) -> bool:
     """Return True if the labeler may lease this comparison.
 
-    A lease to judge needs a free slot. An attention check needs none, only that the labeler has no live lease
-    on the comparison.
+    A regular lease needs a free slot. An attention check only requires that the labeler has no live lease on
+    the comparison.
     """
     if candidate.purpose == _Purpose.JUDGE:
         return places.has_free(candidate.comparison)
@@ -273,9 +274,9 @@ def _may_have(candidate: Candidate, places: Places) -> bool:
 
 
 def _take_prefetched(who: Participant, most: int) -> list[Lease]:
-    """Expire up to ``most`` leases that other labelers only prefetched, and grant their comparisons.
+    """Expire up to ``most`` leases that others have only prefetched, and lease their comparisons.
 
-    Each labeler loses at most the newer half of its leases.
+    No labeler loses more than the newer half of their leases.
     """
     comparison = {"comparison": OuterRef("comparison")}
     judged = judgments().filter(labeler=who.labeler, **comparison)
@@ -321,9 +322,9 @@ def has_work(who: Participant) -> bool:
 
 
 def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:
-    """Give a withdrawn label's slot back to its labeler, as a new lease that is marked as on screen.
+    """Give a withdrawn label's slot back to its labeler, as a new lease that is marked as shown.
 
-    The comparison must be locked. The sides stay as they were for ``label``.
+    The comparison must be locked. The clips stay on the same sides as for ``label``.
     """
     return Lease.objects.create(
         comparison=comparison,

@@ -18,11 +18,11 @@ class Participant:
 
     Attributes:
         participation: ID of the participation. ``labeler``, ``experiment`` and ``invite`` are IDs too.
-        waiting_for: number of answers that training waits for; None if it isn't waiting.
+        waiting_for: number of answers that training is waiting for; None if it isn't waiting.
         judged: number of answers that were not withdrawn.
-        answered: number of them that count for the latest invitation.
+        answered: number of those answers given under the latest invitation.
         wanted: number of answers that the latest invitation asks for; None for no limit.
-        invite: the invitation that the labeler used last, or None.
+        invite: the invitation that the labeler used most recently, or None.
         empty: True if the labeler's last request found nothing to judge.
         consented: True if the labeler agreed to the consent text, or there is none.
         notice: ``warned`` or ``stopped`` after failed checks, ``done`` after the last wanted answer, or None.
@@ -48,11 +48,11 @@ class Participant:
 
 
 def participant_in_session(session_key: str, name: str) -> tuple[User, Participant] | None:
-    """Return the user who is signed in with this session and their state in the named experiment.
+    """Return a session's user and that user's state in the named experiment.
 
-    Return None if the user isn't invited or has not opened the experiment yet, the session is invalid or its
-    user inactive, or the session was created under an older ``SECRET_KEY``. The caller then falls back to
-    Django's own authentication.
+    Return None if the user isn't invited or has not opened the experiment yet, the session is invalid, its
+    user is inactive, or it was created under an older ``SECRET_KEY``. The caller then falls back to Django's
+    own authentication.
     """
     data = session_data(session_key)
     session = SessionStore(session_key).decode(data) if data else {}
@@ -64,7 +64,7 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
 
 
 def participant_of(participation: Participation) -> Participant:
-    """Return the current state of the labeler and experiment of a participation.
+    """Return the current state of a participation's labeler and experiment.
 
     Raises :class:`NotFoundError` if the labeler is no longer invited or the experiment is being deleted.
     """

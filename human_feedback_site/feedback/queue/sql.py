@@ -3,8 +3,8 @@
 Every request for work and every answer starts with some of these reads. The web server needs 4 ms of CPU time
 per label. Building the queries with Django's ORM would add 5 ms for the queue search, 5 ms for counting slots
 (done twice per label) and 2 ms for the others. All other statements use the ORM. The counter update is here
-because the ORM has no UPDATE ... RETURNING: its row stays locked until the commit, and all other answers
-wait for it.
+because the ORM has no UPDATE ... RETURNING. A single statement keeps the wait short: the counter's row stays
+locked until the commit, and all other answers wait for it.
 
 Table aliases: ``c`` comparison, ``e`` experiment, ``l`` lease, ``a`` label, ``b`` labeler, ``y`` user.
 The queries use COUNT instead of EXISTS, because PostgreSQL turns EXISTS into joins and may then read
@@ -35,11 +35,11 @@ class Statements:
         participant: a user's state in an experiment. Parameters: user ID, experiment name.
         answered_lease: a lease with its comparison, experiment and labeler, and the data of a session.
             Parameters: session key, lease UUID.
-        leases_held: a labeler's unanswered leases that stay live for some time. Parameters: labeler ID,
-            experiment ID, that time.
+        leases_held: a labeler's unanswered leases that remain live for a given time. Parameters: labeler ID,
+            experiment ID, the time.
         find_free: comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID,
             labeler ID, labeler ID.
-        lock: locking clause to append to ``find_free``, which skips rows that others have locked.
+        lock: locking clause to append to ``find_free``; skips rows locked by other transactions.
         count_places: number of slots taken, and of labels waiting for one, per comparison. Parameters:
             labeler ID three times, comparison IDs.
     """
@@ -160,7 +160,7 @@ class Places:
         taken_by_labeler: number of the labeler's live leases to judge it.
         is_held: True if the labeler has a live lease on it, for any purpose.
         is_judged: True if the labeler has judged it and not withdrawn the label.
-        waiting: number of labels that wait for a slot.
+        waiting: number of labels that are waiting for a slot.
     """
 
     taken: int
@@ -198,9 +198,9 @@ def answered_lease_row(uuid: UUID, session_key: str) -> Row | None:
 
 
 def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
-    """Return the labeler's leases that stay live for ``seconds``, with their comparisons' clip keys.
+    """Return the labeler's leases that remain live for ``seconds``, with their comparisons' clip keys.
 
-    Leases on comparisons that can't be answered any more are left out.
+    Leases on comparisons that can no longer be answered are left out.
     """
     values = [labeler, experiment, f"{seconds:+f} seconds"]
     leases: list[Any] = list(Lease.objects.raw(_database_statements().leases_held, values))
@@ -235,7 +235,7 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
 
 
 def count_places(comparisons: Sequence[int], labeler: int) -> dict[int, Places]:
-    """Return slot use by comparison ID, for one labeler. The comparisons must be locked."""
+    """Return the slot use of these locked comparisons for one labeler, by comparison ID."""
     ids: Any = list(comparisons) if connection.vendor == "postgresql" else json.dumps(list(comparisons))
     found = _rows(_database_statements().count_places, labeler, labeler, labeler, ids)
     return {
@@ -254,11 +254,12 @@ def raise_counter(experiment: int, count: int) -> int:
 
 
 def wait_for_turn(participation: int) -> None:
-    """Wait for the labeler's other requests for leases, using a PostgreSQL advisory lock.
+    """Wait for the labeler's other lease requests to end, using a PostgreSQL advisory lock.
 
-    This must be a statement of its own: only the next statement sees what the previous request took. A
-    request that waits here holds no other lock, and nothing else uses this one, so it can't deadlock. Answers
-    and undos don't need it: they turn a lease into an answer or back, and the limit applies to the sum.
+    This must be a separate statement: only the next statement sees the leases that the previous request got.
+    A request that waits here holds no other lock, and nothing else uses this one, so it can't deadlock.
+    Answers and undos don't need it: they turn a lease into an answer or back, and the limit applies to the
+    sum.
 
     Locking the participation's row instead could deadlock, because answers lock it after the comparison's
     row. It would also write to disk each time a labeler finds the queue empty.

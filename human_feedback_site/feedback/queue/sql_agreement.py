@@ -1,7 +1,7 @@
 """Hand-written SQL for agreement statistics, valid on both PostgreSQL and SQLite.
 
 The queries aggregate the results of other aggregates and window functions, which Django's ORM can't express.
-The alternative is to count every label in Python, and there may be millions.
+The alternative would be to count every label in Python, and there may be millions.
 """
 
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
 """Maximum number of IDs in one SQL statement; both databases allow slightly more.
 
-A filter for a rare decision checks at most this many comparisons that ever had it.
+Filtering by a rare decision checks at most this many comparisons that ever had that decision.
 """
 MOST_COMPARED = 10_000
 """Maximum number of comparisons checked for labels that disagree, because each check is slow."""
@@ -90,7 +90,7 @@ class Matching:
 
     @property
     def more(self) -> bool:
-        """Return True if there are, or may be, more matches than are counted."""
+        """Return True if there are, or may be, more matches than were counted."""
         return self._cut or self._number > MOST_COUNTED
 
     def __len__(self) -> int:
@@ -149,15 +149,15 @@ def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list
 
 
 def _with_several_labels(experiment: Experiment, filters: Filters) -> list[int]:
-    """Return IDs of comparisons with several labels in list order, up to ``MOST_COMPARED`` + 1."""
+    """Return up to ``MOST_COMPARED`` + 1 IDs of comparisons with several labels, in list order."""
     several = _filtered(experiment, replace(filters, disagreement=False, decision="")).filter(n_labels__gt=1)
     return list(several.order_by(*_ORDERS[filters.order]).values_list("pk", flat=True)[: MOST_COMPARED + 1])
 
 
 def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
-    """Return IDs of comparisons that ever had the wanted decision, up to ``MOST_NAMED`` + 1.
+    """Return up to ``MOST_NAMED`` + 1 IDs of comparisons that ever had the filter's decision.
 
-    They are sorted newest first, or oldest first if the list is.
+    They are sorted newest first, or oldest first if the list is sorted that way.
     """
     said = Decision.objects.filter(experiment=experiment, decision=filters.decision)
     if filters.since is not None:
@@ -201,8 +201,8 @@ class Event:
 def history(comparison: Comparison) -> list[Event]:
     """Return the events of a comparison in chronological order.
 
-    The events are its labels and undos, which the caller should have prefetched, its decisions, and its live
-    leases.
+    The events are labels, undos, decisions and live leases. The caller should have prefetched the labels and
+    undos.
     """
     labels = list(comparison.labels.all())
     undone = [(label.undo, label) for label in labels if hasattr(label, "undo")]

@@ -1,7 +1,7 @@
-"""Statistics about an experiment's labelers: the quality of each, and their agreement.
+"""Statistics about an experiment's labelers: the quality of each, and the agreement among them.
 
-Each statistic is computed by one SQL statement over the experiment's labels, which returns one row per
-labeler. Withdrawn and void labels are left out.
+Each quality statistic is computed by one SQL statement that reads the experiment's labels and returns one row
+per labeler. Withdrawn and void labels are left out.
 """
 
 from collections import defaultdict
@@ -23,9 +23,10 @@ _NONE = Rate(0, 0)
 
 @dataclass(frozen=True)
 class Agreement:
-    """Krippendorff's alpha of the counted labels on ``pairs`` comparisons with several labels.
+    """Agreement among labelers, measured on the comparisons with several counted labels.
 
-    ``alpha`` is None if there are no such comparisons, or if all their labels are the same.
+    ``pairs`` is the number of these comparisons. ``alpha`` is Krippendorff's alpha; it is None if there are
+    no such comparisons or all their labels are the same.
     """
 
     alpha: float | None
@@ -34,16 +35,16 @@ class Agreement:
 
 @dataclass(frozen=True)
 class LabelerQuality:
-    """Quality statistics of one labeler; each ``Rate`` is a number of hits out of a total.
+    """Quality statistics of one labeler; each ``Rate`` is a count out of a total.
 
     Attributes:
         answers: number of valid answers.
         gold: correct answers to pairs with a known answer.
-        consensus: answers that agree with the majority of other labelers. Pairs without such a majority, and
-            ``cant_tell``, are left out.
-        left: ``left`` answers among ``left`` and ``right`` ones; far from one half suggests a habit.
+        consensus: answers that match the other labelers' most common answer. Pairs without a single most
+            common answer, and ``cant_tell`` answers, are left out.
+        left: share of ``left`` among ``left`` and ``right`` answers; far from half suggests a side bias.
         consistency: repeated pairs that got the same answer as before.
-        seconds: median time from the moment both clips play to the answer.
+        seconds: median seconds from when both clips start playing to the answer, or None.
         notice: ``warned``, ``stopped``, or None.
         confusion: estimated probability of each answer (first, equal, second) for each true outcome; rows are
             true outcomes.
@@ -62,7 +63,7 @@ class LabelerQuality:
 
 
 def agreement(experiment: Experiment) -> Agreement:
-    """Return how well the experiment's labelers agree with each other."""
+    """Return the agreement among the experiment's labelers."""
     units = count_units(experiment.pk)
     pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
     return Agreement(krippendorff_alpha(units), pairs)
@@ -126,7 +127,7 @@ def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
 def _seconds(experiment: Experiment) -> Mapping[int, float]:
     """Return the median response time in seconds by labeler ID.
 
-    It is the mean of the one or two middle response times.
+    The median is the mean of the one or two middle values.
     """
     timed = _labels(experiment).filter(response_ms__isnull=False)
     placed = timed.annotate(

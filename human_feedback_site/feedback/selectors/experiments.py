@@ -45,7 +45,7 @@ class Point(TypedDict):
 
 @dataclass(frozen=True)
 class Feed:
-    """Decisions after a cursor, up to a limit; ``last_seq`` is the feed's newest number."""
+    """Decisions after a cursor, up to a limit; ``last_seq`` is the feed's newest sequence number."""
 
     last_seq: int
     items: Sequence[Decision]
@@ -53,14 +53,14 @@ class Feed:
 
 @dataclass(frozen=True)
 class Progress:
-    """Number of comparisons in each labeling state, without gold comparisons.
+    """Number of comparisons in each labeling state, excluding gold comparisons.
 
     Attributes:
-        asked: all that were not cancelled.
+        asked: all except cancelled ones.
         answered: those with at least one counted label.
         open: those that still need labels.
         waiting: open ones without any counted label.
-        waiting_since: time when the oldest open one was registered, or None.
+        waiting_since: time when the oldest open one was registered; None if none is open.
     """
 
     asked: int
@@ -82,7 +82,7 @@ def own_experiment(user: User, name: str) -> Experiment:
 def experiments_to_manage(user: User | AnonymousUser) -> QuerySet[Experiment]:
     """Return the experiments whose progress ``user`` may see.
 
-    Superusers may see all, other staff members their own.
+    Superusers may see all experiments, other staff members only their own, and other users none.
     """
     if not user.is_staff:
         return Experiment.objects.none()
@@ -95,14 +95,14 @@ def experiments_to_label(user: User) -> QuerySet[Experiment]:
 
 
 def last_seq(experiment: Experiment) -> int:
-    """Return the number of the experiment's newest decision in the feed."""
+    """Return the sequence number of the experiment's newest decision."""
     return SequenceCounter.objects.get(experiment=experiment).last_seq
 
 
 def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
     """Return the decisions after the cursor ``after``, without gaps.
 
-    The counter is read first. All decisions up to that number are committed, so none of them can appear
+    The counter is read first. All decisions up to its value are already committed, so none of them can appear
     later. Each decision is annotated with the newest ``prompt_version`` of its comparison's counted labels.
     """
     newest = last_seq(experiment)
@@ -143,7 +143,7 @@ def count_open(experiment: Experiment) -> tuple[int, int]:
 def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
     """Return the participations of labelers who have a live lease or answered recently.
 
-    The setting ``ACTIVE_LABELER_SECONDS`` says how recently.
+    "Recently" means within the last ``ACTIVE_LABELER_SECONDS``, a setting.
     """
     since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
     own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)

@@ -1,4 +1,4 @@
-"""Queries for the labeling page, except for the pairs to judge."""
+"""Queries for the labeling page, except those that choose the pairs to judge."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class ShownExample:
 
 
 def examples(experiment: Experiment) -> Sequence[ShownExample]:
-    """Return the examples whose clips exist; the better clip is not always on the same side."""
+    """Return the examples whose clips exist; the side of the better clip varies."""
     found = experiment.examples.select_related("comparison__experiment")
     return [_shown(each) for each in found if not each.comparison.clips_gone]
 
@@ -57,7 +57,7 @@ def _shown(example: Example) -> ShownExample:
 
 
 def side_of(outcome: Outcome, *, swapped: bool) -> str:
-    """Return the choice on the screen that expresses ``outcome``, such as ``left`` for ``first``."""
+    """Return the on-screen choice that corresponds to ``outcome``, such as ``left`` for ``first``."""
     if outcome not in {Outcome.FIRST, Outcome.SECOND}:
         return outcome.value
     return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
@@ -82,7 +82,7 @@ class AnsweredCounts:
         answered: all comparisons with at least one counted label.
         before_training: comparisons requested before training that have a decision other than ``cant_tell``;
             0 if training has begun or does not wait for labels.
-        training: True once a comparison was requested during training, even if labels are withdrawn later.
+        training: True once training has requested a comparison, even if labels are withdrawn later.
     """
 
     answered: int
@@ -93,7 +93,7 @@ class AnsweredCounts:
 def count_answered(experiment: Experiment) -> AnsweredCounts:
     """Count comparisons with counted labels; the result is cached for a few seconds.
 
-    Every open labeling page asks for these numbers, and counting reads many rows.
+    Every open labeling page requests these numbers, and counting reads many rows.
     """
 
     def count() -> AnsweredCounts:

@@ -43,9 +43,9 @@ class ExperimentStatus:
         rate: valid answers per minute over the last :data:`RATE_MINUTES`, or since the experiment began.
         minutes_left: estimated minutes until all wanted labels are given at that rate; None if unknown.
         queue_minutes: age of the oldest open comparison in minutes; None if none is open.
-        points: points of each learning curve by tag, thinned.
+        points: thinned points of each learning curve, by tag.
         active: IDs of the labelers who are active now.
-        films: steps of the recorded episodes, newest first.
+        films: environment steps of the episode videos to show, newest first.
     """
 
     progress: Progress
@@ -106,9 +106,9 @@ def _minutes_left(experiment: Experiment, progress: Progress, rate: float) -> fl
 
 
 def _crowd(experiment: Experiment) -> CrowdQuality:
-    """Return labeler statistics from the cache, recomputed if too old.
+    """Return the cached labeler statistics, recomputing them if they have expired.
 
-    Computing them reads all labels, and every open page asks for them.
+    Computing them reads all labels, and every open page requests them.
     """
     name = _crowd_key(experiment)
     kept: CrowdQuality | None = cache.get(name)

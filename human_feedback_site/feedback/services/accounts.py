@@ -28,17 +28,17 @@ _TOKEN_PREFIX = "tt_"  # noqa: S105  (lets secret scanners recognize a token)
 
 
 def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
-    """Create an API token for ``user`` and return its secret, which can't be read again later.
+    """Create an API token for ``user`` and return its secret, which can't be retrieved later.
 
-    ``limits`` may set ``experiment`` and ``expires_at`` of :class:`ApiToken`. By default the token is valid
-    for all of the user's experiments and expires after a year.
+    ``limits`` can set the :class:`ApiToken` fields ``experiment`` and ``expires_at``. By default the token
+    is valid for all of the user's experiments and expires after a year.
     """
     lasting = {"expires_at": timezone.now() + timedelta(days=TOKEN_DAYS)}
     return issue_token(ApiToken(user=user, name=name, **lasting | limits))
 
 
 def issue_token(token: ApiToken) -> str:
-    """Save the new ``token`` and return its secret, which can't be read again later."""
+    """Save the new ``token`` and return its secret, which can't be retrieved later."""
     secret = _new_secret()
     token.digest = ApiToken.digest_of(secret)
     token.save(force_insert=True)
@@ -48,7 +48,7 @@ def issue_token(token: ApiToken) -> str:
 def rotate_token(token: ApiToken) -> str:
     """Replace a token's secret and return the new one; the old one stops working.
 
-    The token's original lifetime starts again now.
+    The expiry time is moved so that the token's original lifetime starts over.
     """
     secret, now = _new_secret(), timezone.now()
     if token.expires_at is not None:
@@ -87,15 +87,15 @@ def label_url(experiment: Experiment, base_url: str) -> str:
 
 
 def page_url(experiment: Experiment, base_url: str) -> str:
-    """Return the URL of the experiment page under ``base_url``."""
+    """Return the URL of the experiment's page under ``base_url``."""
     return base_url.rstrip("/") + reverse("experiment", args=[experiment.name])
 
 
 @transaction.atomic
 def invite(experiment: Experiment, labeler_name: str) -> Labeler:
-    """Allow the owner's labeler of that name to label ``experiment``, and return the labeler.
+    """Allow the owner's labeler with this name to label ``experiment``; return the labeler.
 
-    The labeler is created if there is none of that name.
+    If the owner has no labeler with this name, one is created.
     """
     labeler = labeler_named(experiment.owner, labeler_name)
     labeler.experiments.add(experiment)
@@ -103,9 +103,9 @@ def invite(experiment: Experiment, labeler_name: str) -> Labeler:
 
 
 def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
-    """Invite ``labeler_name`` unless the experiment's owner already has a labeler of that name.
+    """Invite ``labeler_name`` unless the experiment's owner already has a labeler with this name.
 
-    So a labeler who was removed from the experiment stays removed.
+    A labeler who was removed from the experiment is therefore not invited again.
     """
     if not Labeler.objects.filter(invited_by=experiment.owner_id, name=labeler_name).exists():
         invite(experiment, labeler_name)
@@ -121,7 +121,7 @@ def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
 
 
 def kept_invite(token: str) -> int | None:
-    """Return the ID of the stored invitation that a link's token names, or None for a run's own link.
+    """Return the ID of the stored invitation in a link's token, or None if a run printed the link.
 
     Raises :class:`django.core.signing.BadSignature` if the token is forged.
     """
@@ -130,7 +130,7 @@ def kept_invite(token: str) -> int | None:
 
 
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler and the experiment named in the token of a run's own link.
+    """Return the labeler and the experiment named in the token of a link that a run printed.
 
     Raises :class:`django.core.signing.BadSignature` if the token is forged or expired, :class:`NotFoundError`
     if the experiment no longer exists, and :class:`WithdrawnError` if the labeler was removed from the
@@ -150,7 +150,7 @@ def accept_invite(token: str) -> tuple[Labeler, Experiment]:
 
 
 def labeler_named(researcher: User, name: str) -> Labeler:
-    """Return the researcher's labeler of that name, creating the labeler if needed.
+    """Return the researcher's labeler with this name, creating the labeler if needed.
 
     Each researcher has a separate set of labeler names.
     """
@@ -167,7 +167,7 @@ def labeler_named(researcher: User, name: str) -> Labeler:
 def new_labeler(researcher: User, name: str) -> Labeler:
     """Create a labeler with a user account that has no password.
 
-    Raises :class:`django.db.IntegrityError` if the researcher already has a labeler of that name.
+    Raises :class:`django.db.IntegrityError` if the researcher already has a labeler with this name.
     """
     user = User(username=f"{name}-{secrets.token_hex(4)}")
     user.set_unusable_password()
@@ -176,10 +176,10 @@ def new_labeler(researcher: User, name: str) -> Labeler:
 
 
 def labeler_for(user: User, experiment: Experiment) -> Labeler:
-    """Return ``user`` as a labeler of ``experiment``.
+    """Return the user's :class:`Labeler`, after checking that the user may label ``experiment``.
 
-    The experiment's owner is added to its labelers when needed. Raises :class:`NotFoundError` for a user who
-    is neither the owner nor invited.
+    The experiment's owner is added as a labeler if needed. Raises :class:`NotFoundError` if the user is
+    neither the owner nor invited.
     """
     labeler = Labeler.objects.filter(user=user, experiments=experiment).first()
     if labeler is not None:
@@ -210,7 +210,7 @@ def participation_in(user: User, name: str) -> Participation:
 
 
 def labeler_in(user: User, name: str) -> tuple[Labeler, Experiment]:
-    """Return the user as a labeler, and the experiment called ``name``.
+    """Return the user's :class:`Labeler` and the experiment called ``name``.
 
     Raises :class:`NotFoundError` if the experiment does not exist or the user may not label it.
     """
@@ -221,7 +221,7 @@ def labeler_in(user: User, name: str) -> tuple[Labeler, Experiment]:
 
 
 def labeler_of(user: User) -> Labeler:
-    """Return ``user`` as a labeler; raise :class:`NotFoundError` if the user has never been one."""
+    """Return the user's :class:`Labeler`; raise :class:`NotFoundError` if there is none."""
     labeler = Labeler.objects.filter(user=user).first()
     if labeler is None:
         raise NotFoundError("You are not a labeler yet; ask a researcher for an invitation.")

@@ -29,14 +29,14 @@ from human_feedback_site.feedback.services.decisions import (
 VOTES = 50_000  # number of newest votes used; decisions on older ones are not revised
 ITERATIONS = 40
 _AT_ONCE = 200
-_SAME = 0.01  # changes of a probability up to this size are not published
+_SAME = 0.01  # changes in probability up to this size are not published
 
 
 def weigh_all(until: float) -> int:
     """Re-estimate labelers' accuracy in each experiment with new decisions.
 
-    Returns the number of revised decisions. Starts no further experiment after :func:`time.monotonic` passes
-    ``until``; the next call continues.
+    Returns the number of revised decisions. Stops between experiments once :func:`time.monotonic` passes
+    ``until``; the next call continues with the rest.
     """
     revised = 0
     changed = Experiment.objects.exclude(counter__last_seq=F("aggregated_seq")).order_by("aggregated_seq")
@@ -86,7 +86,7 @@ def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int
 
 
 def revise_everything(experiment: Experiment) -> int:
-    """Recompute the decisions of all labeled comparisons, for use after the method has changed.
+    """Recompute the decisions of all labeled comparisons after the aggregation method changed.
 
     Returns the number of decisions that changed.
     """
@@ -96,7 +96,7 @@ def revise_everything(experiment: Experiment) -> int:
 def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
     """Recompute decisions with the labelers' current confusion matrices; return how many changed.
 
-    ``comparisons`` are IDs; gold comparisons and those without counted labels are skipped.
+    ``comparisons`` are comparison IDs. Gold comparisons and ones without counted labels are skipped.
     """
     confusions = confusions_in(experiment)
     ids = iter(sorted(comparisons))
@@ -117,7 +117,7 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
 
 
 def _announced(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
-    """Return the newest decision and probability in the feed for each comparison ID."""
+    """Return the newest decision and probability in the feed, by comparison ID."""
     announced: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
     return {row.pk: (row.decision, row.probability) for row in announced}
 

@@ -1,8 +1,8 @@
 """Recording and undoing of labelers' answers.
 
-Labels and undos are append-only. A label is counted if its comparison has a free slot. A labeler's second
-answer to the same pair is void unless the first was withdrawn, and so is any answer by a stopped labeler.
-Void labels are stored but ignored. ``docs/leases.md`` lists the rules.
+Labels and undos are append-only. A label is counted if its comparison has a free slot. A label is
+void if its labeler was stopped or has already answered the same pair without withdrawing that answer. Void
+labels are stored but ignored. ``docs/leases.md`` lists the rules.
 
 Each transaction locks rows in the same order: the comparison, the labeler's rows, and last the experiment's
 sequence counter, which stays locked until the commit.
@@ -54,8 +54,8 @@ class RecordedAnswer:
     """Result of recording an answer.
 
     Attributes:
-        status: ``counted`` or ``surplus``, as shown to the labeler. Checks look counted, and void answers
-            look like surplus ones.
+        status: ``counted`` or ``surplus``, as shown to the labeler. Checks are shown as counted, void answers
+            as surplus.
         answered: number of the labeler's valid answers under the current invitation.
         created: True if the answer is new, False if it was recorded before.
     """
@@ -67,7 +67,7 @@ class RecordedAnswer:
 
 
 def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
-    """Append an answer, even if its lease has expired; sending it again changes nothing.
+    """Record an answer, even if its lease has expired; recording it again has no effect.
 
     Raises :class:`ConflictError` if the UUID is already recorded with different content, and
     :class:`NotFoundError` if the lease has been deleted.
@@ -88,7 +88,7 @@ def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
 
 
 def _status_shown(status: str) -> str:
-    """Return the status to show to the labeler, which hides checks and void answers."""
+    """Return the status shown to the labeler, which doesn't reveal checks or void answers."""
     counts_for_nothing = status in {Label.Status.SURPLUS, Label.Status.VOID}
     return Label.Status.SURPLUS if counts_for_nothing else Label.Status.COUNTED
 
@@ -130,8 +130,8 @@ def _wants_labels(comparison: Comparison) -> bool:
 def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Participation) -> str:
     """Return the status for a new answer to a locked comparison.
 
-    A labeler may have one label per pair and one for each kind of check, not counting withdrawn ones. Further
-    answers are void.
+    A labeler may have one regular label per pair, plus one for each kind of check. Further answers are void;
+    withdrawn labels don't count toward the limit.
     """
     if participation.stopped_at is not None:
         return Label.Status.VOID
@@ -165,7 +165,7 @@ def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome,
 
 
 def _count_answer(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Add an answer and its checks to the locked participation; stop the labeler if too many failed."""
+    """Add an answer and its check results to the locked participation; stop labelers who fail too often."""
     participation.answers += 1
     if participation.elsewhere is not None and participation.invite_id != lease.invite:
         participation.elsewhere += 1
@@ -178,9 +178,9 @@ def _count_answer(participation: Participation, lease: AnsweredLease, label: Lab
 
 
 def _note_checks(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Record whether the labeler passed the checks of this pair.
+    """Record whether the labeler passed the attention check and watch-time check, if any.
 
-    Only a labeler's first answer to the pair for the lease's purpose is checked.
+    Only the labeler's first answer to the pair under a lease with this purpose is checked.
     """
     before = Label.objects.exclude(pk=label.pk).exclude(status=Label.Status.VOID)
     if before.filter(
@@ -196,9 +196,9 @@ def _note_checks(participation: Participation, lease: AnsweredLease, label: Labe
 
 
 def _watched_ms(lease: AnsweredLease, label: Label) -> int:
-    """Return the watch time reported by the browser in milliseconds, but at most the lease's age.
+    """Return the browser's reported watch time in milliseconds, limited to the lease's age.
 
-    Without a report, this is the lease's age.
+    If the browser didn't report one, return the lease's age.
     """
     said = label.response_ms if label.shown_ms is None else label.shown_ms
     return lease.age_ms if said is None else min(said, lease.age_ms)
@@ -215,12 +215,13 @@ def record_undo(
 ) -> tuple[Undo, Lease | None, bool]:
     """Withdraw an answer and lease its comparison to the labeler again.
 
-    A surplus or void label and a stopped labeler get no lease. Nor does anybody while the experiment is not
-    running, unless ``keep_place`` is set, for a new answer that follows in the same transaction.
+    No lease is granted if the label is surplus or void, the labeler was stopped, or the experiment is not
+    running. ``keep_place`` grants one even if the experiment is not running; set it to record a new answer in
+    the same transaction.
 
     Returns the undo, the labeler's new live lease or None, and True if the undo is new. Raises
     :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the label was
-    already undone or the UUID is in use.
+    already undone by a different request or the UUID is in use.
     """
     own = Label.objects.select_related("lease").filter(
         uuid=label_uuid, labeler=labeler, comparison__experiment__deletion_asked_at=None
@@ -252,5 +253,5 @@ def record_undo(
 
 
 def _lock(comparison_id: int) -> Comparison:
-    # Don't join the experiment: its settings would be those from before the wait for the lock.
+    # Don't join the experiment: its row would be read before waiting for the lock and could be stale.
     return Comparison.objects.select_for_update(no_key=True).get(pk=comparison_id)

@@ -1,8 +1,8 @@
 """Periodic maintenance tasks, called chores, which are safe to run at any time.
 
 Each task can be repeated, interrupted, or run by two processes at once. It works in batches and starts no new
-batch after ``WORK_SECONDS``, so that it ends within a minute even if the media store answers slowly; the next
-run continues. Each returns a one-line summary.
+batch after ``WORK_SECONDS``, so that it ends within a minute even if the media store is slow; the next run
+continues where it stopped. Each task returns a one-line summary.
 """
 
 import logging
@@ -34,10 +34,10 @@ _log = logging.getLogger(__name__)
 def forget_leases() -> str:
     """Delete leases that expired long ago without an answer.
 
-    This only keeps the table small, because each query checks whether a lease is live. A late answer needs
-    its lease, and a closed browser may keep the answer for a long time. So leases are kept while their
-    comparison is open and their experiment is not finished. Others are deleted ``INVITE_MAX_AGE_SECONDS``
-    after they expire; by then the labeler's session and the run's link that began it have ended.
+    This only keeps the table small: expired leases do no harm, because every query checks whether a lease is
+    live. A late answer needs its lease, and a closed browser may keep an unsent answer for a long time. So
+    leases are kept while their comparison is open and their experiment is not finished. Others are deleted
+    ``INVITE_MAX_AGE_SECONDS`` after they expire; by then the labeler's session and link have expired too.
     """
     deleted = 0
     until = time.monotonic() + WORK_SECONDS
@@ -66,15 +66,15 @@ def _useless_leases() -> QuerySet[Lease]:
 
 
 def expire_media() -> str:
-    """Delete the clips of experiments that finished over ``MEDIA_KEEP_DAYS`` days ago; 0 keeps all.
+    """Delete clips of experiments that finished over ``MEDIA_KEEP_DAYS`` days ago; 0 keeps all clips.
 
-    Their open comparisons are closed first, so that a reopened experiment shows no deleted clips.
+    Their open comparisons are closed first, so that labelers never see deleted clips after a reopening.
     ``media_deleted_at`` is set when no clips are left; if the media store is unreachable or time runs out,
     the next run continues.
     """
     if not settings.MEDIA_KEEP_DAYS:
         return "kept forever"
-    # Finished by a process of an earlier version, which did not record the time.
+    # An earlier version finished these experiments without recording the time.
     unknown = Experiment.objects.filter(state=Experiment.State.FINISHED, finished_at=None)
     unknown.update(finished_at=Now())
     deleted = 0
@@ -83,7 +83,7 @@ def expire_media() -> str:
         try:
             deleted += _delete_media(experiment, until)
         except MediaStoreError as error:
-            _log.warning("The clips of %s are not deleted yet: %s", experiment, error)
+            _log.warning("Couldn't delete the clips of %s; the next run tries again: %s", experiment, error)
         if time.monotonic() > until:
             break
     left = _with_expired_media().count()
@@ -91,9 +91,9 @@ def expire_media() -> str:
 
 
 def _with_expired_media() -> QuerySet[Experiment]:
-    """Return finished experiments whose clips are old enough to delete and not deleted yet.
+    """Return finished experiments whose clips are old enough to delete but not yet deleted.
 
-    Deletions from before an experiment was reopened and finished again don't count.
+    This includes experiments that were reopened and finished again after their clips were deleted.
     """
     return Experiment.objects.filter(
         Q(media_deleted_at=None) | Q(media_deleted_at__lt=F("finished_at")),
@@ -107,7 +107,7 @@ def _delete_media(experiment: Experiment, until: float) -> int:
 
     Returns the number of deleted clips.
     """
-    # The advice is for stores that expire clips by themselves.
+    # The advice is for media stores that delete old clips on their own.
     refuse_another_store(experiment, "set MEDIA_KEEP_DAYS=0")
     store = media_store()
     still_expired = _with_expired_media().filter(pk=experiment.pk)
@@ -118,7 +118,7 @@ def _delete_media(experiment: Experiment, until: float) -> int:
         if not keys:
             still_expired.update(media_deleted_at=Now())
             break
-        # Checked after listing: clips uploaded by a run that resumes from now on are not in ``keys``.
+        # Check after listing: if a run resumes from now on, the clips it uploads are not in ``keys``.
         if time.monotonic() > until or not still_expired.exists():
             break
         delete_clips(experiment, keys)
@@ -128,7 +128,7 @@ def _delete_media(experiment: Experiment, until: float) -> int:
 
 @transaction.atomic
 def _close_comparisons(experiment: Experiment) -> None:
-    """Cancel gold comparisons and open ones without labels; close open ones that have labels."""
+    """Cancel gold comparisons and unlabeled open comparisons; close the other open comparisons."""
     gold = experiment.comparisons.filter(status=Comparison.Status.GOLD)
     gold.filter(experiment__in=_with_expired_media()).update(status=Comparison.Status.CANCELLED)
     rows = experiment.comparisons.filter(status=Comparison.Status.OPEN)
@@ -139,9 +139,9 @@ def _close_comparisons(experiment: Experiment) -> None:
 
 
 def forget_stale_runs() -> str:
-    """Clear ``waiting_for`` where the trainer has been silent for ``TRAINER_AWAY_SECONDS``.
+    """Clear ``waiting_for`` if the trainer has been silent for ``TRAINER_AWAY_SECONDS``.
 
-    Labeling continues. When the trainer returns, it reports again how many answers it waits for.
+    Labeling continues. A trainer that returns reports again how many answers it is waiting for.
     """
     stale = Experiment.objects.filter(trainer_away(), waiting_for__isnull=False)
     return f"{stale.update(waiting_for=None)} found"
@@ -159,12 +159,12 @@ def forget_attempts() -> str:
 
 
 def weigh_labelers() -> str:
-    """Re-estimate labelers' accuracy where there are new labels, and revise the affected decisions."""
+    """Re-estimate labelers' accuracy in experiments with new decisions; revise affected decisions."""
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
 
 
 def settle_labels() -> str:
-    """Promote surplus labels to counted where a slot is free, such as after a lease expired."""
+    """Promote surplus labels to counted where a slot is free, for example after a lease expired."""
     until = time.monotonic() + WORK_SECONDS
     return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
 

@@ -1,4 +1,4 @@
-"""Checks for an experiment's clips in the configured media store, and their deletion."""
+"""Finding and deleting an experiment's clips in the configured media store."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +42,7 @@ def note_clips(comparisons: QuerySet[Comparison]) -> None:
 def clips_named(experiment: Experiment) -> int:
     """Return the number of clips and episode videos that should be in the media store.
 
-    Comparisons whose clips are known to be missing or were deleted are not counted.
+    Clips that are known to be missing or were deleted are not counted.
     """
     return 2 * comparisons_with_clips(experiment).count() + watchable_episodes(experiment).count()
 
@@ -50,8 +50,8 @@ def clips_named(experiment: Experiment) -> int:
 def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
     """Delete one batch of clips from the media store; raise :class:`MediaStoreError` on failure.
 
-    First the comparisons are marked as having no clips. If the deletion is then interrupted, an empty store
-    is not mistaken for the wrong store.
+    The comparisons are first marked as having no clips. So if the deletion is interrupted, an empty store is
+    not mistaken for the wrong store.
     """
     with transaction.atomic():
         theirs = experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys))
@@ -61,15 +61,15 @@ def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
 
 
 def refuse_another_store(experiment: Experiment, if_gone: str) -> None:
-    """Raise :class:`ClipsElsewhereError` if the store has none of the clips that it should have.
+    """Raise :class:`ClipsElsewhereError` if the media store has none of the experiment's clips.
 
-    ``if_gone`` is advice for the end of the message, in case the clips really are gone. Raises
+    The message ends with ``if_gone``, which says what to do if the clips are permanently gone. Raises
     :class:`MediaStoreError` if the store can't be read.
     """
     store = media_store()
     if comparisons_with_clips(experiment).exists() and not store.count(experiment.name, 1):
         named = clips_named(experiment)
         raise ClipsElsewhereError(
-            f"Expected {named:,} clips of {experiment} in {name_of(store)}, found none: set "
+            f"Expected {named:,} clips of {experiment} in {name_of(store)}, but found none: set "
             f"TEACHER_STORAGE to the store that the site uses; if the clips are gone for good, {if_gone}."
         )

@@ -1,8 +1,8 @@
 """Completion of a labeler's task, and the code that proves it to the recruiting platform.
 
-A task is complete when the labeler has given the answers that the invitation asks for, has waited long enough
-while the queue was empty, or has given an answer and the experiment has ended. Only then is the completion
-code shown.
+A task is complete when the labeler has given all the answers that the invitation asks for, when there has
+been nothing to judge for long enough, or when the experiment is finished and the labeler has answered at
+least once. Only then is the completion code shown.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from human_feedback_site.feedback.models import Arrival, Experiment, Invite, Inv
 from human_feedback_site.feedback.queue.leases import has_work
 from human_feedback_site.feedback.queue.participants import participant_of
 
-EMPTY_FOR = timedelta(seconds=170)  # a little less than the three minutes by the page's own clock
+EMPTY_FOR = timedelta(seconds=170)  # slightly less than the three minutes that the page waits
 
 
 class Part(StrEnum):
@@ -31,7 +31,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """Result shown to a labeler; ``code`` and ``url`` are empty if the invitation has none."""
+    """Task result shown to a labeler; ``code`` and ``url`` are empty if the invitation has none."""
 
     part: Part
     answered: int
@@ -63,7 +63,7 @@ def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
 
 
 def _part_of(participation: Participation, other: InvitePart | None = None) -> Part:
-    """Return the task status under the current invitation, or under ``other``, from stored data."""
+    """Return the stored task status for ``other``, or for the current invitation if it is None."""
     part = other or participation
     answered = other.answered if other else participation.part_answered
     if part.completed_at is not None and answered >= (part.completed_answers or 0):
@@ -77,8 +77,7 @@ def _part_of(participation: Participation, other: InvitePart | None = None) -> P
 def conclude(participation: Participation) -> Ending:
     """Check whether a labeler's task is complete, record it if so, and return what to show.
 
-    A completed task stays complete unless the labeler withdraws answers, leaving fewer than at its
-    completion.
+    A completed task stays complete unless withdrawals leave fewer answers than there were at completion.
     """
     part, answered = _part_of(participation), participation.part_answered
     if part == Part.GOING_ON and (_ended(participation) or _waited(participation)):

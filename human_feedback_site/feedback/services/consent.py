@@ -19,8 +19,8 @@ def set_text(experiment: Experiment, text: str, *, seen: str | None = None) -> C
     """Set the experiment's consent text and return its version; empty text removes the requirement.
 
     Labelers who accepted a different version are asked again; setting an earlier text restores its version.
-    ``seen`` is the digest of the text that the editor loaded, "" for no text. Raises :class:`ConflictError`
-    if that is no longer the current one.
+    ``seen`` is the digest of the text that the editor loaded, "" if there was no text, or None to skip the
+    check. Raises :class:`ConflictError` if the text has changed since.
     """
     locked = Experiment.objects.select_for_update(no_key=True, of=("self",)).select_related("consent")
     in_force = locked.get(pk=experiment.pk).consent
@@ -38,7 +38,7 @@ def set_text(experiment: Experiment, text: str, *, seen: str | None = None) -> C
 
 
 def text_to_answer(labeler: Labeler, experiment: Experiment) -> ConsentText | None:
-    """Return the consent text that the labeler must still accept, or None."""
+    """Return the consent text that the labeler has yet to accept, or None."""
     if experiment.consent_id is None:
         return None
     agreed = Participation.objects.filter(

@@ -1,7 +1,7 @@
 """Decisions made from a comparison's labels, and their publication in the trainers' feed.
 
-Sequence numbers come from the experiment's counter. It is incremented last in a transaction and stays locked
-until the commit, so decisions become visible in the order of their numbers.
+Sequence numbers come from the experiment's counter. The counter is incremented last in each transaction and
+stays locked until the commit, so decisions become visible in the order of their numbers.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ from human_feedback_site.feedback.quality.aggregation import (
 from human_feedback_site.feedback.queue.sql import raise_counter
 
 Confusions = Mapping[int, Any]
-"""Confusion matrix by labeler ID, for labelers that have one."""
+"""Confusion matrices by labeler ID, for labelers with an estimate."""
 
 
 def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
@@ -66,7 +66,7 @@ def verdict_on(
 
 
 def confusions_in(experiment: Experiment) -> Confusions:
-    """Return the confusion matrices of the experiment's labelers that have one."""
+    """Return the confusion matrices of the experiment's labelers, by labeler ID."""
     known = Participation.objects.filter(experiment=experiment, confusion__isnull=False)
     return dict(known.values_list("labeler", "confusion"))
 
@@ -76,7 +76,7 @@ def count_anew(
 ) -> Verdict:
     """Recompute a locked comparison's scores, label count and status; return its verdict.
 
-    ``labels`` are its counted labels. The caller must save the fields in :data:`COUNTED_FIELDS`.
+    ``labels`` are the comparison's counted labels. The caller must save the fields in :data:`COUNTED_FIELDS`.
     """
     weighs = experiment.weighs_labelers
     outcomes = [(label.verdict, confusions.get(label.labeler_id)) for label in labels]
@@ -106,7 +106,7 @@ def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
 def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
     """Return the counted labels of each comparison by comparison ID, oldest first.
 
-    A comparison without any gets an empty list.
+    A comparison without counted labels gets an empty list.
     """
     labels = Label.objects.filter(undo=None, comparison__in=rows, status=Label.Status.COUNTED)
     found: dict[int, list[Label]] = defaultdict(list)

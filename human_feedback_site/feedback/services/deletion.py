@@ -1,8 +1,8 @@
 """Deletion of an experiment with all its data.
 
 When a deletion is requested, the experiment is hidden at once from pages, labelers and trainers. Then its
-clips are deleted, then its rows in batches, and its own row last. So after an interruption the same command,
-the admin or a periodic task can find the experiment by name and continue. If the media store has none of the
+clips are deleted, then its rows in batches, and its own row last. So after an interruption, the same command,
+the admin or a periodic task can still find the experiment and continue. If the media store has none of the
 expected clips, it is probably the wrong store, and nothing is deleted.
 """
 
@@ -37,12 +37,12 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.services.clip_store import clips_named, delete_clips, refuse_another_store
 
 MOST_CLIPS = 20_000
-"""Maximum number of clips counted before a deletion; counting more would be slow for the user."""
+"""Maximum number of clips counted before a deletion; counting more would make the user wait."""
 _AT_ONCE = 1000
 _STOPPED_SECONDS = 60
-"""Seconds of silence after which the trainer of a finished experiment has certainly stopped.
+"""Seconds of silence after which a finished experiment's trainer must have stopped.
 
-A running trainer makes a request every few seconds, of which one per 30 seconds is recorded.
+A running trainer makes a request every few seconds; the time is recorded at most every 30 seconds.
 """
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Contents:
-    """Number of objects of each kind that are deleted with an experiment, or affected by it.
+    """Number of objects of each kind that deleting an experiment deletes or affects.
 
     Attributes:
         clips: clips and videos in the media store, counted up to ``MOST_CLIPS`` + 1.
@@ -70,7 +70,7 @@ class Contents:
     elsewhere: int
 
     def __str__(self) -> str:
-        return ", ".join(self.lines()) or "nothing in it"
+        return ", ".join(self.lines()) or "no data"
 
     def lines(self) -> list[str]:
         """Return a phrase such as "3 comparisons" for each kind with a nonzero number."""
@@ -83,8 +83,8 @@ _NAMES = {
     "labels": ("label", "labels"),
     "clips": ("clip in storage", "clips in storage"),
     "lacking": (
-        "clip missing from this storage, which is not deleted",
-        "clips missing from this storage, which are not deleted",
+        "clip missing from this storage (not deleted)",
+        "clips missing from this storage (not deleted)",
     ),
     "invitations": ("invitation", "invitations"),
     "arrivals": ("participant's ID on a platform", "participants' IDs on a platform"),
@@ -103,7 +103,7 @@ def _words(name: str, count: int) -> str:
 
 
 def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Contents:
-    """Count what a deletion of the experiment would delete; ``without_clips`` skips its clips.
+    """Count what deleting the experiment would delete; ``without_clips`` leaves out its clips.
 
     Raises :class:`MediaStoreError` if the media store can't be read, and :class:`ClipsElsewhereError` if it
     has none of the experiment's clips.
@@ -140,7 +140,7 @@ def _refuse_another_store(experiment: Experiment) -> None:
 
 
 def state_of(experiment: Experiment) -> str:
-    """Describe, in one sentence, what a failed deletion has already done to the experiment."""
+    """Return a sentence that says what a failed deletion has already done to the experiment."""
     asked = Experiment.everything.filter(pk=experiment.pk).exclude(deletion_asked_at=None)
     if asked.exists():
         return f"{experiment} is hidden; its deletion continues automatically every minute."
@@ -154,16 +154,16 @@ def refuse_while_training(experiment: Experiment) -> None:
     seen = experiment.trainer_seen_at
     if experiment.deletion_asked_at is not None or seen is None or timezone.now() - seen >= patience:
         return
-    first = "wait" if finished else "stop it or finish the experiment, then wait"
+    first = "wait" if finished else "stop the trainer or finish the experiment, then wait"
     raise TrainerAtWorkError(
-        f"The trainer of {experiment.name} was last active at {seen:%H:%M:%S} UTC: {first}. An experiment "
-        f"can be deleted {_STOPPED_SECONDS} s after its trainer's last activity if it is finished, "
-        f"or {settings.TRAINER_AWAY_SECONDS // 60} min otherwise."
+        f"The trainer of {experiment.name} was last active at {seen:%H:%M:%S} UTC and may "
+        f"still be running: {first}. A finished experiment can be deleted {_STOPPED_SECONDS} s after its "
+        f"trainer's last activity, an unfinished one after {settings.TRAINER_AWAY_SECONDS // 60} min."
     )
 
 
 def ask_for_deletion(experiment: Experiment, *, without_clips: bool = False) -> None:
-    """Hide an experiment permanently, so that :func:`go_on` can delete its data at any later time.
+    """Hide an experiment permanently; :func:`go_on` can then delete its data at any time.
 
     ``without_clips`` leaves the clips in the media store. Raises :class:`TrainerAtWorkError` if the trainer
     may still be running, and :class:`MediaStoreError` if the clips can't be listed or are in a different
@@ -193,9 +193,10 @@ def _hide(experiment: Experiment) -> None:
 
 
 def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
-    """Delete the remaining data of an experiment marked for deletion; return True if all is deleted.
+    """Delete the remaining data of an experiment marked for deletion; return True if none is left.
 
-    Starts no further batch after :func:`time.monotonic` passes ``until``. Raises :class:`MediaStoreError`.
+    Starts no new batch once :func:`time.monotonic` passes ``until``. Raises :class:`MediaStoreError` if clips
+    can't be deleted.
     """
     if not _clips_are_done(experiment):
         if not _delete_clips(experiment, until):
@@ -214,7 +215,7 @@ def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
 
 
 def _clips_are_done(experiment: Experiment) -> bool:
-    """Return True if the clips were deleted, or left on purpose, since the deletion was requested."""
+    """Return True if the clips were deleted, or deliberately kept, after the deletion request."""
     return Experiment.everything.filter(
         pk=experiment.pk, media_deleted_at__gte=F("deletion_asked_at")
     ).exists()
@@ -261,13 +262,13 @@ def _delete_some(rows: "QuerySet[Any]") -> bool:
 
 
 def finish_deletions(until: float) -> tuple[int, int]:
-    """Continue all unfinished deletions; return how many are done and how many are left."""
+    """Continue all unfinished deletions; return how many finished and how many are left."""
     done = left = 0
     for experiment in Experiment.everything.exclude(deletion_asked_at=None).order_by("deletion_asked_at"):
         try:
             gone = time.monotonic() < until and go_on(experiment, until)
         except MediaStoreError as error:
-            _log.warning("The experiment %s is not deleted yet: %s", experiment, error)
+            _log.warning("Couldn't delete %s; the next run tries again: %s", experiment, error)
             gone = False
         done, left = done + gone, left + (not gone)
     return done, left

@@ -12,9 +12,10 @@ from human_feedback_site.feedback.services.experiments import cancel_comparisons
 
 @dataclass(frozen=True)
 class NewExample:
-    """Answer, explanation and practice mode of a new example.
+    """A new example's correct answer, explanation and practice setting.
 
-    With ``practice``, labelers answer the example before their first pair; otherwise they see its answer.
+    If ``practice`` is True, labelers answer the example before their first pair; otherwise they see its
+    answer.
     """
 
     better: str

@@ -35,7 +35,7 @@ _SPREAD, _SPREAD_OVER = 40_503, 65_536  # multiples of _SPREAD are evenly spread
 
 @dataclass(frozen=True)
 class NewComparison:
-    """A comparison as its trainer describes it."""
+    """A new comparison, as described by the trainer."""
 
     uuid: UUID
     phase: str
@@ -57,10 +57,10 @@ def put_experiment(
 ) -> tuple[Experiment, bool]:
     """Create the experiment, or update its description when its run is resumed.
 
-    ``values`` are fields of :class:`Experiment`. An update leaves unchanged the gold rate, a prompt that was
-    edited on the site, and a state that is not in ``values``. Returns the experiment and True if it was
-    created. Raises :class:`ConflictError` if another run uses the name or the experiment is being deleted,
-    and :class:`NotFoundError` if it belongs to a different user.
+    ``values`` are fields of :class:`Experiment`. An update keeps the gold rate. It replaces the state only
+    if ``values`` contains one, and the prompt only if the run's own prompt has changed. Returns the
+    experiment and True if it was created. Raises :class:`ConflictError` if another run uses the name or the
+    experiment is being deleted, and :class:`NotFoundError` if it belongs to a different user.
     """
     if Experiment.everything.filter(name=name).exclude(deletion_asked_at=None).exists():
         raise ConflictError(
@@ -94,7 +94,7 @@ def _note_end(experiment: Experiment) -> None:
 
 
 def hear_from_trainer(experiment: Experiment) -> None:
-    """Record that the trainer is alive; writes at most every 30 seconds."""
+    """Record the time of the trainer's request, but at most once every 30 seconds."""
     seen = experiment.trainer_seen_at
     # abs(): if this machine's clock differs from the database's, write each time rather than never.
     if seen is None or abs(timezone.now() - seen) > _SIGN_OF_LIFE_EVERY:
@@ -112,19 +112,19 @@ def trainer_away() -> Q:
 
 
 def trainer_away_since() -> Case:
-    """Return an SQL expression for an absent trainer's last activity; NULL if the trainer is present."""
+    """Return an SQL expression for when an absent trainer was last active; NULL if not absent."""
     return Case(When(trainer_away(), then=Coalesce("trainer_seen_at", "created_at")))
 
 
 def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:
-    """Register comparisons whose clips are in the media store, all or none.
+    """Register comparisons whose clips are in the media store; on an error, none is registered.
 
     Returns how many were new and how many were already registered. Raises :class:`UnreadableClipsError` if
     clips are missing or unusable, and :class:`ConflictError` if a UUID is already used with different
     content.
     """
     new = _unknown(experiment, comparisons)
-    _refuse_unreadable(  # before the transaction, so that no lock is held while the store is slow
+    _refuse_unreadable(  # before the transaction, so that no lock is held while waiting for the store
         experiment,
         {
             f"#/comparisons/{index}/{side}/key": getattr(item, f"{side}_key")
@@ -157,9 +157,9 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
 
 
 def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> dict[int, NewComparison]:
-    """Return the comparisons that are not registered yet, by index.
+    """Return the comparisons that are not registered yet, by their index in ``comparisons``.
 
-    Raises :class:`ConflictError` if a registered one has different content.
+    Raises :class:`ConflictError` if one is already registered with different content.
     """
     known = Comparison.objects.in_bulk([item.uuid for item in comparisons], field_name="uuid")
     for item in comparisons:
@@ -173,7 +173,7 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
 
 
 def _is_same(known: Any, told: Any) -> bool:
-    """Compare a stored value with the trainer's, tolerating numbers that a spreadsheet rounded."""
+    """Return True if a stored value equals the trainer's, except for rounding by a spreadsheet."""
     return is_same_number(known, told) if isinstance(told, float) else bool(known == told)
 
 
@@ -188,7 +188,7 @@ def _described(item: NewComparison) -> dict[str, Any]:
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
     """Raise :class:`UnreadableClipsError` if clips are unusable or outside the experiment's prefix.
 
-    ``clips`` maps JSON pointers into the request to object keys.
+    ``clips`` contains object keys, indexed by their JSON pointer in the request.
     """
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     absent = unreadable([key for at, key in clips.items() if at not in foreign])
@@ -216,7 +216,7 @@ def _cancel(comparisons: QuerySet[Comparison], experiments: Iterable[int]) -> in
 
 
 def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
-    """Store points of learning curves, replacing values sent before; return how many were stored."""
+    """Store learning curve points, replacing earlier values; return how many were stored."""
     latest = {(point.step, point.tag): point for point in points}
     TrainingPoint.objects.bulk_create(
         latest.values(),
@@ -228,9 +228,9 @@ def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int
 
 
 def add_episode(experiment: Experiment, step: int, key: str) -> None:
-    """Record the video of a whole episode that is in the media store.
+    """Record a whole-episode video, which must already be in the media store.
 
-    Raises :class:`UnreadableClipsError` if it is not there.
+    Raises :class:`UnreadableClipsError` if the video is missing or unusable.
     """
     _refuse_unreadable(experiment, {"#/key": key})
     Episode.objects.update_or_create(experiment=experiment, step=step, defaults={"key": key})
@@ -243,9 +243,9 @@ def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
 
 @transaction.atomic
 def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: float = 0.0) -> None:
-    """Set how many labelers judge each comparison, and how many (``more``) judge a ``share`` of them.
+    """Set the number of labelers per comparison: ``more`` for a fraction ``share``, ``overlap`` for the rest.
 
-    Comparisons that now have enough labels are closed. Those that now need more are opened again unless their
+    Comparisons that now have enough labels are closed. Those that now need more are reopened unless their
     clips are gone.
     """
     rows = experiment.comparisons.exclude(status=Comparison.Status.CANCELLED)
@@ -263,9 +263,9 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:
-    """Set how many labels each comparison wants, from the experiment's overlap settings.
+    """Set each comparison's number of wanted labels from the experiment's overlap settings.
 
-    Which comparisons belong to the share that wants more depends only on their IDs.
+    Which comparisons get the larger number depends only on their IDs.
     """
     spread = Mod(F("id") * _SPREAD, _SPREAD_OVER)
     wants_more = When(
@@ -276,12 +276,12 @@ def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> No
 
 
 def pause(chosen: QuerySet[Experiment]) -> int:
-    """Pause running experiments: labelers get no work and trainers wait. Returns their number."""
+    """Pause running experiments: labelers get no work and trainers wait. Return how many were paused."""
     return chosen.order_by().filter(state=Experiment.State.RUNNING).update(state=Experiment.State.PAUSED)
 
 
 def resume(chosen: QuerySet[Experiment]) -> int:
-    """Resume paused experiments; return their number."""
+    """Resume paused experiments; return how many were resumed."""
     return chosen.order_by().filter(state=Experiment.State.PAUSED).update(state=Experiment.State.RUNNING)
 
 
@@ -299,6 +299,6 @@ def finish(chosen: QuerySet[Experiment]) -> int:
 
 
 def reopen(chosen: QuerySet[Experiment]) -> int:
-    """Reopen finished experiments, so that labelers get the open comparisons; return their number."""
+    """Reopen finished experiments, so that labelers get work again; return how many were reopened."""
     finished = chosen.order_by().filter(state=Experiment.State.FINISHED)
     return finished.update(state=Experiment.State.RUNNING, finished_at=None)

@@ -15,7 +15,7 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
     """Turn comparisons into attention checks with the given answer; return how many were changed.
 
     If a trainer requested the comparison, the answer is also published as its decision. Cancelled comparisons
-    and those whose clips are gone are left alone.
+    and those whose clips are gone are skipped.
     """
     found = lock_comparisons(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
     rows = [row for row in found if not row.clips_gone]
@@ -37,7 +37,7 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
 def make_ordinary(chosen: QuerySet[Comparison]) -> int:
     """Turn attention checks back into ordinary comparisons; return how many were changed.
 
-    Those that a trainer requested are opened for labels unless their clips are gone. All others are
+    Those that a trainer requested are reopened for labels unless their clips are gone. All others are
     cancelled.
     """
     rows = lock_comparisons(chosen.filter(status=Comparison.Status.GOLD).order_by())

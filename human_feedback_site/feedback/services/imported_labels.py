@@ -1,4 +1,4 @@
-"""Import of exported labels: adds those that are missing and decides which of them count."""
+"""Import of exported labels: adds the missing ones and decides which of them count."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ class AddedLabels:
         self._labelers: dict[str, Labeler] = {}
 
     def add(self, rows: Sequence[Row], made: Container[UUID]) -> None:
-        """Append the labels and undos of these rows; report rows that can't be imported.
+        """Append the labels and undos in these rows; report rows that can't be imported.
 
         ``made`` contains the UUIDs of comparisons that this import created. Their labels count if they
         counted at export, even if no slot is free.
@@ -96,7 +96,7 @@ class AddedLabels:
         known: Mapping[UUID, Label],
         undos: Mapping[UUID, UUID],
     ) -> bool:
-        """Return True if a row agrees with itself and with existing rows; otherwise report why not."""
+        """Return True if a row is consistent with itself and with the database; else report why not."""
         label = known.get(row["label"])
         if label is None and row.file in self._problems.resaved and row.may_be_changed("labeler"):
             self._report_doubtful_name(row)
@@ -105,7 +105,7 @@ class AddedLabels:
             f"there is no comparison {row['comparison']} in this experiment": row["comparison"]
             not in comparisons,
             f"meaning: expected {meaning}, found {row['meaning']}": row["meaning"] != meaning,
-            f"status: {row['status']} does not fit the purpose {row['purpose']}": row["status"]
+            f"status: {row['status']} is not allowed for purpose {row['purpose']}": row["status"]
             not in _STATUSES[row["purpose"]],
             f"labeler: expected at most {MAX_LABELER_NAME} characters": len(row["labeler"])
             > MAX_LABELER_NAME,
@@ -128,10 +128,10 @@ class AddedLabels:
         return not others
 
     def _report_doubtful_name(self, row: Row) -> None:
-        """Report a labeler name that a spreadsheet may have altered, such as 007 to 7."""
+        """Report a labeler name that a spreadsheet may have altered, for example from 007 to 7."""
         name = row["labeler"]
         message = (
-            f"labeler: a spreadsheet saved this file and may have changed a name to {name!r}, as it does "
+            f"labeler: a spreadsheet saved this file and may have changed a name to {name!r}, as in "
             f"007 to 7; import the file as it was exported, or write '{name} if that is the real name"
         )
         self._problems.add(row, message, "labeler")
@@ -172,7 +172,7 @@ class AddedLabels:
                 row["swapped"],
                 row["purpose"],
             ):
-                self._problems.add(row, "the lease is recorded with different content")
+                self._problems.add(row, "the lease is already recorded with different content")
                 del leases[row["lease"]]
         return leases
 
@@ -197,7 +197,7 @@ class AddedLabels:
                 self.touched.add(label.comparison_id)
 
     def _withdraw(self, rows: Sequence[Row], labels: Mapping[UUID, Label]) -> None:
-        """Append the undos that are new."""
+        """Append the undos that are not recorded yet."""
         new = {
             row["undo"]: (row, labels[row["label"]])
             for row in rows

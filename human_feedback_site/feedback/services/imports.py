@@ -31,7 +31,7 @@ _AT_ONCE = 500
 _DESCRIPTION = ("phase", "step", "priority", "first_key", "second_key", "first_return", "second_return")
 _NUMBERS = ("first_return", "second_return", "probability")
 _SHOWN = {Comparison.Status.OPEN, Comparison.Status.GOLD}  # statuses shown to labelers
-_ROUNDED_DIGITS = range(8, 12)  # significant digits that spreadsheets keep of sixteen
+_ROUNDED_DIGITS = range(8, 12)  # significant digits left after a spreadsheet has rounded
 
 _Item = TypeVar("_Item")
 
@@ -43,7 +43,7 @@ class Imported:
     Attributes:
         comparisons, labels, undone: number of comparisons, labels and undos added.
         cancelled: number of added comparisons that still needed labels but have no clips in the media store.
-        rounded: True if a spreadsheet seems to have rounded numbers of the added comparisons.
+        rounded: True if a spreadsheet seems to have rounded numbers in the added comparisons.
     """
 
     comparisons: int = 0
@@ -55,24 +55,24 @@ class Imported:
 
 @dataclass
 class _Import:
-    """State of an import in progress; it runs in one transaction, so an error leaves no changes."""
+    """State of an import in progress. An import is one transaction, so an error leaves no changes."""
 
     experiment: Experiment
     problems: Problems
     added: AddedLabels
     done: Imported = field(default_factory=Imported)
     made: dict[UUID, int] = field(default_factory=dict)  # IDs of new comparisons by UUID
-    digits: int = 0  # most significant digits of any number in them
+    digits: int = 0  # largest number of significant digits in any of them
 
 
 def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Imported:
     """Add an export's missing comparisons and labels, and publish their decisions in the feed.
 
-    A new comparison gets the decision in the file. An existing one is decided from all its labels; its new
-    labels count only while a slot is free, as if they arrived one by one. New comparisons whose clips are not
-    in the media store are marked so, and cancelled if they still need labels.
+    New comparisons keep their decision from the file. Existing ones are decided from all their labels; new
+    labels for them count only while a slot is free, as if they arrived one by one. New comparisons whose
+    clips are not in the media store are marked as such, and cancelled if they still need labels.
 
-    Raises :class:`BadFileError`, which lists what is wrong in which line; then nothing was changed.
+    Raises :class:`BadFileError`, which lists the problems by line; nothing is changed in that case.
     """
     problems = Problems()
     work = _Import(experiment, problems, AddedLabels(experiment, problems))
@@ -135,7 +135,7 @@ def _described(row: Row) -> dict[str, Any]:
 
 
 def _compare(work: _Import, row: Row, old: Comparison) -> None:
-    """Report the ways in which a row differs from the existing comparison with its UUID."""
+    """Report each difference between a row and the existing comparison with the same UUID."""
     if old.experiment_id != work.experiment.pk:
         work.problems.add(
             row, f"the comparison {row['comparison']} belongs to another experiment", "comparison"
@@ -162,7 +162,7 @@ def _is_sound(work: _Import, row: Row) -> bool:
         ),
         "status is gold, so the column gold must contain the answer": row["status"] == Comparison.Status.GOLD
         and row["gold"] is None,
-        "decision and probability need decided_at": row["decided_at"] is None
+        "decision and probability require decided_at": row["decided_at"] is None
         and (row["decision"], row["probability"]) != (None, None),
         "probability must be from 0 to 1": row["probability"] is not None
         and not 0 <= row["probability"] <= 1,
@@ -180,9 +180,9 @@ def _without_clips(rows: Sequence[Row]) -> set[UUID]:
 
 
 def _note_clips(experiment: Experiment, known: Sequence[int]) -> None:
-    """Check the media store for clips that earlier imports did not find."""
+    """Check the media store again for clips that earlier imports did not find."""
     rows = experiment.comparisons.filter(pk__in=known)
-    # Without a trainer, all were imported, maybe by a version that did not set ``clips_missing``.
+    # If no trainer ever connected, an earlier version may have imported these without ``clips_missing``.
     if experiment.trainer_seen_at is None:
         note_clips(rows.exclude(status__in=_SHOWN))
     else:

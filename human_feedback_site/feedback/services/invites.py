@@ -1,7 +1,7 @@
 """Stored invitations: creating, revoking, opening and using them.
 
-Opening one signs in the labeler that it names, the labeler who belongs to the platform's participant ID, or a
-new labeler with a pseudonym. Each sign-in increases ``uses`` by an UPDATE that also checks the limit, so the
+Opening an invitation signs in the labeler that it names, the labeler with the platform's participant ID, or a
+new labeler with a pseudonym. Each sign-in increments ``uses`` in an UPDATE that also checks the limit, so the
 limit is never exceeded.
 """
 
@@ -61,17 +61,17 @@ def sent_by_prolific(parameters: Mapping[str, str]) -> PlatformParticipant:
     values = [parameters.get(name, "") for name in PROLIFIC_NAMES]
     if not all(re.fullmatch(PLATFORM_ID_PATTERN, value) for value in values):
         raise UnknownParticipantError(
-            "PROLIFIC_PID, STUDY_ID and SESSION_ID must be 24 characters each, from 0-9 and a-f."
+            "PROLIFIC_PID, STUDY_ID and SESSION_ID must each be 24 characters from 0-9 and a-f."
         )
     return PlatformParticipant(*values)
 
 
 @transaction.atomic
 def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
-    """Return an invitation for the labeler of that name, creating labeler and invitation if needed.
+    """Return an invitation for the labeler with this name, creating both if needed.
 
     Its link can be used any number of times for ``INVITE_MAX_AGE_SECONDS``. If the labeler already has a
-    usable invitation of this kind, its expiry is extended instead.
+    usable invitation of this kind, that one is extended and returned.
     """
     labeler = accounts.invite(experiment, labeler_name)
     Labeler.objects.select_for_update(no_key=True).get(pk=labeler.pk)  # one invitation at a time
@@ -92,7 +92,7 @@ def link_of(invite: Invite, base_url: str) -> str:
 
 
 def revoke(invites: QuerySet[Invite]) -> int:
-    """Revoke invitations and return how many were not revoked yet; labelers stay signed in."""
+    """Revoke invitations; return how many were newly revoked. Labelers stay signed in."""
     return invites.order_by().filter(revoked_at=None).update(revoked_at=Now())
 
 
@@ -117,7 +117,7 @@ def open_invite(pk: int) -> Invite:
 
 
 def known_labeler(invite: Invite, user: User | None, sent: PlatformParticipant | None) -> Labeler | None:
-    """Return the labeler who opens the invitation, or None for a newcomer.
+    """Return the existing labeler who is opening the invitation, or None for a newcomer.
 
     Raises :class:`WithdrawnError` if that labeler may no longer label the experiment.
     """
@@ -147,8 +147,8 @@ def let_in_before(
 ) -> bool:
     """Return True if this invitation has already let the labeler in, even if it is closed by now.
 
-    Without a platform, this requires that ``user`` is the labeler, so that a labeler who was signed out uses
-    the invitation again.
+    If no platform sent the participant (``sent`` is None), ``user`` must be signed in as the labeler; signing
+    in again counts as another use.
     """
     if sent is not None:
         return _has_arrived(invite, sent)
@@ -165,7 +165,7 @@ def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
 
 
 def refuse_if_closed(invite: Invite, sent: PlatformParticipant | None = None) -> None:
-    """Raise the error that :func:`admit` would raise, without using the invitation."""
+    """Raise an error if :func:`admit` would raise one, without using the invitation."""
     if sent is not None and invite.study and sent.study != invite.study:
         raise OtherStudyError("This link belongs to another study.")
     has_arrived = sent is not None and _has_arrived(invite, sent)
@@ -186,9 +186,10 @@ def _closing_error(invite: Invite) -> Exception:
 
 
 def admit(invite: Invite, sent: PlatformParticipant | None = None) -> Labeler:
-    """Use the invitation once, if necessary, and return the labeler to sign in.
+    """Use the invitation and return the labeler to sign in.
 
-    Raises :class:`WithdrawnError`, :class:`ExpiredError`, :class:`UsedUpError`, :class:`ClosedError` if the
+    A platform's participant who returns doesn't use it again. Raises :class:`WithdrawnError`,
+    :class:`ExpiredError` or :class:`UsedUpError` if the invitation can't be used, :class:`ClosedError` if the
     experiment is finished, and :class:`OtherStudyError` if the participant was sent by a different study.
     """
     refuse_if_closed(invite, sent)
@@ -226,9 +227,9 @@ def _newcomer(experiment: Experiment) -> Labeler:
 
 
 def forget_participants(arrivals: QuerySet[Arrival]) -> int:
-    """Delete these platform IDs and return how many people they identified.
+    """Delete these arrivals with their platform IDs; return the number of participants.
 
-    Their labels are kept under pseudonyms.
+    The participants' labels are kept under pseudonyms.
     """
     people = arrivals.order_by().values("experiment", "participant").distinct().count()
     arrivals.order_by().delete()

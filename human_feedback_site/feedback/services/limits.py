@@ -2,7 +2,7 @@
 
 Attempts are counted in the database, so all processes of the site share the counts. Sign-ins are counted
 before the password is checked, so simultaneous attempts can't exceed the limit. A time window has a fixed end
-and is not extended by further attempts. A user name is counted together with the IP address, so guessing a
+and is not extended by further attempts. Attempts on a user name are counted per IP address, so guessing a
 password locks out only users at the guesser's address.
 """
 
@@ -37,7 +37,7 @@ def begin_sign_in(name: str, address: str) -> None:
 
 
 def end_sign_in(name: str, address: str) -> None:
-    """After a successful sign-in, clear the name's count and subtract one from the address's count."""
+    """Clear the name's count and decrement the address's count after a successful sign-in."""
     Attempts.objects.filter(digest=_of_name(name, address)).delete()
     Attempts.objects.filter(digest=_of_address(address), count__gt=0).update(count=F("count") - 1)
 
@@ -58,7 +58,7 @@ def forget_attempts() -> int:
 
 
 def network(address: str) -> str:
-    """Return the address under which attempts are counted: an IPv6 address is replaced by its /64."""
+    """Return the address or, for IPv6, the /64 network for which attempts are counted."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -81,7 +81,7 @@ def _of_address(address: str) -> str:
 def _digest(*what: str) -> str:
     """Return a keyed hash of ``what``, which identifies a counter.
 
-    A typed name is not stored, because people sometimes type their password into the name field.
+    The name itself is not stored, because people sometimes type their password into the name field.
     """
     return salted_hmac("feedback.limits", "\n".join(what), algorithm="sha256").hexdigest()
 
@@ -101,7 +101,8 @@ def _count(digest: str, most: int) -> None:
 def _wait(digest: str) -> int:
     """Return the seconds until the counter's time window ends, rounded up.
 
-    The result is kept between 1 and the window's length, because the clocks of site and database may differ.
+    The result is limited to between 1 and the window's length, because the clocks of the site and the
+    database may differ.
     """
     ends_at = Attempts.objects.filter(digest=digest).values_list("ends_at", flat=True).first()
     left = 0.0 if ends_at is None else (ends_at - timezone.now()).total_seconds()

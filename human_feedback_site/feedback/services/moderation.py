@@ -42,7 +42,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
 
 @transaction.atomic
 def close(chosen: QuerySet[Comparison]) -> int:
-    """Close open comparisons with the labels that they have; return how many were closed.
+    """Close open comparisons with whatever labels they have; return how many were closed.
 
     Their live leases end. Comparisons without labels are cancelled.
     """
@@ -69,7 +69,7 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
-    """End the live ones of these leases, so that other labelers get the pairs; return how many ended."""
+    """Expire the chosen live leases, so that other labelers get the pairs; return how many ended."""
     found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
     ended = Lease.objects.filter(live_leases(), pk__in=list(found)).update(expires_at=Now())
     settle_all(found.values())
@@ -77,7 +77,7 @@ def end_claims(chosen: QuerySet[Lease]) -> int:
 
 
 def stop(chosen: QuerySet[Participation]) -> int:
-    """Stop labelers: they get no more work and their leases end. Returns how many were stopped."""
+    """Stop labelers: they get no more work and their leases end. Return how many were stopped."""
     experiments = _experiments_of(chosen)
     stopped = _stop(chosen)
     settle_all(experiments)
@@ -97,7 +97,7 @@ def _stop(chosen: QuerySet[Participation]) -> int:
 
 
 def readmit(chosen: QuerySet[Participation]) -> int:
-    """Let stopped or warned labelers continue with their checks cleared; return their number."""
+    """Let labelers continue with their check results cleared; return how many were readmitted."""
     experiments = _experiments_of(chosen)
     readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
     settle_all(experiments)

@@ -1,9 +1,10 @@
 """A labeler's answer counts in one experiment, kept separately for each invitation.
 
-Quality, and the rule that nobody judges a pair twice, belong to the participation. The number of answers, the
-completion, and the platform's code belong to the invitation. The participation row itself describes the
-current invitation: its answers are all valid ones except the number in ``elsewhere``. The other invitations
-have rows of their own (:class:`InvitePart`), so that recording a typical answer updates just one row.
+Quality checks, and the rule that a labeler judges a pair only once, apply to the participation as a whole.
+The number of answers, the completion and the platform's code belong to the invitation. The participation row
+itself describes the current invitation, whose answers are all valid ones except the number in ``elsewhere``.
+The other invitations have rows of their own (:class:`InvitePart`), so that recording a typical answer updates
+just one row.
 
 An answer belongs to the invitation under which its lease was granted or last renewed. If ``elsewhere`` is
 None, the labeler has used at most one invitation, and all answers belong to it.
@@ -19,7 +20,7 @@ from human_feedback_site.feedback.services.accounts import participation_of
 
 @transaction.atomic
 def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> None:
-    """Make ``invite`` the labeler's current invitation; None stands for a run's own link."""
+    """Make ``invite`` the labeler's current invitation; None means the link that a run printed."""
     if invite is None and not Participation.objects.filter(labeler=labeler, experiment=experiment).exists():
         return
     known = participation_of(labeler, experiment)
@@ -65,9 +66,9 @@ def _keep(participation: Participation) -> None:
 
 
 def add(participation: int, invite: int | None, *, answers: int = 0, undone: int = 0) -> None:
-    """Count new answers and undos that belong to an invitation.
+    """Add new answers and undos to a participation's counts and to those of an invitation.
 
-    ``participation`` and ``invite`` are IDs; ``invite`` is None for a run's own link.
+    ``participation`` and ``invite`` are IDs; ``invite`` is None for the link that a run printed.
     """
     change = answers - undone
     elsewhere = When(~Q(invite=invite), then=F("elsewhere") + change)

@@ -1,4 +1,4 @@
-"""Versions of an experiment's prompt; all are kept, and each label records its own."""
+"""Versions of an experiment's prompt; all are kept, and each label records the version it answers."""
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -8,22 +8,24 @@ from human_feedback_site.feedback.models import Experiment, PromptVersion
 
 
 def edit_prompt(experiment: Experiment, text: str, author: User, *, seen: int) -> None:
-    """Replace the prompt if its current version is still ``seen``, the one that the author loaded.
+    """Change the prompt if ``seen``, the version that the author loaded, is still the current one.
 
-    Raises :class:`ConflictError` if it is not.
+    Raises :class:`ConflictError` if the prompt has changed in the meantime.
     """
     with transaction.atomic():
         locked = Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)
         if locked.prompt_version != seen:
-            raise ConflictError(f"The prompt of {experiment} has changed since you loaded it.")
+            raise ConflictError(
+                f"The prompt of {experiment} has changed since you loaded it; reload it and try again."
+            )
         change_prompt(locked, text, author)
 
 
 def take_prompt_of_run(locked: Experiment, text: str) -> None:
     """Use the run's prompt ``text`` if it differs from the one that the run sent before.
 
-    A run sends its prompt at every start. So a prompt edited on the site stays until the run itself sends a
-    new one.
+    A run sends its prompt at every start, so a prompt edited on the site stays in effect until the run sends
+    a different one.
     """
     given = locked.prompts.filter(author=None).first()
     if given is None or given.text != text:

@@ -21,6 +21,6 @@ _NUMBERS = 900
 
 
 def pseudonym() -> str:
-    """Return a random name such as ``amber-otter-417``; there are almost two million."""
+    """Return a random name such as ``amber-otter-417``; almost two million are possible."""
     number = 100 + secrets.randbelow(_NUMBERS)
     return f"{secrets.choice(_COLORS)}-{secrets.choice(_ANIMALS)}-{number}"

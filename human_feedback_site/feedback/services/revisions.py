@@ -25,7 +25,7 @@ class Revision:
 
 @transaction.atomic
 def revise_answer(labeler: Labeler, revision: Revision) -> Label:
-    """Replace one of the labeler's answers and return the new label; the sides stay the same.
+    """Replace one of the labeler's answers and return the new label; the clips stay on the same sides.
 
     The new label gets the current prompt version, which the history page shows. If the choice is unchanged,
     the old label is returned as it is. Raises :class:`NotFoundError` if the label is not the labeler's, and
@@ -39,7 +39,7 @@ def revise_answer(labeler: Labeler, revision: Revision) -> Label:
         return old
     record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)), keep_place=True)
     Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)
-    # The old lease keeps the sides and the position in the history. The answer also ends the new lease.
+    # Using the old lease keeps the sides and the position in the history; answering also ends the new lease.
     answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
     record_answer(answered_lease(labeler, old.lease.uuid), answer)
     return Label.objects.get(uuid=answer.uuid)

@@ -1,9 +1,9 @@
 """Promotion of surplus labels to counted ones when a label slot becomes free.
 
-A label without a free slot waits with the status ``surplus``. The next free slot is reserved for it and is
-not leased to anybody, so the exact time at which the label is counted does not matter. It is counted at once
-when an action frees a slot. It is counted soon after a lease expires, because trainers, labelers who find no
-work, and a periodic task all trigger the search for waiting labels.
+If no slot is free, a label waits with the status ``surplus``. The next free slot is reserved for it and not
+leased to anyone, so it doesn't matter exactly when the label is counted. When an action frees a slot, the
+label is counted at once. When a lease expires, the label is counted soon afterward, because trainers,
+labelers who find no work, and a periodic task all trigger a search for waiting labels.
 """
 
 import time
@@ -39,7 +39,7 @@ def give_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _on_open_comparisons() -> QuerySet[Label]:
-    """Return the surplus labels that wait for a slot of an open comparison."""
+    """Return the surplus labels that are waiting for a slot of an open comparison."""
     return waiting_labels().filter(comparison__status=Comparison.Status.OPEN)
 
 
@@ -63,7 +63,7 @@ def _count(rows: QuerySet[Any]) -> Coalesce:
 def settle(experiment: int, until: float = float("inf")) -> int:
     """Promote the experiment's waiting labels where slots are free; return how many were promoted.
 
-    If there are none, this takes one query. Starts no further batch after :func:`time.monotonic` passes
+    If none can be promoted, this takes only one query. Starts no new batch once :func:`time.monotonic` passes
     ``until``. Locks comparisons, so don't call it in a transaction that has locked rows of labelers or
     counters.
     """
@@ -93,7 +93,7 @@ def settle_all(experiments: Iterable[int]) -> None:
 
 
 def experiments_to_settle() -> list[int]:
-    """Return the IDs of experiments in which a label waits although a slot is free."""
+    """Return the IDs of experiments in which a label is waiting although a slot is free."""
     found = _with_free_slot().order_by("comparison__experiment")
     return list(found.values_list("comparison__experiment", flat=True).distinct())
 
@@ -107,8 +107,8 @@ def with_waiting(experiment: int) -> set[int]:
 def promote_waiting(comparisons: Collection[int], changed: Collection[int] = ()) -> set[UUID]:
     """Promote waiting labels, oldest first, to the free slots of these locked comparisons.
 
-    Recomputes the decisions of the comparisons that this changes and of those in ``changed``. Returns the
-    UUIDs of the promoted labels.
+    Recomputes the decisions of the affected comparisons and of those in ``changed``. Returns the UUIDs of the
+    promoted labels.
     """
     if not comparisons:
         return set()
