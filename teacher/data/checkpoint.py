@@ -34,11 +34,11 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
     Args:
         path: path of the file.
         state: state to write.
-        new: raise an error if the file exists, even if another process has just written it.
+        new: raise an error if the file already exists, even if another process has only just created it.
 
     Raises:
         ConfigError: the file exists and ``new`` is True.
-        StorageError: the disk is full or the folder is not writable; the old file is intact.
+        StorageError: the disk is full or the folder is not writable; the old file remains intact.
     """
     try:
         with atomic_write(path, new=new) as file:
@@ -58,8 +58,8 @@ def load_state(
     Args:
         path: path of the file.
         kind: type of the file, such as "predictor", for error messages.
-        expected: description of a valid file, for the end of error messages.
-        with_arrays: if False, return None for each array, which is fast for any file size.
+        expected: description of a valid file, appended to error messages.
+        with_arrays: if False, return None in place of each array, which is fast even for large files.
 
     Raises:
         DataError: the file is missing or damaged, or has a different format or version.
@@ -74,7 +74,7 @@ def load_state(
 
 @contextlib.contextmanager
 def restoring(path: Path) -> Iterator[None]:
-    """Convert errors in a ``with`` block that restores objects from ``path`` to :class:`DataError`."""
+    """Raise :class:`DataError` if restoring objects from ``path`` in the ``with`` block fails."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -84,14 +84,14 @@ def restoring(path: Path) -> Iterator[None]:
 
 
 def dump_state(state: State) -> bytes:
-    """Serialize a state to bytes, to send it to another process of the run."""
+    """Serialize a state to bytes for sending to another process of the run."""
     buffer = io.BytesIO()
     _write(buffer, state)
     return buffer.getvalue()
 
 
 def parse_state(data: bytes) -> State:
-    """Deserialize a state from the bytes of :func:`dump_state`."""
+    """Deserialize a state from bytes returned by :func:`dump_state`."""
     return _read(io.BytesIO(data), "the state sent by rank 0")
 
 
@@ -115,7 +115,8 @@ def _read(
         content = json.loads(str(archive[_STRUCTURE]))
         if content["version"] != _VERSION:
             raise DataError(
-                f"{name} has version {content['version']}, but this program reads only version {_VERSION}"
+                f"{name} has format version {content['version']}, but this version of RL-Teacher only reads "
+                f"format {_VERSION}; use the version that wrote the file"
             )
         state: State = _unpack(content["state"], archive if with_arrays else None)
         return state

@@ -1,7 +1,7 @@
-"""Growable arrays of rows: in memory while small, and in a memory-mapped file once large.
+"""Growable arrays of rows, kept in memory while small and in a memory-mapped file once large.
 
-Only the parts of a mapped file that are in use take up memory, and the system can reclaim that memory at any
-time. It is also released regularly, which keeps the process small.
+Only the parts of a mapped file that are in use take up memory, which the system can reclaim at any time.
+Columns also release that memory regularly, to keep the process's memory use low.
 """
 
 import mmap
@@ -21,17 +21,17 @@ _FEWEST_ROWS = 64
 
 
 class Column:
-    """A growable array of rows that all have the same shape and number type.
+    """A growable array of rows that all have the same shape and dtype.
 
-    A large column is stored in an unnamed file in the folder ``$TMPDIR``, or in ``/var/tmp`` if it is unset.
+    A large column is stored in an unnamed file in ``$TMPDIR``, or in ``/var/tmp`` if ``TMPDIR`` is not set.
 
     Args:
         row_shape: shape of one row.
-        dtype: number type of the rows.
+        dtype: data type of the rows.
 
     Attributes:
         MAX_IN_MEMORY: size in bytes above which a column is stored in a file.
-        MAX_AT_WORK: number of bytes of the file to read or write before releasing their memory.
+        MAX_AT_WORK: number of bytes to read from or write to the file before releasing their memory.
     """
 
     MAX_IN_MEMORY: ClassVar[int] = 2**28
@@ -87,14 +87,14 @@ class Column:
         return self.parts(np.arange(len(self)))
 
     def as_type(self, dtype: np.dtype[Any]) -> "Column":
-        """Return a copy of the column with a different number type."""
+        """Return a copy of the column with a different dtype."""
         column = Column(self.rows.shape[1:], dtype)
         for part in self.all_parts():
             column.extend(part)
         return column
 
     def extend(self, rows: NDArray[Any]) -> None:
-        """Append rows, cast to the column's type; raise StorageError if the disk is full."""
+        """Append rows, cast to the column's dtype; raise StorageError if the disk is full."""
         stop = self._length + len(rows)
         self.reserve(stop)
         self._room[self._length : stop] = rows
@@ -111,7 +111,7 @@ class Column:
         self._length -= 1
 
     def reserve(self, length: int) -> None:
-        """Allocate space for ``length`` rows, so that appending up to that many can't fail.
+        """Allocate space for ``length`` rows in total, so that growing to that length can't fail.
 
         Raises:
             StorageError: the disk is full.
@@ -160,7 +160,7 @@ def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
 
 
 def uuids_of(ids: NDArray[np.uint64]) -> list[UUID]:
-    """Convert the rows of :func:`ids_of` back to UUIDs."""
+    """Convert rows returned by :func:`ids_of` back to UUIDs."""
     return [UUID(int=(high << 64) | low) for high, low in ids.tolist()]
 
 

@@ -1,4 +1,4 @@
-"""Cutting of growing episodes into fixed-length segments."""
+"""Class that cuts growing episodes into fixed-length segments."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ class SegmentCutter:
 
     Args:
         length: steps per segment.
-        random: random generator for the offset.
+        random: random number generator for the offset.
         first: index of the first step that a segment may contain.
 
     Attributes:

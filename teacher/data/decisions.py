@@ -1,4 +1,4 @@
-"""Types that the trainer shares with the labeling site: phases, experiment states and decisions."""
+"""Types shared by the trainer and the labeling site: phases, experiment states and decisions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ Phase = Literal["pretraining", "training"]
 SiteState = Literal["running", "paused", "finished"]
 Decision = Literal["first", "second", "equal", "cant_tell"]
 CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
-"""Preference for each decision without label noise: the probability that ``first`` is better."""
+"""Probability that ``first`` is better, for each decision without label noise; None for ``cant_tell``."""
 
 
 @dataclass(frozen=True)
 class FeedItem:
-    """One item of the decision feed: a new or changed decision on a comparison.
+    """An item in the decision feed: a new or changed decision on a comparison.
 
     Attributes:
         seq: sequence number of the item in the feed.
         comparison: UUID of the comparison.
         decision: the decision; None if it was withdrawn.
-        probability: probability that the first segment is better; None for ``cant_tell`` or no decision.
+        probability: probability that ``first`` is better; None for ``cant_tell`` or if there is no decision.
         n_labels: number of labels that the decision is based on.
         prompt_version: newest prompt version among these labels; None if unknown.
     """

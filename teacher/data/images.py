@@ -1,9 +1,9 @@
-"""Lossless storage of image observations as one PNG file per image.
+"""Lossless storage of image observations, one PNG file per image.
 
-Gray, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, are stored unchanged. An image of any other
-shape, such as a frame stack ``(frames, H, W)``, is reshaped to one gray image. The original shape is stored
-in a text chunk of the PNG file. Files without that chunk, such as those of Stable Baselines 2, are read as
-``(H, W, channels)``.
+Grayscale, RGB and RGBA images, ``(H, W)`` or ``(H, W, 1 | 3 | 4)``, are stored unchanged. An image of any
+other shape, such as a frame stack ``(frames, H, W)``, is reshaped to one grayscale image. The original shape
+is stored in a text chunk of the PNG file. Files without that chunk, such as ones from Stable Baselines 2, are
+read as ``(H, W, channels)``.
 """
 
 import json
@@ -69,7 +69,7 @@ def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
             images = np.empty((len(names), *image.shape), np.uint8)
         if image.shape != images.shape[1:]:
             raise DataError(
-                f"all images must have the same shape, but {name!r} has {image.shape} instead of "
+                f"all images must have the same shape, but {name!r} has shape {image.shape}, not "
                 f"{images.shape[1:]}"
             )
         images[index] = image
@@ -79,7 +79,7 @@ def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def _plane(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the image reshaped to ``(H, W)``, RGB or RGBA, which PNG supports."""
+    """Reshape the image to a layout that PNG supports: ``(H, W)``, ``(H, W, 3)`` or ``(H, W, 4)``."""
     if image.ndim == 3 and image.shape[-1] in _CHANNELS:
         return image[..., 0] if image.shape[-1] == 1 else image
     return np.ascontiguousarray(image.reshape(-1, image.shape[-1]))

@@ -17,7 +17,7 @@ from teacher.errors import DataError
 
 Status = Literal["written", "registered", "failed", "cancelled"]
 Role = Phase | Literal["gold"]
-"""Phase of a comparison, or ``gold`` for an attention check, which doesn't use up the label budget."""
+"""Phase of a comparison, or ``gold`` for an attention check, which doesn't count toward the label budget."""
 
 LEDGER_NAME = "ledger.sqlite3"
 """File name of the ledger in a run's folder."""
@@ -34,11 +34,11 @@ class Comparison:
     """A pair of segments to judge.
 
     Attributes:
-        uuid: UUID assigned by the trainer and used by the site as well.
+        uuid: UUID assigned by the trainer and also used by the site.
         first: first segment.
         second: second segment.
         phase: phase of training that the comparison is for, or ``gold`` for an attention check.
-        step: training step, in environment steps, at which the comparison was made.
+        step: number of environment steps of training when the comparison was created.
     """
 
     uuid: UUID
@@ -58,11 +58,11 @@ class Ledger:
         path: path of the file, which is created if it does not exist.
         hard_labels: return preferences of exactly 1, 0.5 or 0 instead of the decisions' probabilities. This
             doesn't change the stored data.
-        read_only: open an existing ledger without changing it, even while a run writes to it.
+        read_only: open an existing ledger without changing it, even while a run is writing to it.
 
     Raises:
-        DataError: from every method, if the file is damaged, not a ledger, or not writable, or if a method
-            would write to a read-only ledger.
+        DataError: from any method if the file is damaged, not a ledger, or not writable, and from writing
+            methods if the ledger is read-only.
     """
 
     def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
@@ -78,7 +78,7 @@ class Ledger:
             self._connection.close()
 
     def write(self, comparisons: Sequence[Comparison]) -> None:
-        """Store new comparisons with their segments. Those already stored remain unchanged."""
+        """Store comparisons with their segments, skipping any that are already stored."""
         # Compress before taking the lock, because that takes longer than writing.
         rows = [(item, item.first.to_bytes(), item.second.to_bytes()) for item in comparisons]
         with self._transaction() as connection:
@@ -101,8 +101,8 @@ class Ledger:
     def record(self, decisions: Sequence[FeedItem], cursor: int) -> None:
         """Store decisions from the feed, together with the new cursor, in one transaction.
 
-        Decisions may arrive repeatedly and in any order. An older decision never replaces a newer one, and
-        the cursor never moves back.
+        Decisions may arrive more than once and in any order. An older decision never replaces a newer one,
+        and the cursor never moves back.
 
         Raises:
             DataError: a comparison is unknown, or a probability is invalid. Nothing is stored in that case.
@@ -126,7 +126,7 @@ class Ledger:
 
     @property
     def cursor(self) -> int:
-        """Return the ``seq`` of the last feed item that was read; 0 before the first."""
+        """Return the ``seq`` of the last feed item read; 0 if none has been read."""
         return self._number("SELECT cursor FROM feed")
 
     def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
@@ -142,7 +142,7 @@ class Ledger:
         return self._number("SELECT count(*) FROM comparison")
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons that count toward the label budget: those open or usable.
+        """Return the number of comparisons that count toward the label budget: open and usable ones.
 
         Args:
             phase: count only this phase; None counts all except attention checks.
@@ -158,25 +158,25 @@ class Ledger:
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons that wait for a decision, in ``phase`` or overall."""
+        """Return the number of comparisons waiting for a decision, in ``phase`` or overall."""
         return self._count(_OPEN, phase)
 
     def gold(self) -> int:
-        """Return the number of attention checks that were not cancelled and did not fail."""
+        """Return the number of attention checks, excluding cancelled ones and ones that failed to render."""
         return self._number(
             "SELECT count(*) FROM comparison WHERE phase = 'gold' AND status IN ('written', 'registered')"
         )
 
     def on_their_way(self) -> int:
-        """Return the number of undecided comparisons that are not registered on the site yet."""
+        """Return the number of undecided comparisons not yet registered on the site."""
         return self._count("(decision IS NULL AND status = 'written')", None)
 
     def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
-        """Return preferences, which are training targets, made from the current decisions.
+        """Return preferences (training targets) made from the current decisions.
 
         Args:
-            uuids: comparisons to return preferences of, in this order; the value is None if there is no
-                target. By default, return all :meth:`targets`.
+            uuids: comparisons whose preferences to return, in this order; a preference's value is None if
+                its decision gives no target. By default, return all :meth:`targets`.
         """
         if uuids is None:
             return list(self.targets())
@@ -185,7 +185,7 @@ class Ledger:
         return [self._preference(row) for row in rows]
 
     def targets(self) -> Iterator[Preference]:
-        """Yield a preference for each usable decision, oldest first, loading a few at a time."""
+        """Yield a preference for each usable decision, oldest first, loading them in small batches."""
         after = -1
         while rows := self._rows(
             f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
@@ -199,7 +199,7 @@ class Ledger:
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """Return the pairs of the ``count`` newest comparisons that have any decision, oldest first."""
+        """Return the segment pairs of the ``count`` newest decided comparisons, oldest first."""
         rows = self._rows(
             "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
@@ -213,9 +213,9 @@ class Ledger:
         return len(self._segments(*rows[0])[0]) if rows else None
 
     def unfinished(self, status: Status = "written") -> list[Comparison]:
-        """Return the comparisons with this delivery status that never had a decision.
+        """Return the comparisons with this delivery status that have never had a decision.
 
-        At the start of a run, those with status ``written`` are left over from a killed run.
+        At the start of a run, any with status ``written`` were left over when the run was killed.
         """
         rows = self._rows(
             "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
@@ -249,9 +249,9 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Run the ``with`` block as one transaction, which is on disk when the block ends."""
+        """Run the ``with`` block as one transaction, which is committed to disk when the block ends."""
         if self._read_only:
-            raise DataError(f"{self.path} was opened read-only and cannot be written")
+            raise DataError(f"{self.path} was opened read-only and cannot be written to")
         with self._lock, explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             with self._connection as connection:
@@ -259,7 +259,7 @@ class Ledger:
 
 
 def _probability(item: FeedItem) -> float | None:
-    """Return a decision's training target, None if it gives none; raise DataError if it is invalid."""
+    """Return a decision's training target, or None if it has none; raise DataError if it is invalid."""
     has_target = item.decision in ("first", "second", "equal")
     if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
         raise DataError(

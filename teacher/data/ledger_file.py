@@ -9,7 +9,7 @@ from pathlib import Path
 from teacher.errors import DataError
 
 PATIENCE_SECONDS = 60.0
-"""Timeout for locks of other processes that create or read the same file."""
+"""Timeout in seconds for locks held by other processes that are creating or reading the same file."""
 
 _RETRY_SECONDS = 0.005
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -64,7 +64,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a ledger for reading, even while a run writes to it.
+    """Open a ledger for reading, even while a run is writing to it.
 
     A file without tables is read as an empty ledger.
 
@@ -94,7 +94,8 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise DataError(
-            f"{path} cannot be used: {error}; check its folder and free disk space, then resume"
+            f"{path} cannot be used: {error}; check its folder's permissions and the free disk space, then "
+            "try again"
         ) from error
     except sqlite3.DatabaseError as error:
         raise DataError(f"{path} is damaged or not a ledger: {error}") from error
@@ -135,7 +136,10 @@ def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
     if application_id != _APPLICATION_ID:
         raise DataError(f"{path} is not a ledger; expected the ledger file of a run")
     if version != _VERSION:
-        raise DataError(f"{path} has version {version}, but this program reads only version {_VERSION}")
+        raise DataError(
+            f"{path} has format version {version}, but this version of RL-Teacher only reads format "
+            f"{_VERSION}; use the version that wrote the file"
+        )
     return False
 
 
@@ -147,7 +151,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 def _log_ahead(connection: sqlite3.Connection) -> None:
     """Switch to write-ahead logging, so that readers and the run don't wait for each other.
 
-    Retry, because SQLite fails at once if another connection is switching at the same time.
+    Retry, because SQLite fails immediately if another connection is switching at the same time.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:

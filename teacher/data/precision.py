@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALLEST_STD = 1e-6
-"""Values with a standard deviation up to this are considered constant."""
+"""Values whose standard deviation is at most this are treated as constant."""
 FINE = 100
-"""Number of distinct floats per standard deviation that is enough to learn from a value."""
+"""Resolution that is fine enough for learning, in distinct floats per standard deviation."""
 
 
 class Spread:
     """Running mean and standard deviation of each element over all rows, in double precision.
 
-    Batches are merged by the method of Chan, Golub and LeVeque (1979).
+    Batches are merged with the method of Chan, Golub and LeVeque (1979).
 
     Args:
         shape: shape of one row.
 
     Attributes:
-        mean: mean of each element, ``(*shape,)``; 0 before the first row.
+        mean: mean of each element, ``(*shape,)``; 0 if no rows have been added.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -44,7 +44,7 @@ class Spread:
 
     @property
     def std(self) -> NDArray[np.float64]:
-        """Return the standard deviation of each element, ``(*shape,)``; 0 before the first row."""
+        """Return the standard deviation of each element, ``(*shape,)``; 0 if no rows have been added."""
         return np.sqrt(self._variance)
 
     @property
@@ -73,9 +73,9 @@ class Spread:
     ) -> NDArray[np.bool_]:
         """Return a mask of the elements that ``dtype`` cannot store precisely enough, ``(*shape,)``.
 
-        ``center`` is subtracted first. The gap between adjacent ``dtype`` numbers must be at most
-        1/``levels`` of the standard deviation. If an element seems constant, the gap must be at most 1,
-        because a larger gap may hide variation.
+        ``center`` is subtracted first. Storage is precise enough if the gap between adjacent ``dtype``
+        numbers is at most 1/``levels`` of the standard deviation. If an element seems constant, the gap must
+        be at most 1, because a larger gap may hide variation.
         """
         spacing = self.spacing(dtype, center)
         coarse: NDArray[np.bool_] = spacing > np.where(self.varies, self.std / levels, 1.0)

@@ -1,4 +1,4 @@
-"""Preferences, the training targets of the reward predictor, and the dataset that stores them."""
+"""Preferences (the reward predictor's training targets) and the dataset that stores them."""
 
 import numbers
 from collections.abc import Iterable, Mapping
@@ -29,14 +29,14 @@ _MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
 
 @dataclass(frozen=True, eq=False)
 class Preference:
-    """Training target made from the decision of a comparison.
+    """Training target made from a comparison's decision.
 
     Attributes:
         uuid: UUID of the comparison.
         first: first segment of the comparison.
         second: second segment of the comparison.
-        value: probability that ``first`` is better, 0.5 for equal; None if the decision was withdrawn or is
-            ``cant_tell``, which removes the comparison from a dataset.
+        value: probability that ``first`` is better, 0.5 for ``equal``; None if the decision was withdrawn or
+            is ``cant_tell``, which makes a dataset drop the comparison.
 
     Raises:
         DataError: an attribute has the wrong type.
@@ -50,7 +50,7 @@ class Preference:
     def __post_init__(self) -> None:
         if not isinstance(self.uuid, UUID):
             raise DataError(
-                f"uuid of a preference must be a UUID, such as uuid.uuid4(), not {_short_repr(self.uuid)}"
+                f"a preference's uuid must be a UUID, such as uuid.uuid4(), not {_short_repr(self.uuid)}"
             )
         for name in ("first", "second"):
             if not isinstance(found := getattr(self, name), Segment):
@@ -66,8 +66,8 @@ def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float
     """Return each preference's weight in each ensemble member's bootstrap sample.
 
     Weights have a Poisson(1) distribution and are computed from a hash of the preference's UUID and the
-    member's index. Every fit and every process therefore gets the same weights, and a preference of weight 0
-    (probability 1/e) is held out from that member permanently. The hash is the finalizer of SplitMix64
+    member's index. Every fit and every process therefore gets the same weights, and a preference with weight
+    0 (probability 1/e) is held out from that member permanently. The hash is the finalizer of SplitMix64
     (Steele, Lea, Flood 2014).
 
     Args:
@@ -75,7 +75,7 @@ def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float
         members: number of ensemble members.
 
     Returns:
-        Weights ``(members, n)``, which are whole numbers.
+        Whole-number weights, ``(members, n)``.
 
     Raises:
         ConfigError: ``members`` is not an integer of 1 or more.
@@ -100,7 +100,7 @@ class PreferenceDataset:
 
     Segments are copied, so the dataset doesn't keep whole episodes in memory. A large dataset is stored on
     disk (see :class:`Column`). Floating-point observations and actions are stored as float32, or as float64
-    while some of them are too far from 0 for the precision of float32. Other types are stored unchanged.
+    while some of them are too far from 0 for float32 to store precisely. Other types are stored unchanged.
 
     Args:
         max_size: maximum number of preferences; those with the oldest decisions are dropped first. None means
@@ -123,7 +123,7 @@ class PreferenceDataset:
 
     @classmethod
     def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
-        """Build a dataset from :attr:`columns` without copying them. Rows must be in order of decision."""
+        """Build a dataset from columns without copying them. Rows must be sorted by decision time."""
         dataset = cls()
         dataset.env_id = env_id
         dataset._columns = dict(columns)
@@ -200,10 +200,10 @@ class PreferenceDataset:
         return np.fromiter(self._rows.values(), np.intp, len(self))
 
     def steps(self, rows: NDArray[np.integer[Any]] | None = None) -> StepsBatch:
-        """Return the steps of both segments in these rows, ``(*rows.shape, 2, length, ...)``.
+        """Return the steps of both segments of each row, ``(*rows.shape, 2, length, ...)``.
 
         If ``rows`` is None, return views of all rows instead of copies. If a segment was recorded without its
-        final observation, reading next observations or terminations raises :class:`DataError`.
+        final observation, reading the result's next observations or terminations raises :class:`DataError`.
         """
         observations, actions, terminated, complete = (
             self.columns[name].rows if rows is None else self.columns[name].take(rows)
@@ -218,7 +218,7 @@ class PreferenceDataset:
         )
 
     def sample(self, size: int) -> "PreferenceDataset":
-        """Return a dataset of ``size`` preferences, evenly spaced in the order of their decisions.
+        """Return a dataset of ``size`` preferences, evenly spaced in order of decision time.
 
         If this dataset has ``size`` preferences or fewer, return it unchanged.
 
@@ -240,7 +240,7 @@ class PreferenceDataset:
         A changed preference counts as the newest one.
 
         Returns:
-            Number of preferences added, changed or dropped, not counting those dropped to keep ``max_size``.
+            Number of preferences added, changed or dropped, not counting drops caused by ``max_size``.
 
         Raises:
             DataError: a segment has a different shape or environment than the dataset, or a value is not a
@@ -309,7 +309,7 @@ class PreferenceDataset:
         self._uuids.append(preference.uuid)
 
     def _adapt_type(self, name: str, entry: NDArray[Any]) -> None:
-        """Convert a column to float64 if float32 is too coarse for its values, and back if it is not."""
+        """Convert a column to float64 if float32 is too coarse for its values, and back once it isn't."""
         if entry.dtype.kind != "f" or entry.dtype.itemsize <= _SINGLE.itemsize:
             return
         column = self._columns[name]
@@ -360,7 +360,7 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
 
 
 def _states(segment: Segment) -> NDArray[Any]:
-    """Return a segment's observations including the final one; if unknown, the last one is repeated."""
+    """Return a segment's observations plus its final one; if that is unknown, repeat the last one."""
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
 

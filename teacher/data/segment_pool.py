@@ -19,7 +19,7 @@ _WORTH_DRAWING = 1 / 16  # minimum share of drawn pairs with two different segme
 
 
 class _Entry(NamedTuple):
-    """A segment in the pool; ``explored`` is True if its steps were made only for queries."""
+    """A segment in the pool; ``explored`` is True if its steps were taken only for comparisons."""
 
     segment: Segment
     explored: bool
@@ -34,8 +34,8 @@ class SegmentPool:
     Args:
         length: steps per segment.
         capacity: maximum number of segments; the oldest are dropped first.
-        seed: random seed for the offset of an episode's first segment, and for drawing pairs.
-        max_bytes: memory limit for the segments in bytes, but at least two are kept; None means no limit.
+        seed: random seed for drawing pairs and for the offset of each episode's first segment.
+        max_bytes: memory limit for the segments, in bytes; at least two are always kept. None means no limit.
 
     Raises:
         ConfigError: a size is not an integer of 1 or more, or the seed is invalid.
@@ -66,23 +66,24 @@ class SegmentPool:
 
     @property
     def explored(self) -> NDArray[np.bool_]:
-        """Return a mask of the segments whose steps were made only for queries, ``(len(self),)``."""
+        """Return a mask of the segments whose steps were taken only for comparisons, ``(len(self),)``."""
         return np.array([entry.explored for entry in self._entries], np.bool_)
 
     @property
     def asked(self) -> Sequence[SegmentPair]:
-        """Return the pairs that were queried and whose segments are both still in the pool."""
+        """Return the pairs that were chosen for comparisons and are still entirely in the pool."""
         return self._asked
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
-        """Cut segments from the new steps of trajectories and return the number of segments.
+        """Cut and add segments from the trajectories' new steps; return how many were cut.
 
-        A trajectory may be passed again after it has grown. An episode shorter than a segment gives none.
-        :class:`SegmentCutter` decides where segments start, :func:`readable_steps` which steps are usable.
+        A trajectory may be passed again after it has grown. An episode shorter than a segment yields none.
+        :class:`SegmentCutter` decides where segments start, and :func:`readable_steps` decides which steps
+        are usable.
 
         Args:
             trajectories: new trajectories, or ones that have grown since the last call.
-            explored: True if the steps were made only for queries.
+            explored: True if the steps were taken only for comparisons.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
         self.add(cut, explored=explored)
@@ -98,12 +99,12 @@ class SegmentPool:
         self._keep(self._entries + [_Entry(segment, explored) for segment in segments])
 
     def absorb(self, other: "SegmentPool") -> None:
-        """Add all segments of another pool, and increase the capacity by that of the other pool."""
+        """Add another pool's segments, and increase the capacity by the other pool's capacity."""
         self.capacity += other.capacity
         self._keep([*self._entries, *other._entries])
 
     def remember(self, pairs: Iterable[SegmentPair]) -> None:
-        """Record that these pairs have been queried."""
+        """Record that these pairs have been chosen for comparisons."""
         self._asked += pairs
 
     def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
@@ -114,8 +115,8 @@ class SegmentPool:
 
         Args:
             n: number of pairs.
-            weights: weight of each segment, ``(len(self),)``: segments are drawn in proportion to it. None
-                draws uniformly.
+            weights: weight of each segment, ``(len(self),)``; segments are drawn in proportion to their
+                weights. None draws uniformly.
 
         Raises:
             ConfigError: ``n`` is not an integer of 0 or more.
@@ -125,7 +126,7 @@ class SegmentPool:
         drawable = len(self) if weights is None else np.count_nonzero(weights)
         if n > 0 and drawable < 2:
             raise ValueError(
-                f"pairs need at least 2 segments with a nonzero weight, but the pool has {drawable}"
+                f"drawing pairs requires at least 2 segments with nonzero weight, but the pool has {drawable}"
             )
         segments = self.segments
         pairs: list[SegmentPair] = []
@@ -158,8 +159,8 @@ class SegmentPool:
     ) -> list[SegmentPair]:
         """Return up to ``n`` random pairs, all distinct, that are not in ``known``.
 
-        The result is shorter if there are fewer such pairs. This enumerates all pairs of the pool, so use it
-        only if :meth:`sample_pairs` finds few new ones.
+        The result is shorter if there are fewer such pairs. This enumerates all pairs in the pool, so use it
+        only if :meth:`sample_pairs` finds too few new ones.
 
         Args:
             n: maximum number of pairs.
@@ -184,22 +185,22 @@ class SegmentPool:
         return [(segments[first], segments[second]) for first, second in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the random state. Segments are not saved, because a resumed run soon has new ones."""
+        """Return the random state, but not the segments, because a resumed run soon has new ones."""
         return {"random": self._random.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the random state from :meth:`state_dict`."""
+        """Restore the random state returned by :meth:`state_dict`."""
         self._random.bit_generator.state = state["random"]
 
     def _keep(self, entries: list[_Entry]) -> None:
-        """Keep as many of the newest entries as allowed, and forget queried pairs of dropped segments."""
+        """Keep as many of the newest entries as allowed, and forget chosen pairs with dropped segments."""
         self._entries = entries[-min(self.capacity, self._fitting(entries)) :]
         if len(entries) > len(self._entries):
             here = set(self.segments)
             self._asked = [pair for pair in self._asked if here.issuperset(pair)]
 
     def _fitting(self, entries: Sequence[_Entry]) -> int:
-        """Return how many of the newest entries fit into the memory limit, at least 2."""
+        """Return how many of the newest entries fit within the memory limit, but at least 2."""
         if self._max_bytes is None:
             return len(entries)
         sizes = np.cumsum([entry.segment.nbytes for entry in reversed(entries)])

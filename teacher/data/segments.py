@@ -31,11 +31,11 @@ class Segment:
         true_rewards: the environment's rewards, ``(length,)``.
         final_observation: raw observation after the last step, ``observation_shape``; None if not recorded.
         terminated: True if the environment terminated the episode at the last step; False if not recorded.
-        frames: JPEG images, one after each step, shown instead of a replay; None if not captured.
+        frames: JPEG images captured after each step, shown instead of a replay; None if not captured.
 
     Raises:
         ValueError: the attributes don't match each other in length, shape or type.
-        DataError: a number is NaN, infinite, or too large for float32, the number type of all networks.
+        DataError: a number is NaN, infinite, or too large for float32, which all networks use.
     """
 
     recipe: EpisodeRecipe
@@ -51,8 +51,8 @@ class Segment:
         length = len(self.actions)
         if length == 0 or self.start < 0 or len(self.recipe.actions) != self.start + length:
             raise ValueError(
-                f"a segment must have at least 1 step and end where its recipe ends, but has {length} steps "
-                f"from step {self.start} on and a recipe of {len(self.recipe.actions)} steps"
+                f"a segment must have at least 1 step and end where its recipe ends, but this one has "
+                f"{length} steps from step {self.start} on and a recipe of {len(self.recipe.actions)} steps"
             )
         if len(self.observations) != length or self.true_rewards.shape != (length,):
             raise ValueError(
@@ -89,7 +89,7 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Return the size in bytes, without the actions, which the segment shares with its episode."""
+        """Return the size in bytes, excluding the actions, which the segment shares with its episode."""
         return self.observations.nbytes + sum(map(len, self.frames or ()))
 
     @property
@@ -115,7 +115,7 @@ class Segment:
         Only the last step can be True.
 
         Raises:
-            DataError: neither the final observation nor the termination was recorded.
+            DataError: the final observation and the termination were not recorded.
         """
         if self.final_observation is None:
             raise DataError(NOTHING_AFTER)
@@ -144,7 +144,7 @@ class Segment:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Segment":
-        """Deserialize a segment from the bytes of :meth:`to_bytes`, also of earlier versions.
+        """Deserialize a segment from bytes written by :meth:`to_bytes` in this or an earlier version.
 
         Raises:
             DataError: the archive is damaged.

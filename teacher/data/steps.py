@@ -39,19 +39,19 @@ class Steps(Protocol):
 
 
 class StepsBatch:
-    """Implementation of :class:`Steps` that is made from given arrays.
+    """Implementation of :class:`Steps` that wraps existing arrays.
 
     Args:
         observations: observations before each step.
         actions: executed actions.
         next_observations: observations after each step; None if not needed.
         terminations: True where the environment terminated an episode; None if not needed.
-        why_missing: error message for reading the two arrays above if they are None because they were never
-            recorded; empty if the caller just didn't pass them.
+        why_missing: error message for reading either of the two arrays above if it was never recorded; empty
+            if it exists but was not passed.
 
     Raises:
-        ConfigError: if a property is read that was not passed.
-        DataError: if a property is read that was never recorded.
+        ConfigError: when reading a property whose array was not passed.
+        DataError: when reading a property whose array was never recorded.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class StepsBatch:
 
 
 def readable_steps(episode: Trajectory) -> int:
-    """Return the number of usable steps, which excludes a final step that led to NaN or infinity.
+    """Return the number of usable steps, not counting a final step that led to NaN or infinity.
 
-    Some environments end an episode because their state became NaN or infinite.
+    Some environments end an episode when their state becomes NaN or infinite.
     """
     led_to_numbers = fits_float32(episode.next_observations[-1:]).all()
     return len(episode) - int(episode.finished and not led_to_numbers)
 
 
 def readable_part(episode: Trajectory) -> Trajectory:
-    """Return the episode, without its final step if that led to NaN or infinity."""
+    """Return the episode, minus its final step if that step led to NaN or infinity."""
     steps = readable_steps(episode)
     if steps == len(episode):
         return episode
@@ -107,7 +107,7 @@ def readable_part(episode: Trajectory) -> Trajectory:
 
 
 def require_finite(episode: Trajectory) -> None:
-    """Raise DataError if a number in the episode's usable steps is NaN, infinite or beyond float32."""
+    """Raise DataError if a number in the episode's usable steps is NaN, infinite or too large for float32."""
     steps = readable_steps(episode)
     parts = {
         "observations": episode.all_observations[: steps + 1],
@@ -125,7 +125,7 @@ def require_finite(episode: Trajectory) -> None:
 
 
 def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the numbers that are finite in float32, the number type of all networks."""
+    """Return a mask of the numbers that are finite as float32, which all networks use."""
     if array.dtype.kind != "f":
         return np.ones(array.shape, bool)
     fits: NDArray[np.bool_] = np.abs(array) <= LARGEST  # False for NaN

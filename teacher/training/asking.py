@@ -1,4 +1,4 @@
-"""Submission of comparisons during training, and fits of the reward predictor to the labels."""
+"""Functions that submit comparisons during training and fit the reward predictor to the labels."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ EXPLORATIONS = 10  # attempts before episodes are considered too short for segme
 
 
 def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
-    """Submit the comparisons that are due, up to the limit on open ones, and return their pairs."""
+    """Submit the comparisons that are due, up to the limit on open ones; return their segment pairs."""
     missing = teaching.missing(run.step)
     if run.config.predictor == "human":
         missing = min(missing, teaching.open_limit - teaching.ledger.open("training"))
@@ -24,13 +24,13 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
     if submitted:
         teaching.submit_checks(teaching.pool, run.config.gold, value_of(run.config.error_model), run.step)
     if submitted.repeats_segments:
-        remedy = "use shorter ones (--segment_steps), or ask later in training (--schedule)"
+        remedy = "use shorter segments (--segment_steps), or ask later in training (--schedule)"
         run.console.warn_once(few_segments(submitted, remedy), about="few segments")
     return submitted.pairs
 
 
 def explore(run: Run, teaching: Teaching, count: int) -> None:
-    """Explore to add segments for ``count`` comparisons to the pool; the agent never trains on them."""
+    """Add explored segments for ``count`` comparisons to the pool; the agent never trains on them."""
     queries, pool = run.config.queries, teaching.pool
     missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):
@@ -41,7 +41,7 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
-    """Fit the predictor to all labels so far, print warnings, and return metrics by TensorBoard tag."""
+    """Fit the predictor to all labels so far, print warnings, and return metrics keyed by TensorBoard tag."""
     report = teaching.fit(**limits)
     for about, problem in report.problems("--reward.learning_rate").items():
         run.console.warn_once(problem, about)

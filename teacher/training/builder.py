@@ -38,7 +38,7 @@ from teacher.training.run import Run, Teaching
 from teacher.training.start import check, warm_start_of
 from teacher.training.warmstart import PLOT_NAME
 
-POOL_BYTES = 2**30  # memory limit of segments, which is hardly ever reached without images
+POOL_BYTES = 2**30  # memory limit for segments; rarely reached unless observations are images
 
 
 @contextlib.contextmanager
@@ -72,14 +72,14 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
 
 @contextlib.contextmanager
 def prepared_directory(settings: RunSettings) -> Iterator[None]:
-    """Create the run directory with its configuration, and lock it against other processes.
+    """Create the run directory, save the configuration in it, and lock it against other processes.
 
-    If a new run fails before its first comparison or checkpoint, its directory is removed again, so that the
-    run can be started again under the same name.
+    If a new run fails before its first comparison or checkpoint, its directory is removed, so that the run
+    can be started again under the same name.
 
     Raises:
-        ConfigError: another process is using the directory, the directory cannot be created, or a run should
-            be resumed but the directory does not contain one.
+        ConfigError: another process is using the directory, the directory cannot be created, or it does not
+            contain the run to resume.
     """
     config = settings.config
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
@@ -126,7 +126,7 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
     """Build a run with all its components, which are closed when the run is closed.
 
     The run resumes from its checkpoint if there is one. Otherwise it starts from the policy and
-    demonstrations in its settings, if any. Without ``followers``, it trains in this process only.
+    demonstrations in its settings, if any. If ``followers`` is None, it trains in this process only.
     """
     followers = followers or Followers()
     torch.set_num_threads(1)  # more threads only slow down networks this small
@@ -141,7 +141,8 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
             run = _taught_run(plan, console, parts, followers)
         if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
             console.print(
-                "This policy network trains in PyTorch. Networks of tanh layers train faster, in NumPy."
+                "This policy network trains in PyTorch. A network with only tanh layers would train "
+                "faster, using NumPy."
             )
         if start is not None:
             start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
@@ -191,7 +192,7 @@ def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
 def _people(
     plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
 ) -> tuple[Collector, tuple[str, list[str]]]:
-    """Open the labeling site; return the collector, the labeling URL and the lines to print."""
+    """Open the labeling site; return the collector, the labeling URL and the welcome lines."""
     config, settings = plan.config, plan.settings
     site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, plan.task.fps)
@@ -241,5 +242,5 @@ def _experiment(config: TeachConfig, run_id: uuid.UUID, fps: int) -> ExperimentS
 
 
 def _about_prompt(shown: str, configured: str) -> list[str]:
-    """Return a line to print with the prompt that labelers see, if it was changed on the site."""
+    """Return a line to print that quotes the labelers' prompt, if it was changed on the site."""
     return [] if shown == configured else [f"The prompt was changed on the site. Labelers see: {shown}"]

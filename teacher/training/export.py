@@ -22,18 +22,18 @@ _CLIP_SIZE = 200  # pixels; dataset viewers show clips small
 def export_preferences(
     run_dir: str | Path, path: str | Path, *, clips: bool = False, console: Console | None = None
 ) -> int:
-    """Write all preferences of a run to a file or folder, and return their number.
+    """Write all of a run's preferences to a file or folder, and return how many there are.
 
     Args:
         run_dir: the run's folder.
         path: a new ``.npz`` or ``.parquet`` file, or a folder for a Hugging Face dataset. The folder may be
             new or contain an earlier export, which is overwritten.
-        clips: render a clip of every segment and include it.
-        console: console that shows the progress of rendering; None shows nothing.
+        clips: render and include a clip of every segment.
+        console: console on which to show rendering progress; None shows nothing.
 
     Raises:
         ConfigError: ``run_dir`` does not contain a run, the file exists or has an unsupported suffix, or
-            the dataset folder contains something else.
+            the dataset folder contains something other than an export.
         DataError: the run has no labels, or its labels are damaged.
         EnvironmentUnsuitableError: the run's environment is not registered in this process.
         RenderError, ReplayMismatchError: a segment cannot be rendered.

@@ -1,4 +1,4 @@
-"""Extension of a saved run by more steps or labels, as in ``teach --resume RUN -t 2e6 -l 600``."""
+"""Extension of a saved run with more steps or labels, as in ``teach --resume RUN -t 2e6 -l 600``."""
 
 import dataclasses
 import uuid
@@ -17,18 +17,18 @@ GROWING: Mapping[str, str] = {"num_timesteps": "-t", "n_labels": "-l"}
 
 
 def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig, uuid.UUID]:
-    """Return a saved run's settings, with more steps or labels if wanted, and its ID.
+    """Return a saved run's settings, with more steps or labels if requested, and the run's ID.
 
     The label schedule up to the current step doesn't change. The added labels are spread over the remaining
     steps by the same kind of schedule. Nothing is written to disk.
 
     Args:
         run_dir: the run's folder.
-        wanted: new values of ``num_timesteps``, ``n_labels``, both or neither. The current value of a setting
-            is allowed and changes nothing.
+        wanted: new values for ``num_timesteps``, ``n_labels``, both or neither. A setting's current value is
+            allowed and changes nothing.
 
     Raises:
-        ConfigError: a value is lower than before or cannot be changed, or the run has no steps left.
+        ConfigError: a value is lower than the current one or cannot be changed, or the run has no steps left.
     """
     config, run_id = load_config(run_dir)
     for name, value in wanted.items():
@@ -54,18 +54,20 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
 
 
 def _refuse_to_shrink(config: TeachConfig, name: str, value: Any) -> None:
-    """Raise ConfigError if the run can't have this setting or the value is lower than before."""
+    """Raise ConfigError if the setting can't be changed or the value is lower than the current one."""
     flag, present = GROWING[name], getattr(config, name)
     if name == "n_labels" and config.predictor == "rl":
-        raise ConfigError(f"{flag}: {config.run_dir} learns from the true reward and uses no labels")
+        raise ConfigError(
+            f"{flag}: {config.run_dir} learns from the true reward and uses no labels; leave out {flag}"
+        )
     if present is None:
         raise ConfigError(
             f"{flag}: {config.run_dir} has no label limit; to get more labels, add steps with -t"
         )
     if value < present:
         raise ConfigError(
-            f"{flag}: {value:,} is less than {present:,}, the value of {config.run_dir}; a run can be "
-            "extended but not shortened; press Ctrl-C to stop it early"
+            f"{flag}: {value:,} is less than {present:,}, the current value in {config.run_dir}; a run can "
+            "be extended but not shortened; to end it early, press Ctrl-C while it runs"
         )
 
 

@@ -20,11 +20,11 @@ CHECKPOINT_SECONDS = 30.0
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One finished iteration of training.
+    """A finished training iteration.
 
     Attributes:
         step: number of environment steps of training so far.
-        values: the iteration's metrics by TensorBoard tag; NaN if unknown.
+        values: the iteration's metrics keyed by TensorBoard tag; NaN if unknown.
         run: the run being trained.
     """
 
@@ -68,7 +68,7 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
 
 
 def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
-    """Run one training iteration and return its metrics by TensorBoard tag.
+    """Run one training iteration and return its metrics keyed by TensorBoard tag.
 
     Args:
         run: run to train.
@@ -98,10 +98,10 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
 
 
 def teach(run: Run, teaching: Teaching, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Add new segments to the pool, submit the comparisons that are due, and fit to new labels.
+    """Add new segments to the pool, submit comparisons that are due, and fit the predictor to new labels.
 
     Returns:
-        Metrics by TensorBoard tag.
+        Metrics keyed by TensorBoard tag.
     """
     added = teaching.pool.extend(trajectories)
     newest = teaching.pool.newest(added)  # not in any comparison yet

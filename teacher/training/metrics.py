@@ -1,4 +1,4 @@
-"""Output of each iteration's metrics to TensorBoard and the console."""
+"""Logging of each iteration's metrics to TensorBoard and the console."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ _TIMES = (
     _Column("left", 9, "time/seconds_left", _duration),
 )
 _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
-# People may want something else than the environment rewards, so with them its return comes last.
+# People may want something other than what the environment rewards, so for them its return comes last.
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
 _WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
 _ALONE = (_RETURN, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
@@ -58,10 +58,10 @@ class Metrics:
 
     Args:
         folder: folder for TensorBoard's event files.
-        num_timesteps: total steps of the run; a line is always printed at the last one.
-        start_step: current step; TensorBoard hides later events, which a killed run may have left behind.
+        num_timesteps: total steps of the run; a line is always printed at the last step.
+        start_step: current step; TensorBoard hides events after it, which a killed run may have left behind.
         console: console to print to.
-        people: True if people label, False for a scripted teacher or no labels.
+        people: True if people do the labeling; False if a scripted teacher does or there are no labels.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Metrics:
 
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:
-    """Return True if the column of ``tag`` is shown in a run that logs these values, even if NaN."""
+    """Return True if a run that logs these values, including NaN, shows the column for ``tag``."""
     if tag == BEHAVIOR_TAG:
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values

@@ -1,4 +1,4 @@
-"""Multi-process training: rank 0 leads, the other ranks follow.
+"""Multi-process training, in which rank 0 leads and the other ranks follow.
 
 Rank 0 handles labels, reward fits, checkpoints, the console and the site. Every rank steps its share of the
 environments and takes part in each update of the agent.
@@ -38,7 +38,7 @@ class Followers:
         self._listening = True
 
     def begin(self, config: TeachConfig, env_seed: int | Sequence[int], agent: Agent) -> None:
-        """Tell the other ranks to make their environments and a copy of rank 0's agent."""
+        """Tell the other ranks to create their environments and a copy of rank 0's agent."""
         self._send({"config": dataclasses.asdict(config), "env_seed": env_seed, "agent": agent.state_dict()})
 
     @contextlib.contextmanager

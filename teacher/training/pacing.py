@@ -1,4 +1,4 @@
-"""Waiting for labels from people: during training if they fall behind schedule, and after it."""
+"""Functions that wait for labels from people, both during training (if labels are late) and after it."""
 
 import math
 import time
@@ -15,7 +15,7 @@ LAST_CLIPS_SECONDS = 120.0  # replaces LAST_LABELS_SECONDS while clips are still
 
 
 def hold(run: Run, teaching: Teaching) -> bool:
-    """Wait while the run is paused or labels are too far behind.
+    """Wait while the run is paused or labels are too far behind schedule.
 
     Returns:
         True if training may continue; False if the run was finished on the site.
@@ -55,7 +55,7 @@ def labels_needed(run: Run, teaching: Teaching) -> int:
 
 
 def take_last_labels(run: Run, teaching: Teaching) -> None:
-    """After training, wait for labels of the open comparisons as long as labelers keep sending them."""
+    """After training, wait for the open comparisons' labels for as long as labels keep arriving."""
     ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
     with waiting(run.console.rich) as show:
         while run.config.holds_for_labels and teaching.collector.status.state != "finished":
@@ -86,7 +86,7 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
 def refill(run: Run, teaching: Teaching) -> None:
     """If the pool is empty after a resume, fill it by playing the current policy.
 
-    Used after training, when there is no rollout to fill it.
+    Used after training, when there are no more rollouts to fill it.
     """
     missing = teaching.missing(run.step)
     if missing > 0 and len(teaching.pool) < 2:

@@ -31,14 +31,14 @@ from teacher.training.plan import RunPlan
 
 
 def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
-    """Make this rank's share of the environments."""
+    """Create this rank's share of the environments."""
     task, part = plan.task, (ranks.rank, ranks.size)
     num_envs = plan.config.num_envs or _defaults(task.env_id, task.observation_space).num_envs
     return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
 
 
 def make_predictor(plan: RunPlan) -> RewardPredictor:
-    """Make a run's untrained reward predictor.
+    """Create a run's untrained reward predictor.
 
     Raises:
         ConfigError: the function named by ``--network`` cannot be used.
@@ -61,7 +61,7 @@ def schedule_of(config: TeachConfig) -> LabelSchedule:
 
 
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
-    """Make the agent. Hyperparameters that the settings omit have the task's defaults.
+    """Create the agent, using the task's defaults for hyperparameters not in the settings.
 
     The agent normalizes only true rewards, because the predictor normalizes predicted rewards itself.
 
@@ -81,7 +81,7 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
 
 
 def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
-    """Return the agent hyperparameters that are given in the settings."""
+    """Return the agent hyperparameters that the settings specify."""
     own = dict(config.agent_settings)
     known = [field.name for field in fields(PPOConfig if config.agent == "ppo" else TRPOConfig)]
     if unknown := [name for name in own if name not in known]:
@@ -112,7 +112,7 @@ def steps_of(
 
     Args:
         rollout: the rollout.
-        predictor: predictor whose inputs determine if next observations are included.
+        predictor: predictor whose inputs determine whether next observations are included.
         which: mask of the steps to return, ``(num_steps, num_envs)``; all by default.
     """
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None

@@ -26,15 +26,15 @@ class RunPlan:
 
     @property
     def segment_length(self) -> int:
-        """Steps per segment: ``segment_steps``, or else ``segment_seconds`` at the task's frame rate."""
+        """Steps per segment: ``segment_steps`` if set, else ``segment_seconds`` at the task's frame rate."""
         return self.config.segment_steps or usual_length(self.config.segment_seconds, self.task.fps)
 
 
 def task_of(config: TeachConfig) -> TaskInfo:
-    """Make a run's environment once, to examine it, and return its properties.
+    """Create a run's environment once to examine it, and return its properties.
 
     Raises:
         ConfigError: the observation transform does not exist.
-        EnvironmentUnsuitableError: runs cannot use the environment.
+        EnvironmentUnsuitableError: the environment is unsuitable for runs.
     """
     return examine(config.env_id, config.make_kwargs, captures=config.capture_frames).task

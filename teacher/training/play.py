@@ -1,4 +1,4 @@
-"""Playing of episodes with a run's policy, and videos of them with predicted rewards."""
+"""Functions that play episodes with a run's policy and make videos with predicted rewards."""
 
 from functools import partial
 from itertools import islice
@@ -15,12 +15,12 @@ from teacher.training.saved_run import SavedRun
 
 
 def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False) -> list[Trajectory]:
-    """Play episodes of a run's policy and return them in ascending order of true return.
+    """Play episodes with a run's policy and return them in ascending order of true return.
 
     Args:
-        run: run whose policy plays.
+        run: run whose policy to play.
         count: number of episodes.
-        seed: random seed of the episodes.
+        seed: random seed for the episodes.
         sampled: sample actions as in training, instead of taking the most likely ones.
 
     Raises:
@@ -34,7 +34,7 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
-    """Cut a segment of up to ``steps`` steps out of an episode, or all steps from ``start`` if None.
+    """Cut up to ``steps`` steps out of an episode, beginning at ``start``; None cuts to the end.
 
     Raises:
         DataError: ``start`` is not a step of the episode, or ``steps`` is less than 1.
@@ -46,7 +46,9 @@ def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
 
 
 def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:
-    """Write a video of a segment. With ``rewards``, add a reward plot; a ``.png`` path gives an image.
+    """Write a video of a segment, with a reward plot if ``rewards`` is True.
+
+    If ``path`` ends in ``.png``, an image with a strip of frames and the plot is written instead.
 
     Returns:
         One-line summary of the rewards; empty if ``rewards`` is False.

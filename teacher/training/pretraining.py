@@ -65,16 +65,16 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def first_limits(config: TeachConfig) -> dict[str, int]:
-    """Return the limit on updates or epochs in the first fit, as keyword arguments of :func:`fit`."""
+    """Return the limit on updates or epochs for the first fit, as keyword arguments for :func:`fit`."""
     epochs = config.reward.initial_epochs
     return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
 
 
 def spare_pairs(config: TeachConfig) -> int:
-    """Return how many extra comparisons to submit, beyond the number of labels that pretraining needs.
+    """Return how many comparisons to submit beyond the number of labels that pretraining needs.
 
-    With them, pretraining doesn't get stuck on a comparison whose labeler has left. They count toward
-    ``n_labels``. Scripted teachers need none.
+    These extra comparisons keep pretraining from getting stuck when a labeler leaves without answering. They
+    count toward ``n_labels``. Scripted teachers need none.
     """
     if config.predictor != "human":
         return 0
@@ -86,7 +86,7 @@ def spare_pairs(config: TeachConfig) -> int:
 def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     """Return ``count`` pairs of segments from random episodes, using each segment once.
 
-    If the run starts from a saved policy or demonstrations, half of the segments are from the run's current
+    If the run starts from a saved policy or demonstrations, half of the segments come from the run's current
     policy instead.
     """
     seed = seed_of_new_segments(run)
@@ -105,7 +105,7 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
 
 
 def seed_of_new_segments(run: Run) -> int:
-    """Return a seed that changes with the number of comparisons, so that later segments are new."""
+    """Return a seed that changes with the number of comparisons, so that segments are new each time."""
     return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
 
 

@@ -1,6 +1,6 @@
 """Plots of predicted rewards: an image with a strip of frames, or a video with a moving time marker.
 
-Requires matplotlib, which ``pip install rl-teacher[plots]`` installs.
+Requires matplotlib; to install it, run ``pip install rl-teacher[plots]``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ _PANEL_FONT = 7.5
 
 @dataclass(frozen=True, eq=False)
 class RewardTrace:
-    """Predicted and true rewards of consecutive steps, to be plotted.
+    """Predicted and true rewards of consecutive steps, for plotting.
 
     Attributes:
         predicted: rewards predicted by the ensemble, ``(steps,)``.
@@ -62,7 +62,7 @@ class RewardTrace:
 
     @property
     def true_to_scale(self) -> NDArray[np.float64] | None:
-        """True rewards, rescaled to the mean and standard deviation of predicted ones; None if unknown."""
+        """True rewards, rescaled to the predicted rewards' mean and standard deviation; None if unknown."""
         if self.true is None:
             return None
         standard = (self.true - self.true.mean()) / self.true.std()
@@ -70,7 +70,7 @@ class RewardTrace:
         return scaled
 
     def summary(self) -> str:
-        """Return one line with the predicted sum, the true return and their rank correlation by step."""
+        """Return one line with the predicted sum, the true return, and the steps' rank correlation."""
         said = f"predicted sum {self.predicted.sum():.2f}"
         if self.true is None:
             return said
@@ -195,7 +195,7 @@ def _draw_curves(axes: Any, trace: RewardTrace) -> None:
             label="\N{PLUS-MINUS SIGN} std of members",
         )
     if trace.true_to_scale is not None:
-        axes.plot(seconds, trace.true_to_scale, color=_TRUE, linewidth=1.0, label="true, to scale")
+        axes.plot(seconds, trace.true_to_scale, color=_TRUE, linewidth=1.0, label="true, rescaled")
     axes.plot(seconds, trace.predicted, color=_PREDICTED, linewidth=1.5, label="predicted")
     axes.set(xlim=(0, float(seconds[-1])))
     axes.set_ylabel("reward per step", color=_INK)

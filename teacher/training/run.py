@@ -40,12 +40,12 @@ class Run:
     Args:
         plan: the run's settings and environment.
         console: console to print to.
-        parts: exit stack on which the run registers what it opens; the caller closes it or calls :meth:`own`.
+        parts: exit stack that closes what the run opens; the caller closes the stack or calls :meth:`own`.
         followers: controls the other processes of the run.
         teaching: learns the reward from labels; None if the agent trains on the true reward.
 
     Attributes:
-        address: URL where people label; empty if a scripted teacher labels or there are no labels.
+        address: URL where people label; empty if a scripted teacher does or the run uses no labels.
         welcome: lines to print at the start, such as how to log in to the admin site.
         explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
     """
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Number of environment steps of training so far, over all processes."""
+        """Number of environment steps of training so far, across all processes."""
         return self.agent.total_steps
 
     @property
@@ -145,7 +145,7 @@ class Run:
         return self.statistics.episodes
 
     def collect(self) -> Rollout:
-        """Collect the next rollout, and show progress if that takes long."""
+        """Collect the next rollout, and show progress if that takes a while."""
         total = self.agent.config.num_steps
         with waiting(self.console.rich, after=SLOW_SECONDS) as show:
             return self.agent.collect(
@@ -157,7 +157,7 @@ class Run:
         return self.agent.act(observations, deterministic=False)
 
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
-        """Add finished episodes to the statistics, offer the last for a video, and warn of early ends."""
+        """Add finished episodes to the statistics, offer the last one for a video, and warn of early ends."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.statistics.add(finished)
         ends_early = any(trajectory.terminated for trajectory in finished)
@@ -171,7 +171,7 @@ class Run:
             self._videos.offer(finished[-1], self.step)
 
     def report(self, values: Mapping[str, float], losses: Mapping[str, float]) -> dict[str, float]:
-        """Log an iteration's metrics to TensorBoard, console and site; return all of them by tag."""
+        """Log an iteration's metrics to TensorBoard, the console, and the site; return them keyed by tag."""
         step, statistics = self.step, self.statistics
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
@@ -201,7 +201,7 @@ class Run:
             self.teaching.collector.report({}, self.step, labels)
 
     def warn_of_losses(self) -> None:
-        """Warn if a resumed run lost its custom label schedule or comparisons in its ledger."""
+        """Warn if a resumed run lost its custom label schedule or comparisons from its ledger."""
         teaching = self.teaching
         if teaching is None:
             return
@@ -214,7 +214,8 @@ class Run:
         if teaching.forgotten:
             self.console.warn_once(
                 f"{teaching.ledger.path} has lost {pluralize(teaching.forgotten, 'comparison')} since this "
-                "run was saved; to restore them, stop the run and put back that file and its -wal file",
+                "run was saved; to recover them, stop the run and restore that file and its -wal file from a "
+                "backup",
                 about="ledger",
             )
 

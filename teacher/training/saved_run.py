@@ -38,7 +38,7 @@ class SavedRun:
 
     @cached_property
     def config(self) -> TeachConfig:
-        """Settings of the run, but with the CPU as device."""
+        """The run's settings, with the device changed to the CPU."""
         return self._settings.config
 
     @cached_property
@@ -78,7 +78,8 @@ class SavedRun:
         path = self.folder / CHECKPOINT_NAME
         if self.config.predictor == "rl" or not path.exists():
             raise DataError(
-                f"{self.folder} has no predictor; expected a run with -p synth or -p human and a checkpoint"
+                f"{self.folder} has no predictor; expected a run that has a checkpoint and was started with "
+                "-p synth or -p human"
             )
         predictor = make_predictor(RunPlan(self._settings, self.task))
         with restoring(path):
@@ -87,14 +88,14 @@ class SavedRun:
         return predictor
 
     def open_ledger(self) -> Ledger:
-        """Open the run's ledger read-only; the caller has to close it.
+        """Open the run's ledger read-only; the caller must close it.
 
         Raises:
             DataError: the run has no labels.
         """
         hard_labels, path = self.config.hard_labels, self.folder / LEDGER_NAME
         if not path.exists():
-            raise DataError(f"{self.folder} has no labels; expected a run with -p synth or -p human")
+            raise DataError(f"{self.folder} has no labels; expected a run started with -p synth or -p human")
         return Ledger(path, hard_labels=hard_labels, read_only=True)
 
     def load_preferences(self) -> PreferenceDataset:

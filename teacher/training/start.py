@@ -1,4 +1,4 @@
-"""Checks before a run starts, which report all problems at once with a corrected command."""
+"""Checks made before a run starts, which report all problems at once with a corrected command."""
 
 import contextlib
 import dataclasses
@@ -41,16 +41,16 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
     """Check a run's settings and environment before its directory is created, and return its plan.
 
     Args:
-        settings: the run's settings. Invalid ones have been replaced; ``refused`` is the error about them.
+        settings: the run's settings, with invalid ones already replaced; ``refused`` is the resulting error.
         console: console for progress and notes.
 
     Returns:
-        The settings, with a shorter default segment length if random episodes are short, and the
-        environment's properties, as a plan.
+        Plan with the environment's properties and the settings. The default segment length is shortened if
+        random episodes are short.
 
     Raises:
-        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: there are problems. The message
-            lists all of them in one line, with a corrected command if other settings can fix them.
+        ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: a check failed. The message
+            lists all problems in one line, with a corrected command if other settings can fix them.
     """
     config, refused = settings.config, settings.refused
     problems: list[TeacherError] = [] if refused is None else [refused]
@@ -112,7 +112,7 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
 
 
 def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
-    """Check that policy, demonstrations, replay, goal and network work with the environment."""
+    """Check that the policy, demonstrations, replay, goal and network work with the environment."""
     config, task = plan.config, plan.task
     with collecting(problems):
         start = warm_start_of(config)
@@ -154,7 +154,7 @@ def _has_render_workers(config: TeachConfig) -> bool:
 
 
 def warm_start_of(config: TeachConfig) -> WarmStart | None:
-    """Return the policy and demonstrations to start a run from; None if it resumes or has neither."""
+    """Return the policy and demonstrations to start a run from; None if it is resumed or has neither."""
     return None if _is_resumed(config) else read_warm_start(config.policy, config.demonstrations)
 
 
@@ -174,7 +174,7 @@ def _on_cpu(settings: RunSettings) -> RunSettings:
 
 
 def _try_goal(goal: Value, plan: RunPlan) -> None:
-    """Call the user's goal function on an episode and on a segment, to see if it raises an error."""
+    """Call the user's goal function on an episode and on a segment to see whether it raises an error."""
     seed = plan.config.seed
     pool = SegmentPool(plan.segment_length, seed=seed)
     for episode in random_trajectories(plan.task, seed, num_envs=1):
@@ -217,7 +217,7 @@ def _refused_limit(examined: Examined, trial: Trial) -> Iterator[TeacherError]:
 
 
 def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> Iterator[TeacherError]:
-    """Yield an error if episodes end early and no setting allows it, and one if segments are too long."""
+    """Yield one error if episodes end early and no setting allows it, and one if segments are too long."""
     if trial.early and not config.allow_variable_horizon and config.fixed_horizon is None:
         yield _refused_ends(config, examined, trial)
     if config.segment_steps is None and config.segment_seconds is None:

@@ -14,14 +14,14 @@ from teacher.reward.predictor import RewardPredictor
 
 EPISODES = 100
 EPISODE_BYTES = 2**29
-"""Memory limit in bytes for the episodes kept; with images, fewer than :data:`EPISODES` fit."""
+"""Memory limit, in bytes, for stored episodes; if they contain images, fewer than :data:`EPISODES` fit."""
 
 
 class EpisodeStatistics:
     """Keeps the most recent finished episodes and computes means over them.
 
     Args:
-        goal: function that returns how well an episode or segment does what labelers want; by default its
+        goal: function that scores how well an episode or segment does what labelers want; by default, its
             true return.
 
     Attributes:
@@ -64,20 +64,20 @@ class EpisodeStatistics:
 
     @property
     def behavior(self) -> float:
-        """Mean goal value of episodes; NaN if none has finished or the goal is the true return."""
+        """Mean goal value of episodes; NaN if no episode has finished or the goal is the true return."""
         return _mean(self._behaviors)
 
     def segment_correlation(self, predictor: RewardPredictor, segments: Sequence[Segment]) -> float:
         """Return the rank correlation between predicted returns and goal values of segments.
 
-        It is NaN for fewer than two segments.
+        Return NaN if there are fewer than two segments.
         """
         if len(segments) < 2:
             return math.nan
         return rank_correlation(predictor.segment_returns(segments), list(map(self.goal, segments)))
 
     def episode_correlation(self, predictor: RewardPredictor) -> float:
-        """Return Pearson's correlation between predicted returns and goal values of the kept episodes."""
+        """Return the Pearson correlation between the stored episodes' predicted returns and goal values."""
         predicted = [predictor.step_rewards(episode).sum() for episode in self.episodes]
         return correlation(predicted, list(map(self.goal, self.episodes)))
 

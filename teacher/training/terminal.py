@@ -33,7 +33,7 @@ def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int
 
 @contextmanager
 def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], None]]:
-    """Show a status line, and yield a function to call with each new text.
+    """Show a status line, and yield a function that sets its text.
 
     On a terminal, the line is updated in place. Otherwise a line is printed at most twice a minute. Nothing
     is shown during the first ``after`` seconds.
@@ -56,7 +56,7 @@ def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], No
 
 
 class _ThrottledPrinter:
-    """Prints a text if it differs from the last one, at most twice a minute."""
+    """Prints messages at most twice a minute, skipping repeats."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""Timing of a run's rounds, which excludes waiting for labelers, and the run's progress file."""
+"""Timing of a run's rounds, not counting time spent waiting for labelers; the run's progress file."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ _WRITE_SECONDS = 1.0
 
 
 class RoundTimer:
-    """Measures the speed of training, excluding the time that the run waits for labelers.
+    """Measures training speed, excluding time spent waiting for labelers.
 
     Args:
         waited: seconds that the run had waited for labelers before it was resumed.
@@ -45,19 +45,19 @@ class RoundTimer:
             self._waited_here += seconds
 
     def tick(self, step: int) -> None:
-        """Record the current step: first at the start of training, then after each round."""
+        """Record the current step; called at the start of training and after each round."""
         self._rounds.append((step, self._clock() - self._waited_here))
 
     @property
     def steps_per_second(self) -> float:
-        """Steps per second over the last rounds, excluding waiting; NaN before the first round has ended."""
+        """Steps per second over recent rounds, excluding waiting; NaN before the first round has ended."""
         if len(self._rounds) < 2:
             return math.nan
         (first, began), (last, ended) = self._rounds[0], self._rounds[-1]
         return (last - first) / max(ended - began, 1e-9)
 
     def seconds_left(self, num_timesteps: int) -> float:
-        """Estimate the seconds until step ``num_timesteps`` at the current speed; NaN if that is unknown."""
+        """Estimate the seconds until step ``num_timesteps`` at the current speed; NaN if unknown."""
         if not self._rounds:
             return math.nan
         return max(num_timesteps - self._rounds[-1][0], 0) / max(self.steps_per_second, 1e-9)
@@ -87,7 +87,7 @@ class ProgressFile:
 def read_progress(run_dir: Path) -> tuple[int, float | None]:
     """Read a run's step and estimated seconds left from its progress file.
 
-    The seconds are None if unknown. Without a readable file, return ``(0, None)``.
+    The seconds are None if unknown. If the file can't be read, return ``(0, None)``.
     """
     try:
         said: dict[str, Any] = json.loads((run_dir / PROGRESS_NAME).read_text())

@@ -14,11 +14,11 @@ from teacher.training.terminal import waiting
 
 CLIPS_PER_RUN = 20
 FILM_SECONDS = 120.0
-"""Maximum time between videos, so that the latest one is up to date even if training is slow."""
+"""Maximum seconds between videos, so that the latest one is recent even if training is slow."""
 
 
 class EpisodeVideos:
-    """Makes videos of the first and last episode, and of one episode per 5% of the run or two minutes.
+    """Makes videos of the first and last episodes, and of others every 5% of the run or two minutes.
 
     A separate process renders them. If it falls behind, a waiting episode is replaced by a newer one. If a
     video cannot be made, for example because no OpenGL library is installed, that is reported once and

@@ -61,7 +61,7 @@ class WarmStart:
         """Load the policy into an agent, train it on the demonstrations, and print the results.
 
         Args:
-            agent: agent to start from the policy and demonstrations.
+            agent: agent to initialize.
             console: console to print to.
             seed: random seed for behavior cloning.
             plot: path of a PNG file for a histogram of the demonstrations' returns.
@@ -80,10 +80,10 @@ class WarmStart:
 
 
 def read_warm_start(policy_path: str | None, demonstrations_path: str | None) -> WarmStart | None:
-    """Read the files of ``--policy`` and ``--demonstrations``; return None if neither is given.
+    """Read the files passed as ``--policy`` and ``--demonstrations``; return None if neither was passed.
 
     Raises:
-        DataError: files are missing or damaged. The message names all of them.
+        DataError: one or more files are missing or damaged. The message names all of them.
     """
     if policy_path is None and demonstrations_path is None:
         return None
@@ -121,7 +121,7 @@ def read_policy(path: Path) -> State:
 def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
     """Train the agent on the demonstrations until the validation loss stops improving.
 
-    A single episode leaves none for validation, so all epochs are run.
+    If there is only one episode, none is held out for validation and all epochs are run.
     """
     single = len(demonstrations.episode_returns) == 1
     split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)
@@ -137,7 +137,7 @@ def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Con
 
 
 class _Counted:
-    """A split that reports the number of epochs started so far by calling ``show``."""
+    """Wraps a split and calls ``show`` with the number of epochs started so far."""
 
     def __init__(self, split: Split, show: Any) -> None:
         self.train, self.validation = split.train, split.validation

@@ -15,7 +15,7 @@ from teacher.settings.checks import COUNT, SEED, whole_number
 
 Space = spaces.Space[Any]
 Pairs = tuple[NDArray[Any], NDArray[Any]]
-"""Pair of observations ``(n, *S)`` and actions ``(n, *A)`` of the same steps."""
+"""Pair of observations ``(n, *S)`` and actions ``(n, *A)`` for the same steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class Demonstrations:
         episode_returns: undiscounted sum of each episode's rewards, ``(episodes,)``.
         episode_starts: True at the first step of each episode, ``(n,)``.
         final_obs: raw observation after each episode's last step, ``(episodes, *S)``; None if unknown.
-        terminated: True for episodes ended by the environment, not a time limit, ``(episodes,)``; None if
-            unknown.
+        terminated: True for episodes terminated by the environment rather than a time limit,
+            ``(episodes,)``; None if unknown.
     """
 
     obs: NDArray[Any]
@@ -70,7 +70,7 @@ class Demonstrations:
         )
 
     def limited(self, episodes: int) -> "Demonstrations":
-        """Return the first ``episodes`` episodes. Raise :class:`DataError` if there are fewer."""
+        """Return only the first ``episodes`` episodes. Raise :class:`DataError` if there are fewer."""
         if not 1 <= episodes <= len(self.episode_returns):
             raise DataError(
                 f"traj_limitation must be between 1 and {len(self.episode_returns)}, the number of episodes, "
@@ -143,7 +143,7 @@ def demonstrated_episodes(
     If final observations are unknown, each episode's last step is left out.
 
     Raises:
-        DataError: observations or actions don't have the shapes of these spaces.
+        DataError: the shape of the observations or actions doesn't match these spaces.
     """
     bounds = [*np.flatnonzero(demonstrations.episode_starts), len(demonstrations)]
     try:
@@ -154,8 +154,8 @@ def demonstrated_episodes(
     except ValueError as error:
         shapes = demonstrations.obs.shape[1:], demonstrations.actions.shape[1:]
         raise DataError(
-            f"demonstrations with observations and actions of shapes {shapes[0]} and {shapes[1]} do not fit "
-            f"the spaces {observation_space} and {action_space}"
+            f"demonstrations with observation shape {shapes[0]} and action shape {shapes[1]} do not fit the "
+            f"spaces {observation_space} and {action_space}"
         ) from error
     ends = demonstrations.terminated
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):
@@ -185,7 +185,7 @@ class Split:
         self._rng = rng
 
     def epoch(self) -> Iterator[NDArray[np.intp]]:
-        """Yield one epoch's minibatches as row indices of ``train``; their sizes differ by at most one."""
+        """Yield one epoch's minibatches as row indices into ``train``; their sizes differ by at most one."""
         size = len(self.train[0])
         order = np.arange(size) if self._rng is None else self._rng.permutation(size)
         yield from np.array_split(order, max(1, size // self._batch_size))

@@ -1,9 +1,10 @@
-"""Loading and saving of demonstrations files.
+"""Functions that save and load demonstration files.
 
 A file is an ``.npz`` archive of plain arrays in the format of Stable Baselines 2 (``generate_expert_traj``),
-whose files can be loaded as well. The arrays in :data:`KEYS` contain whole episodes, concatenated. Images are
-stored as PNG files in a folder next to the archive, and ``obs`` contains their relative paths. Unlike Stable
-Baselines 2, this module also writes :data:`LAST` and :data:`ENDED`.
+so files from Stable Baselines 2 can be loaded, too. The arrays named in :data:`KEYS` contain complete
+episodes, concatenated. Images are stored as PNG files in a folder next to the archive, and ``obs`` contains
+their relative paths. Unlike Stable Baselines 2, this module also writes the arrays :data:`LAST` and
+:data:`ENDED`.
 """
 
 import contextlib
@@ -26,20 +27,20 @@ KEYS = ("obs", "actions", "rewards", "episode_returns", "episode_starts")
 LAST = "final_obs"
 """Name of the optional array with the observation after each episode's last step."""
 ENDED = "terminated"
-"""Name of the optional array that is True for episodes ended by the environment, not a time limit."""
+"""Name of the optional array that is True for episodes terminated by the environment, not a time limit."""
 
 
 def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new: bool = False) -> None:
-    """Write a demonstrations file atomically. Images go into a new folder ``<name>-images`` next to it.
+    """Write a demonstration file atomically. Images go into a new folder ``<name>-images`` next to it.
 
     Args:
         path: path of the file.
         demonstrations: demonstrations to write.
-        new: raise an error if the file exists, even if another process has just written it.
+        new: raise an error if the file already exists, even if another process has only just created it.
 
     Raises:
         ConfigError: the image folder exists, or the file exists and ``new`` is True.
-        DataError: the demonstrations are invalid, so :func:`load_demonstrations` could not read them.
+        DataError: the demonstrations are invalid, so :func:`load_demonstrations` would reject them.
         StorageError: the file or folder cannot be written.
     """
     path = Path(path)
@@ -65,15 +66,15 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
 def load_demonstrations(
     source: str | Path | Mapping[str, NDArray[Any]], traj_limitation: int | None = None
 ) -> Demonstrations:
-    """Load and check demonstrations. Images are kept in memory as one byte per channel value.
+    """Load and check demonstrations. Images are loaded as ``uint8`` arrays.
 
     Args:
-        source: a file written by :func:`save_demonstrations` or Stable Baselines 2, or its arrays by name.
-        traj_limitation: load only this number of episodes, the first ones; None loads all.
+        source: file written by :func:`save_demonstrations` or Stable Baselines 2, or a dict of its arrays.
+        traj_limitation: number of episodes to load from the start of the file; None loads all.
 
     Raises:
-        DataError: the file or an image is missing, damaged or pickled; the arrays don't match each other or
-            contain NaN; an image path leads outside the file's folder; or there are too few episodes.
+        DataError: the file or an image is missing or damaged; an array is pickled, contains NaN, or doesn't
+            match the others; an image path leads outside the file's folder; or there are too few episodes.
     """
     source = source if isinstance(source, Mapping) else Path(source)
     name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
@@ -116,14 +117,15 @@ def _require_finite(key: str, array: NDArray[Any], starts: NDArray[np.bool_]) ->
 
 
 def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
-    """Check the arrays and return them as demonstrations; errors don't name the file."""
+    """Check the arrays and return them as demonstrations. Error messages don't name the file."""
     missing = [key for key in KEYS if key not in arrays]
     if missing:
-        raise DataError(f"missing arrays: {', '.join(missing)}; required are {', '.join(KEYS)}")
+        raise DataError(f"missing arrays: {', '.join(missing)}; required: {', '.join(KEYS)}")
     obs, actions, *columns = (np.atleast_1d(arrays[key]) for key in KEYS)
     if obs.dtype.kind in "US":
         raise DataError(
-            "obs contains image paths; pass the path of the file, or the images as an array (steps, *shape)"
+            "obs contains image paths, not images; pass the path of the .npz file, or an array of images of "
+            "shape (steps, *shape)"
         )
     for key, array in zip(KEYS, (obs, actions, *columns), strict=True):
         _require_numbers(key, array)

@@ -1,4 +1,4 @@
-"""Histogram of the returns of demonstrations."""
+"""Histogram of the returns of demonstrated episodes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Recording of demonstrations from an expert: an agent, a model, or any function."""
+"""Recording of an expert's demonstrations; the expert is an agent, a model, or any function."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -42,13 +42,13 @@ def record_demonstrations(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Demonstrations:
-    """Record whole episodes of an expert, without final steps that led to NaN or infinity.
+    """Record complete episodes played by an expert, dropping final steps that led to NaN or infinity.
 
     Args:
         expert: an agent of this project, a Stable-Baselines3 model, or a function that maps one raw
             observation to one action. Agents and models choose their most likely actions. A model that still
-            has its ``VecNormalize`` gets normalized observations.
-        env: a single environment that is not used elsewhere; its episodes must end on their own.
+            has its ``VecNormalize`` receives normalized observations.
+        env: a non-vector environment that nothing else is using; its episodes must end on their own.
         n_episodes: number of episodes to record.
         seed: seed for the environment's resets.
         progress: function to call with the number of episodes recorded so far.
@@ -75,7 +75,7 @@ def record_demonstrations(
 
 
 def _controller(expert: Actor | Model | Controller) -> Controller:
-    """Return a function that acts for the expert in one episode, starting with a new recurrent state."""
+    """Return a function that chooses the expert's actions for one episode, with a new recurrent state."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
@@ -83,11 +83,13 @@ def _controller(expert: Actor | Model | Controller) -> Controller:
         return _ModelController(expert)
     if callable(expert):
         return expert
-    raise ConfigError(f"the expert must have act or predict, or be a function; got {type(expert).__name__}")
+    raise ConfigError(
+        f"the expert must be callable or have an act() or predict() method; got {type(expert).__name__}"
+    )
 
 
 class _ModelController:
-    """Acts for a Stable-Baselines3 model in one episode and keeps its recurrent state."""
+    """Chooses a Stable-Baselines3 model's actions for one episode and keeps the recurrent state."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -107,7 +109,7 @@ class _ModelController:
 
 
 def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> Trajectory:
-    """Record one episode, without a final step that led to NaN or infinity."""
+    """Record one episode, dropping a final step that led to NaN or infinity."""
     obs: list[NDArray[Any]] = []
     actions: list[NDArray[Any]] = []
     rewards: list[float] = []
@@ -146,7 +148,7 @@ def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
 
 
 def _executable(action: Any, space: gym.Space[Any]) -> Any:
-    """Convert an expert's action to the type and shape of ``space``, and clip it to a Box's bounds."""
+    """Convert an expert's action to ``space``'s dtype and shape, and clip it if ``space`` is a Box."""
     array = np.asarray(action)
     if array.dtype.kind in "fiub" and array.size == np.prod(space.shape or ()) and np.isfinite(array).all():
         array = array.reshape(space.shape or ())
@@ -158,4 +160,6 @@ def _executable(action: Any, space: gym.Space[Any]) -> Any:
                 return chosen
         elif int(array) == array and space.contains(int(array)):
             return int(array)
-    raise DataError(f"the expert returned {one_line(action)}, which is not an action in {one_line(space)}")
+    raise DataError(
+        f"the expert returned {one_line(action)}, which is not a valid action in {one_line(space)}"
+    )

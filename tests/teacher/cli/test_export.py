@@ -182,6 +182,6 @@ def test_what_cannot_be_exported_is_one_line(
     assert "only .parquet files can contain clips" in errors[2]
     assert "has no predictor; expected" in errors[3]
     assert "name a file for the labels, or pass --predictor FILE" in errors[4]
-    assert "expected a run with -p synth or -p human" in errors[5]
+    assert "expected a run started with -p synth or -p human" in errors[5]
     assert "the dataset is still empty" in errors[6]
     assert not list(tmp_path.glob("labels*"))

@@ -160,7 +160,7 @@ def test_choices_of_several_kinds_are_recorded() -> None:
 @pytest.mark.parametrize("action", [[5, 2], [5.5, 1], [5]])
 def test_an_action_that_is_no_choice_of_each_kind_is_refused(action: list[float]) -> None:
     env = Corridor(VECTOR, MultiDiscrete([3, 2], start=[5, 0]))
-    with pytest.raises(DataError, match=r"is not an action in MultiDiscrete\("):
+    with pytest.raises(DataError, match=r"is not a valid action in MultiDiscrete\("):
         record_demonstrations(lambda _: action, env, n_episodes=1)
 
 
@@ -210,13 +210,13 @@ def test_a_model_with_a_memory_gets_its_state_back() -> None:
 
 @pytest.mark.parametrize("action", [np.zeros(3), np.array([0, np.nan]), "left", None])
 def test_an_action_that_does_not_fit_is_refused(action: Any) -> None:
-    with pytest.raises(DataError, match=r"^the expert returned .*, which is not an action in Box.*$"):
+    with pytest.raises(DataError, match=r"^the expert returned .*, which is not a valid action in Box.*$"):
         record_demonstrations(lambda _: action, Corridor(VECTOR, TWO), n_episodes=1)
 
 
 @pytest.mark.parametrize("action", [2, -1, 0.5])
 def test_an_action_that_is_no_choice_is_refused(action: float) -> None:
-    with pytest.raises(DataError, match="is not an action in Discrete"):
+    with pytest.raises(DataError, match="is not a valid action in Discrete"):
         record_demonstrations(lambda _: action, Corridor(VECTOR, Discrete(2)), n_episodes=1)
 
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_recorded_is_refused() -> None:
         record_demonstrations(lambda _: 0, Corridor(Dict({"x": VECTOR}), TWO), n_episodes=1)
     with pytest.raises(ConfigError, match="n_episodes: expected a whole number of 1 or more; got 0"):
         record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=0)
-    with pytest.raises(ConfigError, match="or be a function; got float"):
+    with pytest.raises(ConfigError, match=r"callable or have an act.. or predict.. method; got float"):
         record_demonstrations(0.5, Corridor(VECTOR, TWO), n_episodes=1)  # type: ignore[arg-type]
 
 
@@ -294,7 +294,7 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
         ("episode_returns", np.array(np.nan), "episode_returns contains NaN"),
         ("obs", np.full((6, 4), -1e39), "a number beyond 3.4e38 in row 0"),
         ("obs", np.zeros((5, 4)), "the same number of rows: {'obs': 5, 'actions': 6"),
-        ("obs", np.array([["images/0.png"]] * 6), "obs contains image paths"),
+        ("obs", np.array([["images/0.png"]] * 6), "obs contains image paths, not images"),
         ("actions", np.array([[None]] * 6), "actions must be an array of numbers, not of type object"),
         ("episode_returns", np.zeros(2), "mark 2 episodes.* begins with True and marks 3"),
         ("episode_starts", np.array([0, 1, 1, 0, 0, 1]), "begin with True.* begins with False and marks 3"),
@@ -329,7 +329,7 @@ def test_arrays_that_do_not_fit_are_refused(
 
 def test_what_is_missing_is_named(arrays: Arrays) -> None:
     del arrays["rewards"], arrays["obs"]
-    with pytest.raises(DataError, match="missing arrays: obs, rewards; required are"):
+    with pytest.raises(DataError, match="missing arrays: obs, rewards; required:"):
         load_demonstrations(arrays)
 
 

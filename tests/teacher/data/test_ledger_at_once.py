@@ -212,7 +212,7 @@ def test_a_reader_writes_nothing(path: Path, write: Callable[[Ledger], None]) ->
     Ledger(path).close()
     with (
         closing(Ledger(path, read_only=True)) as reader,
-        pytest.raises(DataError, match=r"ledger\.sqlite3 was opened read-only and cannot be"),
+        pytest.raises(DataError, match=r"ledger\.sqlite3 was opened read-only and cannot be written to"),
     ):
         write(reader)
 

@@ -131,7 +131,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_written(memory_path: Path) 
     last = errors.strip().splitlines()[-1]
     assert last.startswith("teacher.errors.DataError: ")
     assert str(path) in last
-    assert "free disk space" in last
+    assert "the free disk space" in last
     acknowledged = {UUID(line.split()[1]) for line in output.splitlines() if line.startswith("written")}
     ledger = Ledger(path)
     held = ledger.preferences() + ledger.unfinished()
@@ -169,7 +169,7 @@ def test_a_newer_ledger_is_refused(memory_path: Path, make_segment: MakeSegment,
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 2")
     newer.close()
-    with pytest.raises(DataError, match="has version 2, but this program reads only version 1"):
+    with pytest.raises(DataError, match=r"has format version 2, but this version .* only reads format 1;"):
         Ledger(path, read_only=read_only)
 
 

@@ -339,7 +339,7 @@ def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegm
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"uuid": "x"}, r"uuid of a preference must be a UUID, .*, not 'x'"),
+        ({"uuid": "x"}, r"a preference's uuid must be a UUID, .*, not 'x'"),
         ({"first": None}, r"comparison 0.*1: first must be a Segment, not NoneType; .*"),
         ({"second": np.ones(3)}, r"comparison 0.*1: second must be a Segment, not ndarray; .*"),
         ({"value": "first"}, r"comparison 0.*1: value must be .*, from 0 to 1, or None, not 'first'"),

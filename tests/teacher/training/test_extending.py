@@ -123,10 +123,14 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         (
             {},
             "-t 999",
-            "-t: 999 is less than 1,000, the value of .*/x; a run",
+            "-t: 999 is less than 1,000, the current value in .*/x; a run",
         ),
         ({}, "-l 39 -t 2e3", "-l: .* is less than 40"),
-        ({"predictor": "rl", "n_labels": None, "pretrain_labels": None}, "-l 50", "uses no labels"),
+        (
+            {"predictor": "rl", "n_labels": None, "pretrain_labels": None},
+            "-l 50",
+            "uses no labels; leave out -l",
+        ),
         ({"predictor": "human", "n_labels": None}, "-l 50", "no label limit"),
         (
             {},
