@@ -4,9 +4,10 @@ As in appendix A of that paper, preprocessing follows Mnih et al. (2015): 0 to 3
 each action repeated for four frames, the pixelwise maximum of the last two of these frames, 84 x 84 gray
 pixels, a stack of the last four of these images, and rewards clipped to [-1, 1]. There are no sticky actions.
 
-Score, lives, the count of enemy ships (BeamRider) and the dashboard (Enduro) are blacked out in observations
-and clips, because they would reveal the score to agents and labelers. Losing a life does not end the episode.
-When a game is over, the next one starts within the same episode, with a penalty of 1, except in Pong.
+The score, the remaining lives, the enemy count (BeamRider) and the dashboard (Enduro) are blacked out in
+observations and clips, so that neither agents nor labelers can read the score. Losing a life does not end the
+episode. When a game is over, 1 is subtracted from the reward (except in Pong), and the next game starts
+within the same episode.
 """
 
 from collections import deque
@@ -25,7 +26,7 @@ from teacher.errors import EnvironmentUnsuitableError
 Area = tuple[slice, slice]
 
 HORIZON = 4500
-"""Steps per episode: five minutes of play. Longer episodes would make clips slower to replay."""
+"""Steps per episode: five minutes of play. Longer episodes would take longer to replay for clips."""
 _SIDE, _STACKED, _FRAMES_A_STEP, _MOST_NOOPS = 84, 4, 4, 30
 _NOOP = 0
 _ALL = slice(None)
@@ -55,11 +56,11 @@ GAMES: Mapping[str, Game] = {
     "Seaquest": Game("seaquest", ((slice(0, 32), _ALL),)),
     "SpaceInvaders": Game("space_invaders", ((slice(0, 22), _ALL),)),
 }
-"""Games by their names in environment IDs."""
+"""Games, keyed by their names in environment IDs."""
 
 
 class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
-    """Atari game, preprocessed to observations of four gray frames: uint8 ``(4, 84, 84)``, newest last.
+    """Atari game with stacks of four gray frames as observations: uint8 ``(4, 84, 84)``, newest last.
 
     Args:
         game: key of :data:`GAMES`, such as ``Pong``.
@@ -78,7 +79,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
             from ale_py import roms  # noqa: PLC0415
         except ImportError as error:
             raise EnvironmentUnsuitableError(
-                'Atari games need the package ale-py: pip install "rl-teacher[atari]"'
+                'Atari games need the ale-py package: pip install "rl-teacher[atari]"'
             ) from error
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.render_mode = render_mode
@@ -127,7 +128,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         return self._hidden(picture)
 
     def close(self) -> None:
-        """Release the emulator, which prints errors if it still exists when the interpreter exits."""
+        """Release the emulator, which would print errors if it still existed at interpreter exit."""
         self._ale, self._actions = None, []
 
     def _begin_game(self) -> None:
@@ -145,12 +146,12 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
 
 
 def _seen(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Scale a screen down to 84 x 84 pixels by averaging areas."""
+    """Downscale a screen to 84 x 84 pixels by area averaging."""
     return np.asarray(Image.fromarray(screen).resize((_SIDE, _SIDE), Image.Resampling.BOX))
 
 
 def register_games() -> None:
-    """Register the games with Gymnasium, unless they are registered; this does not need ale-py."""
+    """Register the games with Gymnasium unless they already are; this does not require ale-py."""
     for name in GAMES:
         env_id = f"{NAMESPACE}/{name}-v1"
         if env_id not in gym.registry:

@@ -1,4 +1,4 @@
-"""Capture of frames while environments are stepped, for episodes that can't be replayed."""
+"""Frame capture while environments are stepped, for episodes that can't be replayed."""
 
 import io
 import os
@@ -13,28 +13,28 @@ from teacher.envs.episodes import FRAME_KEY, SeededResets
 from teacher.errors import EnvironmentUnsuitableError, RenderError, describe_exception
 
 LONGER_SIDE = 400
-"""Maximum width and height of a captured frame in pixels; larger frames are scaled down."""
+"""Maximum width and height of a captured frame, in pixels; larger frames are scaled down."""
 _QUALITY = 90
 
 
 def prepare_drawing() -> None:
-    """Let pygame, which renders classic control and Box2D environments, run without a screen."""
+    """Let pygame, which renders classic control and Box2D environments, run without a display."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def why_no_screen() -> str | None:
-    """Return an error message if ``MUJOCO_GL=glfw`` is set but there is no screen, else None."""
+    """Return an error message if ``MUJOCO_GL=glfw`` is set but there is no display, else None."""
     has_screen = sys.platform != "linux" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}
     if os.environ.get("MUJOCO_GL") != "glfw" or has_screen:
         return None
     return (
-        "MUJOCO_GL=glfw needs a screen, and there is none here (DISPLAY is not set); leave MUJOCO_GL "
+        "MUJOCO_GL=glfw needs a display, but there is none here (DISPLAY is not set); leave MUJOCO_GL "
         "unset, or set it to egl or osmesa"
     )
 
 
 class CapturedResets(SeededResets):
-    """Wrapper with seeded resets that renders a JPEG frame after each step, as ``info["frame"]``.
+    """Wrapper with seeded resets that puts a JPEG frame into ``info["frame"]`` after each step.
 
     Args:
         env: environment made with render mode ``rgb_array``.
@@ -45,7 +45,7 @@ class CapturedResets(SeededResets):
     """
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment; return the JPEG frame after the step as ``info["frame"]``."""
+        """Step the environment, render it, and return the JPEG frame as ``info["frame"]``."""
         *outcome, _ = super().step(action)
         return (*outcome, {FRAME_KEY: self._picture()})
 
@@ -63,7 +63,7 @@ class CapturedResets(SeededResets):
 def as_frame(picture: Any, name: str = "the environment") -> NDArray[np.uint8]:
     """Convert the return value of an environment's ``render()`` to a uint8 image ``(height, width, 3)``.
 
-    Integers must be in 0 to 255; floats must be in [0, 1] and are scaled to 0 to 255.
+    Integers must be in [0, 255]; floats must be in [0, 1] and are scaled to [0, 255].
 
     Args:
         picture: the return value of ``render()``.

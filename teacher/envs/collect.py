@@ -24,10 +24,10 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
 
     An action keeps a player in place or moves it up, down, left or right. Players can't leave the grid or
     enter another player's cell. A player collects a ball by entering the ball's cell. The reward is the total
-    number of balls collected in the step; ``info["rewards"]`` lists the number per player.
+    number of balls collected in the step; ``info["rewards"]`` lists the count per player.
 
-    Each player's view is the whole grid as a uint8 array ``(size, size, 3)`` of 0 and 255. The three channels
-    mark the player itself, the other players, and the balls.
+    Each player's view is the whole grid as a uint8 array ``(size, size, 3)`` of 0s and 255s. The three
+    channels mark the player itself, the other players, and the balls.
 
     Args:
         players: number of players, 1 to 4.
@@ -59,7 +59,7 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
         return self._views(), {}
 
     def step(self, action: Sequence[int]) -> tuple[tuple[View, ...], float, bool, bool, dict[str, Any]]:
-        """Move the players one after the other; ``action`` has one move per player."""
+        """Move the players one by one, in order; ``action`` has one move per player."""
         rewards = [self._move(player, int(move)) for player, move in enumerate(action)]
         return self._views(), float(sum(rewards)), False, False, {"rewards": rewards}
 
@@ -111,7 +111,7 @@ def _paint(picture: NDArray[np.uint8], row: int, column: int, margin: int, color
 def everyone(observations: Sequence[View]) -> View:
     """Combine all players' views into one image ``(size, size, players + 1)``.
 
-    Each of the first channels marks one player's cell; the last channel marks the balls. For use with
-    ``--obs_transform teacher.envs.collect:everyone``.
+    Each of the first ``players`` channels marks one player's cell; the last channel marks the balls. For use
+    with ``--obs_transform teacher.envs.collect:everyone``.
     """
     return np.stack([view[..., _OWN] for view in observations] + [observations[0][..., _BALLS]], axis=-1)

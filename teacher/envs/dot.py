@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIDE = 44
-"""Image side in pixels: the smallest that the agents' and predictors' networks use without upscaling."""
+"""Image side in pixels: the smallest that agents' and predictors' networks accept without upscaling."""
 _DOT, _STEP = 6, 4
 _MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # (rows down, columns right)
 
@@ -15,9 +15,9 @@ _MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])  # (rows down, col
 class MovingDot(gym.Env[NDArray[np.uint8], np.int64]):
     """White dot on a dark field; actions keep it in place or move it 4 pixels in one of four directions.
 
-    The observation is the image, ``(44, 44, 1)``. The reward of a step is 1 when the dot is in the center and
-    falls linearly with its distance from there, to 0 in the corners. The dot starts at a random position.
-    Only a step limit ends an episode.
+    The observation is the image, ``(44, 44, 1)``. The reward is 1 when the dot is in the center and
+    decreases linearly with its distance from the center, to 0 in the corners. The dot starts at a random
+    position. Episodes end only at the step limit.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Alternatives to environments with episodes that end early, and error messages about them."""
+"""Alternatives to environments whose episodes end early, and error messages about early ends."""
 
 import inspect
 import re
@@ -22,11 +22,12 @@ LEAKS = "the length of an episode leaks the reward"
 
 @dataclass(frozen=True)
 class WithoutEnds:
-    """Variants of an environment with episodes that never end early.
+    """Variants of an environment whose episodes never end early.
 
     Attributes:
         env_id: ID of a different environment with the same robot or game; None if there is none.
-        arguments: arguments of ``make_env`` that keep the environment itself from ending early; may be empty.
+        arguments: ``make_env`` arguments that keep the given environment's episodes from ending early; may be
+            empty.
     """
 
     env_id: str | None = None
@@ -34,7 +35,7 @@ class WithoutEnds:
 
 
 def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
-    """Find variants of an environment with episodes that never end early.
+    """Find variants of an environment whose episodes never end early.
 
     Args:
         env_id: ID of the environment.
@@ -54,9 +55,9 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
 def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
     """Return both fillings of :class:`~teacher.envs.horizon.FixedHorizon`, the more suitable one first.
 
-    If most episodes end very early, ``absorb`` would mostly show standstill, so ``restart`` suits better. But
-    if only survival is rewarded, restarted episodes all have the same return, so a judge that uses true
-    rewards could not tell them apart.
+    If most episodes end before half the limit, ``absorb`` would mostly show a frozen final state, so
+    ``restart`` is better. The exception is a judge that uses true rewards, if only survival is rewarded: all
+    restarted episodes would have the same return, so the judge could not tell them apart.
 
     Args:
         trial: lengths of random episodes.

@@ -30,10 +30,10 @@ _BLOCK = 64  # steps per environment to buffer before they are added to trajecto
 
 
 def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iterator[int]:
-    """Yield episode seeds for one environment, without end; no two environments share a seed.
+    """Yield episode seeds for one environment indefinitely; no two environments share a seed.
 
     Args:
-        entropy: entropy of the run, from which each environment derives its own generator.
+        entropy: entropy of the run, from which each environment derives its own random generator.
         env_index: index of the environment.
         num_envs: number of environments that share the entropy.
     """
@@ -46,8 +46,8 @@ def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iter
 class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that gives every reset a known seed, reported as ``info["episode_seed"]``.
 
-    This must be the outermost wrapper of an environment. Vector environments reset their environments without
-    a seed; such a reset uses the next seed from ``seeds``. A reset with a seed uses that seed.
+    This must be the outermost wrapper of an environment. A reset without a seed, such as an autoreset of a
+    vector environment, uses the next seed from ``seeds``.
 
     Raises:
         EnvironmentUnsuitableError: from :meth:`reset` and :meth:`step`, if the environment fails or returns
@@ -63,10 +63,10 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset with a known seed; raise ValueError for ``options``, because recipes don't store them."""
+        """Reset with a known seed; raise ValueError if given ``options``, which recipes don't store."""
         if options:
             raise ValueError(
-                f"an episode reset with options {options!r} can't be replayed; reset without options"
+                f"an episode that starts with reset(options={options!r}) can't be replayed; leave out options"
             )
         if seed is None:
             seed = next(self._seeds)
@@ -222,7 +222,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             self._starts[index] = self._filled
 
     def _finish(self, index: int) -> None:
-        """Move an environment's running trajectory, which ended or was cut off, to the finished ones."""
+        """Move an environment's trajectory, which ended or was cut off, from running to finished."""
         self._extend(index)
         trajectory = self._running[index]
         if trajectory is not None and len(trajectory) > self._drained_lengths[index]:
@@ -270,8 +270,8 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
 
     Args:
         recipe: recipe of the episode.
-        env: environment made from the recipe's ID and kwargs, for example with a render mode; if None, one is
-            made here, and closed at the end.
+        env: environment made from the recipe's ID and kwargs, for example with a render mode; if None,
+            ``replay`` makes one and closes it at the end.
 
     Raises:
         ReplayMismatchError: the episode ends before all actions are executed.
@@ -287,7 +287,8 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
         if ended:
             raise ReplayMismatchError(
                 f"the replay of {recipe.env_id} ended after {step} of {len(recipe.actions)} steps: the "
-                f"environment is not deterministic here; the recording used {dict(recipe.versions)}"
+                "environment is not deterministic here; the episode was recorded with "
+                f"{dict(recipe.versions)}"
             )
         before = np.array(observation, dtype)  # copied, because some environments reuse the array
         observation, reward, terminated, truncated, _ = env.step(action.copy())

@@ -12,7 +12,7 @@ from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.envs.trajectory import Trajectory
 
 Actor = Callable[[NDArray[Any]], NDArray[Any]]
-"""Function from observations ``(num_envs, *S)`` of all environments to actions ``(num_envs, *A)``."""
+"""Function that maps all environments' observations ``(num_envs, *S)`` to actions ``(num_envs, *A)``."""
 
 _STREAM = 4  # seed stream; others are in teacher/envs/random_episodes.py and teacher/training/run.py
 
@@ -20,16 +20,16 @@ _STREAM = 4  # seed stream; others are in teacher/envs/random_episodes.py and te
 class Explorer:
     """Collects episodes in separate environments where the agent and a random policy take turns.
 
-    In each environment, who acts is drawn at the start, and again after each step with probability
-    ``switch_prob``. With probability ``random_prob`` it is the random policy, which takes uniform random
-    actions; otherwise it is the agent. This is the exploration method of the ``imitation`` library, applied
-    to each environment independently.
+    In each environment, the actor is drawn at the start and redrawn after each step with probability
+    ``switch_prob``. With probability ``random_prob``, the random policy acts, sampling actions uniformly;
+    otherwise, the agent acts. This is the exploration method of the ``imitation`` library, applied to each
+    environment independently.
 
     Args:
         task: properties of the environment.
-        seed: seed of episodes, random actions and turns.
-        switch_prob: probability, after each step, of drawing again who acts next.
-        random_prob: probability of drawing the random policy.
+        seed: seed for the episodes, random actions and turns.
+        switch_prob: probability of redrawing the actor after each step.
+        random_prob: probability of drawing the random policy rather than the agent.
         num_envs: number of environments.
     """
 

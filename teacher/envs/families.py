@@ -2,12 +2,12 @@
 
 They are built on Gymnasium's v5 environments. Episodes never terminate, so their length reveals nothing about
 the behavior. The reward leaves out the control cost, because people can't see it in a clip. In the table,
-``v`` is the forward velocity during the step; positions and other velocities are those after the step:
+``v`` is the forward velocity during the step; positions and other velocities are taken after the step:
 
 =============  ====  ================  ==============================================================
 task           fps   steps (short)     reward of a step
 =============  ====  ================  ==============================================================
-Reacher        10    50 (20)           -distance of fingertip and target
+Reacher        10    50 (20)           -distance from fingertip to target
 Hopper         40    1000 (300)        v + 1 + (z - 1)
 Walker         30    1000 (300)        v + 1 + (z - 2)
 Cheetah        20    1000 (300)        v
@@ -21,8 +21,8 @@ DoublePendulum 10    50                10 - 0.01 x^2 - (y - 2)^2 - 0.001 w1^2 - 
 ``v`` is the x velocity of the root (Hopper, Walker, Cheetah, Swimmer), the torso (Ant) or the center of mass
 (Humanoid). ``z`` is the height of the root, ``angle`` the angle of the pole, ``(x, y)`` the position of the
 double pendulum's tip, and ``w1, w2`` its joint velocities. The constants 1 and 10 are survival bonuses, paid
-at every step; v5's ``healthy_reward`` is paid only while the robot is healthy. ``fps`` is the playback rate
-of clips, independent of the physics time step.
+at every step, unlike v5's ``healthy_reward``, which is paid only while the robot is healthy. ``fps`` is the
+playback rate of clips, independent of the physics time step.
 """
 
 import re
@@ -131,7 +131,7 @@ class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
         self._data = env.unwrapped.data  # type: ignore[attr-defined]
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the v5 environment; return the family's reward, and always False for ``terminated``."""
+        """Step the v5 environment; return the family's reward, with ``terminated`` always False."""
         observation, base, _, truncated, info = self.env.step(action)
         return observation, float(self.rule(float(base), self._data)), False, truncated, info
 
@@ -158,7 +158,7 @@ def make_family(family: str, **kwargs: Any) -> FamilyRules:
 
 
 def plain_class(spec: EnvSpec) -> str | None:
-    """Return the entry point of the Gymnasium class behind a spec; None if the spec sets arguments.
+    """Return the entry point of the Gymnasium class behind a spec; None if the spec has keyword arguments.
 
     For a task of this module, return the class of the underlying v5 environment.
     """
@@ -191,7 +191,7 @@ def base_env_id(env_id: str) -> str:
 
 
 def old_names() -> dict[str, str]:
-    """Map old names of the tasks, from rl-teacher and from later Gym versions, to their IDs."""
+    """Return a mapping of the tasks' old names, from rl-teacher and later Gym versions, to their IDs."""
     names = {name: name for name in FAMILIES} | _ALIASES
     return {
         f"{prefix}{alias}-v1": f"{NAMESPACE}/{prefix}{name}-v1"
@@ -204,7 +204,7 @@ def resolve_env_id(name: str) -> str:
     """Return the registered ID for an old task name; return all other names unchanged.
 
     For example, ``ShortHopper-v1`` becomes ``teacher/ShortHopper-v1`` and ``Walker2d-v1`` becomes
-    ``teacher/Walker-v1``, but ``Pendulum-v1`` stays Gymnasium's classic task.
+    ``teacher/Walker-v1``, but ``Pendulum-v1`` remains Gymnasium's classic task.
     """
     if name in gym.registry:
         return name
@@ -215,15 +215,15 @@ def same_environment(one: str | None, other: str | None) -> bool:
     """Return False if two IDs are known to name different environments, so their data can't be mixed.
 
     A task, its ``Short`` variant and the underlying v5 environment count as one environment, because they
-    have the same observations and actions. None and names without a version match every other name: they
-    are class names of unregistered environments, or placeholders for recorded episodes.
+    have the same observations and actions. None matches every ID, and so does a name without a version,
+    which is the class name of an unregistered environment or a placeholder for recorded episodes.
     """
     known = [_base(name) for name in (one, other) if name is not None and _VERSIONED.search(name)]
     return len(set(known)) < 2
 
 
 def more_specific_id(old: str | None, new: str | None) -> str | None:
-    """Return ``new``, unless it is None or lacks the version that ``old`` has; then return ``old``."""
+    """Return ``old`` if ``new`` is None or lacks the version that ``old`` has; otherwise, ``new``."""
     if new is None or (old is not None and _VERSIONED.search(old) and not _VERSIONED.search(new)):
         return old
     return new

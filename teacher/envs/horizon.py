@@ -1,4 +1,4 @@
-"""Wrapper that gives all episodes the same length by filling up those that end early."""
+"""Wrapper that gives all episodes the same length by extending those that end early."""
 
 from copy import deepcopy
 from typing import Any, SupportsFloat, get_args
@@ -11,7 +11,7 @@ from teacher.errors import EnvironmentUnsuitableError
 from teacher.settings.config import Filling
 
 KWARG = "fixed_horizon"
-"""Keyword argument of ``make_env`` for the filling."""
+"""Keyword argument of ``make_env`` that selects the filling."""
 _SEED_BOUND = 2**31
 
 
@@ -32,10 +32,10 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
         env = FixedHorizon(gym.make("CartPole-v1"), "absorb")
 
-    With ``absorb``, after an early end the final observation is repeated, actions have no effect, and the
-    reward is 0. With ``restart``, the environment is reset within the episode: its new first observation
-    replaces the final one, so the agent sees an ordinary step. Either way, an episode depends only on the
-    seed of its reset and on its actions, so it can be replayed.
+    With ``absorb``, the rest of an episode that ends early repeats the final observation with a reward of 0,
+    and actions have no effect. With ``restart``, the environment is reset within the episode: the new first
+    observation replaces the final one, so the agent sees an ordinary step. Either way, an episode depends
+    only on the seed of its reset and on its actions, so it can be replayed.
 
     Args:
         env: the environment to wrap.
@@ -53,7 +53,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, filling=filling, horizon=horizon)
         gym.Wrapper.__init__(self, env)
         if filling not in get_args(Filling):
-            raise EnvironmentUnsuitableError(f"{KWARG}: expected absorb or restart, got {filling!r}")
+            raise EnvironmentUnsuitableError(f"{KWARG}: must be absorb or restart, not {filling!r}")
         found = horizon or limit_of(env)
         if found is None or found < 1:
             raise EnvironmentUnsuitableError(
@@ -69,7 +69,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; ``seed`` also determines the resets within it."""
+        """Start an episode; ``seed`` also determines the seeds of resets within it."""
         self._steps, self._ended = 0, False
         if seed is not None:
             self._random = np.random.default_rng(seed)

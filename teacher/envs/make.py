@@ -27,9 +27,9 @@ def make_env(
 
     Args:
         env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
-        kwargs: arguments of ``gymnasium.make``, such as ``max_episode_steps``, and two additional ones:
-            ``fixed_horizon``, the filling of :class:`FixedHorizon`, and ``obs_transform``, the name for
-            :class:`TransformedObservations`. Recipes store them.
+        kwargs: arguments of ``gymnasium.make``, such as ``max_episode_steps``, and two more:
+            ``fixed_horizon`` is the ``filling`` of :class:`FixedHorizon`, and ``obs_transform`` is the
+            ``name`` of :class:`TransformedObservations`. Recipes store all of them.
         render_mode: as in ``gymnasium.make``.
         rendering: further arguments that only affect rendering, such as ``width``, ``height`` and
             ``camera_name``. Recipes don't store them.
@@ -46,10 +46,10 @@ def make_env(
 
 
 def make_again(env: Any) -> gym.Env[Any, Any] | None:
-    """Make a second instance of an environment, or of one in a vector environment, for trial episodes.
+    """Make a second instance of an environment (or of one in a vector environment) for trial episodes.
 
-    The instance opens no window and records no videos. Return None if the spec does not completely describe
-    how to make it, for example because a wrapper does not record its arguments, or if making it fails.
+    The instance opens no window and records no videos. Return None if making it fails or the spec is
+    incomplete, for example because a wrapper does not record its arguments.
     """
     try:
         spec = env.spec
@@ -101,7 +101,7 @@ def _quiet_mujoco() -> Iterator[None]:
 def _import_mujoco() -> Any:
     """Import and return the mujoco module; return None if it is not installed.
 
-    On import, mujoco loads the OpenGL library that ``MUJOCO_GL`` names, and fails if it is missing. Physics
+    On import, mujoco loads the OpenGL library selected by ``MUJOCO_GL``, and fails if it is missing. Physics
     does not need OpenGL, so the import is then retried without it; rendering will report the problem.
     """
     try:

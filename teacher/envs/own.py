@@ -8,11 +8,11 @@ _OWN = {
     "MovingDot-v1": ("teacher.envs.dot:MovingDot", 40),
     "Collect-v1": ("teacher.envs.collect:CollectGame", 50),
 }
-"""Entry point and episode length of each environment, by name."""
+"""Entry point and episode length of each environment, keyed by name."""
 
 
 def register_own() -> None:
-    """Register the environments with Gymnasium, unless they are already registered."""
+    """Register both environments with Gymnasium, unless they are already registered."""
     for name, (entry_point, horizon) in _OWN.items():
         env_id = f"{NAMESPACE}/{name}"
         if env_id not in gym.registry:

@@ -19,7 +19,7 @@ _POLICY_STREAM = 3
 def random_trajectories(
     task: TaskInfo, seed: int, num_envs: int = 8, workers: int = 1
 ) -> Iterator[Trajectory]:
-    """Yield finished episodes of uniform random actions, without end.
+    """Yield complete episodes of uniformly random actions indefinitely.
 
     ``workers`` is the number of threads that step the environments; it does not affect the result.
     """
@@ -29,7 +29,7 @@ def random_trajectories(
 
 
 def policy_trajectories(task: TaskInfo, seed: int, act: Actor, num_envs: int = 8) -> Iterator[Trajectory]:
-    """Yield finished episodes of the policy ``act``, without end."""
+    """Yield complete episodes of the policy ``act`` indefinitely."""
     yield from _finished(make_vector_env(task, num_envs, [seed, _POLICY_STREAM]), act)
 
 
@@ -44,10 +44,9 @@ def _finished(envs: EpisodeRecorder, act: Actor) -> Iterator[Trajectory]:
 
 
 def check_replay(task: TaskInfo, seed: int) -> None:
-    """Check that replaying episodes, as for clips, reproduces their observations.
+    """Check that replaying the first steps of several episodes reproduces their observations.
 
-    Replays the first steps of several episodes, because replay often fails on state that one episode leaves
-    behind for the next.
+    One episode is not enough, because replay often fails due to state carried over from the episode before.
 
     Raises:
         EnvironmentUnsuitableError: a replayed observation differs, or the environment fails.

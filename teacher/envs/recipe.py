@@ -32,7 +32,7 @@ class EpisodeRecipe:
         kwargs: further arguments of ``make_env``, JSON values only.
         seed: seed of the episode's ``reset``.
         actions: ``(steps, *action_shape)``, exactly as executed (clipped, with the environment's dtype).
-        versions: versions of libraries when the episode was recorded, by package name.
+        versions: library versions with which the episode was recorded, keyed by package name.
     """
 
     env_id: str
@@ -42,7 +42,7 @@ class EpisodeRecipe:
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the recipe as JSON values; actions are little-endian bytes in base64."""
+        """Return the recipe as a JSON-serializable dict; actions are base64-encoded little-endian bytes."""
         actions = np.ascontiguousarray(self.actions)
         actions = actions.astype(actions.dtype.newbyteorder("<"))
         return {
@@ -62,13 +62,13 @@ class EpisodeRecipe:
         """Restore a recipe from the output of :meth:`to_dict`.
 
         Raises:
-            DataError: ``data`` is not such an output.
+            DataError: ``data`` is not a valid recipe.
         """
         try:
             packed = data["actions"]
             dtype = np.dtype(packed["dtype"])
             if dtype.kind not in "iufb":
-                raise ValueError(f"actions of dtype {dtype}")
+                raise ValueError(f"unsupported action dtype {dtype}")
             raw = base64.b64decode(packed["base64"], validate=True)
             actions = np.frombuffer(raw, dtype).reshape(packed["shape"]).astype(dtype.newbyteorder("="))
             return cls(
@@ -98,7 +98,7 @@ class EpisodeRecipe:
         """Restore a recipe from the output of :meth:`to_json`.
 
         Raises:
-            DataError: ``text`` is not such an output.
+            DataError: ``text`` is not a valid recipe.
         """
         try:
             data = json.loads(text)

@@ -1,4 +1,4 @@
-"""Lookup of environments by ID without making them; imports neither torch nor MuJoCo."""
+"""Lookup of environment specs by ID; this module imports neither torch nor MuJoCo."""
 
 import difflib
 import importlib
@@ -15,7 +15,7 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     """Return the registered spec of an environment.
 
     Args:
-        env_id: Gymnasium ID, or ``module:Env-v0`` to import a module first.
+        env_id: Gymnasium ID, or ``module:Env-v0`` to import ``module`` first.
 
     Raises:
         EnvironmentUnsuitableError: the module can't be imported, or the ID is not registered; the message

@@ -30,14 +30,14 @@ from teacher.envs.trial import LIMIT, never_terminates
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30
-"""Frames per second of clips if the environment's metadata does not say."""
+"""Frames per second of clips if the environment's metadata does not specify ``render_fps``."""
 
 ActionSpace = Box | Discrete | MultiDiscrete
 
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """Properties of an environment that a run can use.
+    """Properties of an environment that is suitable for a run.
 
     Attributes:
         env_id: Gymnasium ID, or ``module:Env-v0``; together with ``kwargs``, enough to make the environment
@@ -50,7 +50,7 @@ class TaskInfo:
             to four dimensions are treated as images.
         action_space: space of one environment's actions, discrete or continuous.
         captures: True to capture a frame of every step, because episodes can't be replayed.
-        flattened: the environment's own observation space, as text, if observations are flattened by
+        flattened: string form of the environment's own observation space if observations are flattened by
             default; otherwise None.
     """
 
@@ -72,7 +72,7 @@ def describe_task(
     *,
     captures: bool = False,
 ) -> TaskInfo:
-    """Make an environment once, and return its properties for a run.
+    """Make an environment once to find its properties for a run; raise if a run can't use it.
 
     Args:
         env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
@@ -103,8 +103,8 @@ class Examined:
         fps: frames per second of clips.
         refusals: errors that prevent a run from using the environment; empty if there are none.
         without_ends: variants of the environment that never end early.
-        found: properties for a run; None if the spaces are not supported. Without a limit, its ``horizon`` is
-            1,000 steps.
+        found: properties for a run; None if the spaces are not supported. If there is no limit, its
+            ``horizon`` is 1,000 steps.
     """
 
     env_id: str
@@ -213,18 +213,19 @@ def make_vector_env(
     Args:
         task: properties of the environment.
         num_envs: number of environments.
-        seed: seed of the run, or several numbers for independent sets of environments in one run.
+        seed: seed of the run; add stream numbers, as in ``[seed, 1]``, to seed other environments
+            independently.
         workers: number of threads that step the environments; does not affect results.
         autoreset_mode: as in Gymnasium.
-        part: ``(index, count)``, if a run is split over ``count`` vector environments of ``num_envs`` each;
-            all of them get different episode seeds.
+        part: ``(index, count)`` of this vector environment if a run is split across ``count`` of them, each
+            with ``num_envs`` environments; no two use the same episode seeds.
 
     Raises:
-        ValueError: ``task.captures`` is True with same-step autoreset, which skips the final frame.
+        ValueError: ``task.captures`` is True and the mode is same-step autoreset, which skips final frames.
     """
     if task.captures and autoreset_mode is AutoresetMode.SAME_STEP:
         raise ValueError(
-            "frames can't be captured with same-step autoreset; use next-step autoreset or disable it"
+            "frames can't be captured with same-step autoreset; use next-step autoreset or turn autoreset off"
         )
     before, total = part[0] * num_envs, part[1] * num_envs
     entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
@@ -257,8 +258,8 @@ def _refused_spaces(
     if not isinstance(observations, Box) or 0 in observations.shape:
         refusals.append(
             EnvironmentUnsuitableError(
-                f"{env_id} has observations of {one_line(observations)}, which a run can't use: pass "
-                f"--{KWARG} {transform}, a function that converts them to a numeric array",
+                f"{env_id} has the observation space {one_line(observations)}, which a run can't use: pass "
+                f"--{KWARG} {transform}, a function that converts observations to a numeric array",
                 {KWARG: transform},
             )
         )
@@ -266,8 +267,8 @@ def _refused_spaces(
     if not is_box and not isinstance(actions, Discrete | MultiDiscrete):
         refusals.append(
             EnvironmentUnsuitableError(
-                f"{env_id} has actions of {one_line(actions)}; only Discrete, MultiDiscrete and "
-                "floating-point Box action spaces are supported"
+                f"{env_id} has the action space {one_line(actions)}; only Discrete, MultiDiscrete and "
+                "floating-point Box spaces are supported"
             )
         )
     return refusals

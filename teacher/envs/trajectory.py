@@ -56,7 +56,7 @@ class Trajectory:
         true_rewards: NDArray[np.float64],
         terminated: bool | None = False,
     ) -> "Trajectory":
-        """Create a finished episode from arrays.
+        """Create the trajectory of a finished episode from arrays.
 
         The arrays are not copied, and the episode can't be replayed.
 
@@ -73,11 +73,11 @@ class Trajectory:
         for name, array in arrays.items():
             _require_numbers(name, array)
         if true_rewards.ndim > 1:
-            raise DataError(f"true_rewards must have the shape (steps,), not {true_rewards.shape}")
+            raise DataError(f"true_rewards must have shape (steps,), not {true_rewards.shape}")
         lengths = len(observations) - 1, len(actions), len(true_rewards)
         if len(set(lengths)) > 1:
             raise DataError(
-                "there must be one more observation than actions and true rewards; got "
+                "there must be as many actions as true rewards, and one more observation; got "
                 f"{len(observations)} observations, {lengths[1]} actions and {lengths[2]} true rewards"
             )
         trajectory = cls("recorded", {}, 0)
@@ -132,7 +132,7 @@ class Trajectory:
 
     @property
     def terminations(self) -> NDArray[np.bool_]:
-        """Return a mask ``(steps,)``: True only at the last step, if it terminated the episode."""
+        """Return a mask ``(steps,)``: True only at the last step, and only if it terminated the episode."""
         return terminations((self._length,), bool(self.terminated))
 
     @property
@@ -148,8 +148,8 @@ class Trajectory:
     def recipe(self, upto: int | None = None) -> EpisodeRecipe:
         """Return the recipe of the first ``upto`` steps, or of all steps so far if ``upto`` is None.
 
-        It shares the memory of the actions. The recipe of an episode from :meth:`from_arrays` can't be
-        replayed, because it does not name a real environment.
+        The recipe's actions are a view, not a copy. An episode from :meth:`from_arrays` can't be replayed,
+        because its recipe does not name a real environment.
         """
         return EpisodeRecipe(self._env_id, self._kwargs, self.seed, self.actions[:upto])
 
@@ -183,7 +183,7 @@ class Trajectory:
 
 
 def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return flags of shape ``(*batch, steps)``: ``terminated`` at the last step, False at the others."""
+    """Return flags of shape ``(*batch, steps)``: ``terminated`` at the last step, False elsewhere."""
     flags = np.zeros(shape, np.bool_)
     flags[..., -1:] = np.asarray(terminated)[..., None]
     return flags

@@ -1,6 +1,6 @@
 """Observation transforms: functions that convert dicts, text, or views of several agents to arrays.
 
-The function's name is part of an episode's recipe, so a replay applies it, too.
+The function's name is stored in episode recipes, so that replays apply the function as well.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,17 +16,17 @@ from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_l
 from teacher.settings.functions import named_function
 
 KWARG = "obs_transform"
-"""Keyword argument of ``make_env`` for the name of the transform."""
+"""Keyword argument of ``make_env`` that names the transform."""
 SHIPPED = frozenset({"teacher.envs.collect", "teacher.envs.minigrid"})
 """Modules of this project that contain transforms."""
 _OF_MINIGRID = "teacher.envs.minigrid:cells"
 _MOST_NUMBERS = 1_000_000
 FLATTEN = "flatten"
-"""Built-in transform that concatenates all parts of an observation, discrete values as one-hot vectors."""
+"""Name of the built-in transform :class:`Flattened`, used in place of ``module:function``."""
 
 
 class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
-    """Converts the observations of an environment with a user's function.
+    """Converts an environment's observations with a user-supplied function.
 
     The function takes one observation and returns a numeric array, always of the same shape and dtype. uint8
     arrays with two to four dimensions are treated as images. Other integers and booleans are converted to
@@ -64,8 +64,8 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
         result, space = self._result(observation), self.observation_space
         if (result.shape, result.dtype) != (space.shape, space.dtype):
             raise self._refusal(
-                f"returned shape {result.shape} and dtype {result.dtype}, but for the first observation "
-                f"{space.shape} and {space.dtype}; these must not change"
+                f"returned shape {result.shape} and dtype {result.dtype}, but {space.shape} and "
+                f"{space.dtype} for the first observation; shape and dtype must not change"
             )
         return result
 
@@ -76,7 +76,8 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
             raise self._refusal(describe_exception(error)) from error
         if result.dtype.kind not in "iufb" or result.size == 0:
             raise self._refusal(
-                f"returned shape {result.shape}, dtype {result.dtype}; must return a non-empty numeric array"
+                f"returned shape {result.shape} and dtype {result.dtype}; it must return a non-empty numeric "
+                "array"
             )
         return result if result.dtype.kind == "f" or result.dtype == np.uint8 else result.astype(np.float32)
 
@@ -101,7 +102,7 @@ class Flattened:
 
 
 def has_fixed_size(space: gym.Space[Any]) -> bool:
-    """Return True if observations of a space flatten to a fixed number of values, at most a million."""
+    """Return True if observations of a space flatten to a fixed number of values, at most one million."""
     try:
         return bool(space.is_np_flattenable) and 0 < gym.spaces.flatdim(space) <= _MOST_NUMBERS
     except NotImplementedError:  # raised by custom spaces
@@ -122,7 +123,7 @@ def are_numbers(space: gym.Space[Any]) -> bool:
 
 def told_flattened(declared: object, flat: gym.Space[Any]) -> str:
     """Return a notice that observations are flattened by default."""
-    return f"Observations of {one_line(declared)} are flattened into {gym.spaces.flatdim(flat)} numbers."
+    return f"Observations in {one_line(declared)} are flattened into {gym.spaces.flatdim(flat)} numbers."
 
 
 def transform_for(space: gym.Space[Any]) -> str:
@@ -135,7 +136,7 @@ def _find(name: str, space: gym.Space[Any]) -> Callable[[Any], Any]:
     if name == FLATTEN:
         if not has_fixed_size(space):
             raise EnvironmentUnsuitableError(
-                f"--{KWARG} {FLATTEN}: observations of {one_line(space)} have no fixed size; pass a "
+                f"--{KWARG} {FLATTEN}: observations in {one_line(space)} have no fixed size; instead, pass a "
                 "module:function that converts them to an array"
             )
         return Flattened(space)

@@ -1,7 +1,7 @@
 """Random episodes of an environment, to choose the segment length and to detect early ends.
 
-``teach`` and the wrappers use the same rule. If no segment length is given, a segment takes 1.5 seconds. If
-fewer than a fifth of the random episodes are that long, it takes half of their median length.
+``teach`` and the wrappers use the same rule: by default, a segment lasts 1.5 seconds. If fewer than a fifth
+of the random episodes are that long, the default is half their median length instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from teacher.errors import pluralize
 
 TRIAL_EPISODES = 50
 TRIAL_STEPS = 10_000
-"""Total number of steps after which no further episode starts; fewer episodes suffice if they are long."""
+"""Total number of steps after which no more episodes start, because a few long episodes are enough."""
 LIMIT = 1000
-"""Number of steps after which a random episode is abandoned if it has no limit."""
+"""Number of steps after which a random episode is abandoned if there is no step limit."""
 SEGMENT_SECONDS = 1.5
-"""Default duration of a segment, if episodes are long enough."""
+"""Default segment duration, used if episodes are long enough."""
 _LONG_ENOUGH_SHARE = 0.2
 _SHORTEST_LIMIT = 100
 _ENOUGH_REWARDS = 2  # distinct rewards, which show that not only survival is rewarded
@@ -49,19 +49,19 @@ class Trial:
     def limit(self) -> int:
         """Return the maximum number of steps in an episode.
 
-        Without a known limit, return the longest length, but at least 100 if some episodes ended earlier.
+        If no limit is known, return the longest episode's length, but at least 100 if others were shorter.
         """
         longest = max(self.lengths)
         return self.horizon or (max(_SHORTEST_LIMIT, longest) if self.early else longest)
 
     @property
     def early(self) -> int:
-        """Return how many episodes ended before the limit or, without one, before the longest episode."""
+        """Return the number of episodes shorter than the limit or, if there is none, than the longest one."""
         full = max(self.lengths) if self.horizon is None else self.horizon
         return sum(length < full for length in self.lengths)
 
     def holding(self, segment_length: int) -> int:
-        """Return how many episodes are at least ``segment_length`` steps long."""
+        """Return the number of episodes that are at least ``segment_length`` steps long."""
         return sum(length >= segment_length for length in self.lengths)
 
     def fits(self, segment_length: int) -> bool:
@@ -73,10 +73,11 @@ class Trial:
         return wanted if self.fits(wanted) else max(1, self.median // 2)
 
     def told_misfit(self, segment_length: int) -> str:
-        """Return an error message that says how few episodes are long enough for a segment."""
+        """Return an error message that says how many episodes are long enough for a segment."""
         return (
-            f"a segment of {pluralize(segment_length, 'step')} fits into {self.holding(segment_length)} of "
-            f"{len(self.lengths)} random episodes, which have a median length of {self.median}"
+            f"a segment of {pluralize(segment_length, 'step')} fits into only "
+            f"{self.holding(segment_length)} of {len(self.lengths)} random episodes "
+            f"(median length: {pluralize(self.median, 'step')})"
         )
 
     def told(self, wanted: int) -> str:
@@ -86,22 +87,22 @@ class Trial:
             return f"Segments of {pluralize(length, 'step')}"
         return (
             f"Segments of {pluralize(length, 'step')}, half the median length of random episodes "
-            f"({self.median}), because too few have the usual {wanted} steps"
+            f"({self.median}), because too few reach the usual {wanted} steps"
         )
 
 
 def usual_length(seconds: float | None, fps: int) -> int:
-    """Convert a segment's duration (None: 1.5 seconds) to steps, at the frame rate of clips."""
+    """Convert a segment duration in seconds (default: 1.5) to steps, one per clip frame."""
     return max(1, int((SEGMENT_SECONDS if seconds is None else seconds) * fps))
 
 
 def of_fixed_length(horizon: int) -> Trial:
-    """Return the trial of an environment in which every episode has ``horizon`` steps."""
+    """Return the trial of an environment whose episodes all have ``horizon`` steps."""
     return Trial([horizon] * TRIAL_EPISODES, horizon)
 
 
 def never_terminates(env: gym.Env[Any, Any]) -> bool:
-    """Return True if the environment declares (``never_terminates``) that only a limit ends episodes."""
+    """Return True if the environment's ``never_terminates`` attribute says only a limit ends episodes."""
     try:
         return bool(env.get_wrapper_attr("never_terminates"))
     except AttributeError:
@@ -115,14 +116,14 @@ def try_episodes(
     most: int = LIMIT,
     tell: Callable[[int], None] = lambda tried: None,
 ) -> Trial:
-    """Run 50 random episodes, or fewer if they take 10,000 steps.
+    """Run 50 random episodes, or fewer if they reach a total of 10,000 steps.
 
     Args:
         env: an environment that is not used for anything else.
         horizon: maximum number of steps in an episode; None if no limit is known.
-        seed: seed of episodes and actions.
+        seed: seed for the episodes and actions.
         most: number of steps after which an episode is abandoned.
-        tell: called before the first episode and after each one, with the number of episodes so far.
+        tell: called with the number of episodes so far, before the first one and after each.
 
     Raises:
         EnvironmentUnsuitableError: the environment's ``reset`` or ``step`` fails.

@@ -97,11 +97,11 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
 def first_predictors(
     config: WrapperConfig, source: Source, network: MakeNetwork | None
 ) -> tuple[RewardPredictor | None, RewardPredictor]:
-    """Return the pretrained predictor to use at once, or None, and the predictor to train.
+    """Return the pretrained predictor (None if not configured) and the predictor to train.
 
     Raises:
         ConfigError: a field of ``reward`` has no effect, or differs from the pretrained predictor's settings.
-        DataError: the pretrained predictor can't be read, or does not fit the environment.
+        DataError: the pretrained predictor can't be read, or does not match the environment.
     """
     folder = config.pretrained_reward_predictor_dir
     if folder is None:
@@ -116,8 +116,8 @@ def first_predictors(
     )
     if config.reward not in (RewardConfig(), used.config):
         raise ConfigError(
-            f"reward: the settings differ from those of the pretrained predictor {path}; leave "
-            "reward out with pretrained_reward_predictor_dir"
+            f"reward: the settings differ from those of the pretrained predictor {path}; leave out reward "
+            "if you pass pretrained_reward_predictor_dir"
         )
     _log.info("predicting rewards with %s", path)
     return used, trained
@@ -169,7 +169,7 @@ def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
 def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
     """Return the label schedule that the settings select.
 
-    A schedule by elapsed time treats the labels of the ``asked`` earlier comparisons as already due.
+    A time-based schedule treats the labels of the ``asked`` earlier comparisons as already due.
     """
     if config.schedule is not None:
         return config.schedule
@@ -180,14 +180,14 @@ def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """List the files of saved predictors in a folder, oldest first."""
+    """Return the saved predictor files in a folder, oldest first."""
     return sorted(path for path in folder.glob("*.npz") if _CHECKPOINT.fullmatch(path.name))
 
 
 def newest_checkpoint(folder: Path) -> Path:
     """Return the newest predictor file in a checkpoint folder or ``log_dir``.
 
-    A path to a file is returned unchanged.
+    If ``folder`` is a file, return it unchanged.
 
     Raises:
         DataError: the folder contains no predictor files.
@@ -197,7 +197,7 @@ def newest_checkpoint(folder: Path) -> Path:
     saved = checkpoints(folder) or checkpoints(folder / CHECKPOINTS_NAME)
     if not saved:
         raise DataError(
-            f"{folder} contains no saved reward predictors (predictor-*.npz): pass a log_dir, or the folder "
-            f"{CHECKPOINTS_NAME} in it"
+            f"{folder} contains no saved reward predictors (predictor-*.npz): pass a log_dir, or its "
+            f"subfolder {CHECKPOINTS_NAME}"
         )
     return saved[-1]

@@ -1,4 +1,4 @@
-"""Clips of segments, from replayed episodes, image observations, or frames captured in training."""
+"""Clips of segments, from replayed episodes, image observations, or frames captured during training."""
 
 import contextlib
 from collections.abc import Callable
@@ -29,14 +29,15 @@ Mode = Literal["replay", "observations", "pictures", "none"]
 class ClipSource:
     """Renders the clips of segments.
 
-    If ``env_fn`` is set, a thread replays the episode in an environment made by it. Otherwise, clips show the
-    observations if they are images, or else frames that the environment rendered while it was stepped.
+    If ``env_fn`` is set, a thread replays the episode in an environment that ``env_fn`` makes. Otherwise,
+    clips show the observations if they are images, or else frames rendered while the environment was stepped.
 
     Attributes:
-        mode: source of the frames; ``pictures`` means captured frames, ``none`` that no clips are needed.
+        mode: source of the frames; ``pictures`` means captured frames, ``none`` means that no clips
+            are needed.
 
     Raises:
-        ConfigError: people label, but segments can't be shown in any of these modes.
+        ConfigError: people label, but none of these sources of frames is available.
     """
 
     def __init__(self, config: WrapperConfig, source: Source, can_draw: bool) -> None:
@@ -53,9 +54,9 @@ class ClipSource:
             self.mode = "pictures"
         else:
             raise ConfigError(
-                "people need clips: pass an env_fn that makes the environment with render_mode='rgb_array', "
-                "make this environment with that render_mode, or pass an obs_transform_func that returns "
-                "images"
+                "there is no source of clips for people to label: pass an env_fn that makes the environment "
+                "with render_mode='rgb_array', make this environment with that render_mode, or pass an "
+                "obs_transform_func that returns images"
             )
         self._stage: ReplayRenderer | None = None
         self._closed = False
@@ -66,7 +67,7 @@ class ClipSource:
         return self.mode != "pictures" or segment.frames is not None
 
     def showable(self, segment: Segment) -> Segment:
-        """Return a segment with its observations as frames in mode ``observations``, else unchanged."""
+        """In mode ``observations``, return the segment with its observations as frames; else unchanged."""
         if self.mode != "observations":
             return segment
         return replace(segment, frames=tuple(jpeg(self._shown(one)) for one in segment.next_observations))
@@ -80,9 +81,9 @@ class ClipSource:
         return self._thread.submit(self._frames, ClipSpec.of(segment))
 
     def close(self) -> None:
-        """Stop the clip thread after the current clip, without waiting for it.
+        """Make the clip thread stop after the current clip; return without waiting for it.
 
-        Clips that have not started fail with :class:`RenderError`.
+        Clips not yet started fail with :class:`RenderError`.
         """
         self._closed = True
         self._thread.submit(self._close_stage)

@@ -1,4 +1,4 @@
-"""Code shared by both preferences wrappers: their common methods, and construction of the trainer."""
+"""Code shared by both preference wrappers: their common methods and trainer construction."""
 
 import contextlib
 import logging
@@ -46,13 +46,13 @@ _log = logging.getLogger("teacher.wrapper")
 
 
 class Controls:
-    """Base class of both preferences wrappers, with the methods that control learning."""
+    """Base class of both preference wrappers, with the methods that control learning."""
 
     _trainer: PreferenceTrainer
     _wants_prediction: bool
 
     def __reduce__(self) -> Any:
-        """Raise :class:`ConfigError` when copied or pickled, because a copy would not learn."""
+        """Raise :class:`ConfigError` to prevent copying and pickling, because a copy would not learn."""
         raise ConfigError(
             f"{type(self).__name__} can't be copied or sent to another process, as SubprocVecEnv does, "
             f"because its predictor is trained in this process; {ONE_PREDICTOR}"
@@ -81,7 +81,7 @@ class Controls:
         """Make ``step`` return predicted rewards as soon as there is a predictor.
 
         Raises:
-            DataError: there is no predictor, and the settings train none.
+            DataError: there is no predictor, and none is being trained.
         """
         if self._trainer.predictor is None and not self._trainer.config.predicts:
             raise DataError(
@@ -108,20 +108,20 @@ class Controls:
 
     @property
     def predictor(self) -> RewardPredictor | None:
-        """Predictor that ``step`` uses, replaced by a new object at each update; None before the first."""
+        """Predictor that ``step`` uses: None at first, replaced by a new object at each update."""
         return self._trainer.predictor
 
     def relabel(self, buffer: Any, *, scaled_actions: bool = True) -> int:
         """Replace all rewards in a Stable-Baselines3 replay buffer with the current predictor's rewards.
 
-        A replay buffer stores the reward that ``step`` returned at the time. Without relabeling, an
-        off-policy agent keeps learning from rewards of earlier predictors, and from zeros stored before the
-        first one. Relabel whenever :attr:`predictor` is a new object. Observation and action wrappers must be
-        inside this wrapper.
+        A replay buffer stores the rewards that ``step`` returned at the time. Without relabeling, an
+        off-policy agent keeps learning from earlier predictors' rewards, and from the zeros stored before
+        there was a predictor. Relabel whenever :attr:`predictor` is a new object. Observation and action
+        wrappers must be inside this wrapper.
 
         Args:
-            buffer: a ``ReplayBuffer`` or, with ``obs_transform_func``, a ``DictReplayBuffer``; for example
-                ``model.replay_buffer``.
+            buffer: a ``ReplayBuffer`` or, if ``obs_transform_func`` converts dicts, a ``DictReplayBuffer``;
+                for example ``model.replay_buffer``.
             scaled_actions: True if the buffer stores Box actions scaled to [-1, 1], as Stable-Baselines3's
                 agents do; False if it stores them as executed.
 
@@ -134,16 +134,16 @@ class Controls:
         """
         if (predictor := self.predictor) is None:
             raise DataError(
-                "there is no reward predictor yet: training starts with "
-                f"{self._trainer.config.n_initial_prefs} labels, and only "
-                f"{self._trainer.answers} have arrived; relabel later"
+                "there is no reward predictor yet: its training starts after "
+                f"{self._trainer.config.n_initial_prefs} labels, and {self._trainer.answers} have arrived so "
+                "far; relabel later"
             )
         spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # set by gym.Wrapper
         transform = self._trainer.config.obs_transform_func
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
     def answer(self, count: int | None = None) -> int:
-        """Ask the notebook's user to label up to ``count`` waiting pairs; return the number of labels.
+        """Ask the notebook user to label up to ``count`` waiting pairs; return the number of labels.
 
         Args:
             count: maximum number of pairs; None for all.
@@ -155,7 +155,7 @@ class Controls:
 
 
 def _single_spaces(env: Any) -> tuple[Space, Space]:
-    """Return the observation and action space of one environment, also for a vector environment."""
+    """Return one environment's observation and action spaces, even if ``env`` is a vector environment."""
     observations = getattr(env, "single_observation_space", env.observation_space)
     return observations, getattr(env, "single_action_space", env.action_space)
 
@@ -202,7 +202,7 @@ def begin(
 
 
 def is_of_parts(space: Space) -> bool:
-    """Return True if observations of this space need ``obs_transform_func``: dicts, tuples, text."""
+    """Return True if observations in this space need ``obs_transform_func``, as dicts and text do."""
     return not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete)
 
 
@@ -225,7 +225,7 @@ def transformed_space(
         if is_of_parts(space):
             name = transform_for(space)
             raise EnvironmentUnsuitableError(
-                f"observations of {one_line(space)} are not numeric arrays: pass obs_transform_func"
+                f"observations in {one_line(space)} are not numeric arrays: pass obs_transform_func"
                 f"{'' if ':function' in name else '=' + name.replace(':', '.')}, a function that converts "
                 "them to arrays"
             )
@@ -238,7 +238,7 @@ def transformed_space(
         ) from error
     if made.dtype.kind not in "fiub":
         raise EnvironmentUnsuitableError(
-            f"obs_transform_func returned an array of {made.dtype}; it must return a numeric array"
+            f"obs_transform_func returned an array of dtype {made.dtype}; it must return a numeric array"
         )
     if made.dtype == np.uint8:
         return spaces.Box(0, 255, made.shape, np.uint8)
@@ -287,5 +287,5 @@ def drawn(env: Any) -> Any:
 
 
 def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:
-    """Return the reward of a step before the first predictor: zero, or the true reward."""
+    """Return a step's reward while there is no predictor yet: zero, or the true reward."""
     return np.zeros_like(true)[()] if config.predicts and config.initial_reward == "zero" else true

@@ -38,8 +38,8 @@ _log = logging.getLogger("teacher.wrapper")
 class EpisodeWatcher:
     """Checks the length of each of the agent's episodes.
 
-    If no random episodes were run, unsuitable first episodes raise an error. Later early ends only log a
-    warning.
+    If no random episodes were run, unsuitable first episodes of the agent raise an error. Later episodes that
+    end early only cause a warning.
 
     Args:
         config: settings with a segment length.
@@ -97,8 +97,8 @@ def _advice(config: WrapperConfig, trial: Trial) -> str:
     """Return the part of an error message that says how to handle episodes that end early."""
     first, second = fillings(trial, people=not config.synthetic_prefs)
     return (
-        f'wrap the environment in teacher.FixedHorizon(env, "{first}") (or "{second}") to fill the missing '
-        "steps; or pass allow_variable_horizon=True to accept this"
+        f'wrap the environment in teacher.FixedHorizon(env, "{first}") (or "{second}") to fill in the '
+        "missing steps; or pass allow_variable_horizon=True to accept this"
     )
 
 
@@ -142,7 +142,7 @@ def _check_trial(
         raise join_errors(problems)
     length = given or filled.fitted(usual)
     if length < usual and given is None:
-        _log.warning("%s; pass segment_length to change it", filled.told(usual))
+        _log.warning("%s; pass segment_length to choose a different length", filled.told(usual))
     else:
         _log.info("Segments of %d steps", length)
     return length
@@ -160,7 +160,7 @@ def _early_end_error(
 ) -> EnvironmentUnsuitableError:
     ways = [f"make the environment with {name}={value}" for name, value in instead.arguments.items()]
     if instead.env_id is not None:
-        ways.append(f"use {instead.env_id}, which never ends early")
+        ways.append(f"use {instead.env_id}, whose episodes never end early")
     ways.append(_advice(config, trial))
     return EnvironmentUnsuitableError(f"{told_early(env_id, trial)} {LEAKS}: {'; '.join(ways)}")
 

@@ -23,7 +23,7 @@ _log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class QueryPacing:
-    """Submits comparisons of new segments as labels fall due, and all remaining ones at the last step.
+    """Submits comparisons of new segments as labels become due, and all remaining ones at the last step.
 
     Args:
         config: settings of the wrapper.
@@ -31,7 +31,7 @@ class QueryPacing:
         clips: renders clips of segments.
 
     Attributes:
-        wanting: True while due comparisons wait for new segments.
+        wanting: True while due comparisons are waiting for new segments.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class QueryPacing:
         self._warn_once = WarnOnce()
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add new segments to the pool, except those without the frames that labelers need."""
+        """Add new segments to the pool, skipping those that lack the frames to show to labelers."""
         showable = [segment for segment in segments if self._clips.can_show(segment)]
         self._learning.pool.add(showable)
         self._unused = min(self._unused + len(showable), self._learning.pool.capacity)
@@ -96,7 +96,7 @@ class QueryPacing:
                 _log,
                 "missing answers",
                 f"{missing:,} of {pluralize(due, 'label')} are missing at the end: the teacher can't tell "
-                f"apart any other pair of the last {pluralize(len(learning.pool), 'segment')}; raise "
+                f"apart any remaining pair of the last {pluralize(len(learning.pool), 'segment')}; raise "
                 "max_pref_interface_segs to get more pairs",
             )
 
@@ -125,7 +125,7 @@ class QueryPacing:
         return min(missing, initial) if initial > 0 else missing
 
     def _warn_of_few(self, steps: int) -> None:
-        """Warn if too few new segments will arrive before the last step to reach all labels."""
+        """Warn if there won't be enough new segments by the last step for all due labels."""
         if self._last_step == math.inf or _FEW in self._warn_once:  # before _due(), which reads the ledger
             return
         missing = self._due(self._last_step) - self._learning.asked

@@ -24,7 +24,7 @@ def people_collector(
 ) -> Collector:
     """Create the label collector selected by the setting ``people``; ``parts`` will close it.
 
-    For the site, also create or update the experiment and print the URL of the labeling page.
+    If people label on the site, also create or update the experiment and print the URL of the labeling page.
 
     Raises:
         ConfigError: ``people`` is ``"terminal"``, but there is no terminal.

@@ -19,14 +19,14 @@ _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 class _Learner(Protocol):
-    """Trainer of a predictor, with the attributes that this module uses."""
+    """Trainer of a predictor, reduced to the attributes that this module uses."""
 
     name: str
     config: WrapperConfig
 
 
 def find_open(name: str | None) -> Any:
-    """Return this process's open trainer of the given name; None if there is none."""
+    """Return this process's open trainer with the given name; None if there is none."""
     return None if name is None else _open.get(name)
 
 
@@ -50,7 +50,7 @@ def note_closed(trainer: _Learner) -> None:
 def require_own_agent(config: WrapperConfig) -> None:
     """Refuse to train a predictor in a worker process that only steps environments.
 
-    Worker processes of Stable-Baselines3, Gymnasium and Tianshou are recognized because they are daemonic.
+    Worker processes of Stable-Baselines3, Gymnasium and Tianshou are recognized by being daemonic.
 
     Raises:
         ConfigError: this is a daemonic process, and ``own_agent`` is False.

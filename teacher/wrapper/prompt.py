@@ -1,4 +1,4 @@
-"""Labeling in a terminal or notebook: each pair is shown as a GIF, each label is typed in."""
+"""Labeling in a terminal or notebook: each pair is shown as a GIF, and the label is typed in."""
 
 import contextlib
 import logging
@@ -47,7 +47,7 @@ class PromptCollector:
 
     In a terminal, a thread asks about pairs as they are submitted; in a notebook, :meth:`answer` asks. The
     comparison's UUID determines which segment is on the left. Comparisons that an earlier process left open
-    are asked first.
+    come first.
 
     Args:
         ledger: stores comparisons and labels.
@@ -88,7 +88,7 @@ class PromptCollector:
 
     @property
     def status(self) -> CollectorStatus:
-        """Status with one labeler; its state is ``finished`` after the end of input."""
+        """Status that reports one labeler; its state becomes ``finished`` at the end of input."""
         return CollectorStatus(state=self._state, active_labelers=1, failed=self._failed)
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
@@ -113,7 +113,7 @@ class PromptCollector:
 
         Args:
             count: maximum number of pairs; None for all.
-            read: reads a line; None for ``input``.
+            read: function that reads a line; None for the built-in ``input``.
         """
         answered = 0
         with contextlib.suppress(EOFError):

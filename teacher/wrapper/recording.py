@@ -63,7 +63,7 @@ class SegmentRecorder:
     Args:
         source: properties of the environment.
         length: steps per segment.
-        random: draws the start of the first segment in each episode.
+        random: generator that draws the start of the first segment in each episode.
     """
 
     def __init__(self, source: Source, length: int, random: np.random.Generator) -> None:
@@ -89,7 +89,7 @@ class SegmentRecorder:
         self._hold_from(observation)
 
     def leave(self) -> None:
-        """Ignore the rest of the current episode, because replay can't reproduce it."""
+        """Stop recording the current episode, because it can't be replayed."""
         self._began = False
 
     def pause(self) -> None:
@@ -120,7 +120,7 @@ class SegmentRecorder:
         return segments
 
     def _segment(self, part: slice, terminated: bool) -> Segment:
-        """Return the steps ``part`` of the episode as a segment, with frames if all were captured."""
+        """Return the episode's steps in ``part`` as a segment, with frames if each step has one."""
         held = slice(part.start - self._first, part.stop - self._first)
         replayable = self._source.replayable  # otherwise the recipe contains only the segment's actions
         actions = np.stack(self._actions[: part.stop] if replayable else self._actions[held])

@@ -1,9 +1,9 @@
 """Relabeling of Stable-Baselines3's replay buffers with predicted rewards.
 
 ``ReplayBuffer`` and ``DictReplayBuffer`` store arrays ``(steps, num_envs, ...)``. Observations are stored as
-the environment returns them, except that images are channels-first; ``next_observations`` has the final
-observation where an episode ended. Box actions are scaled to [-1, 1]. ``dones`` marks every end of an
-episode, ``timeouts`` only the ends by a time limit.
+the environment returns them, except that images are channels-first. Where an episode ended,
+``next_observations`` contains its final observation. Box actions are scaled to [-1, 1]. ``dones`` marks all
+episode ends, ``timeouts`` only those due to a time limit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +44,7 @@ class ReplayFormat:
 
         Raises:
             ConfigError: the buffer is not of a supported type, lacks data that the predictor uses, or has
-                different spaces.
+                spaces that differ from the wrapper's.
             DataError: a predicted reward is NaN or infinite.
         """
         self._check(buffer, predictor)
@@ -65,8 +65,8 @@ class ReplayFormat:
     def _check(self, buffer: Any, predictor: RewardPredictor) -> None:
         if missing := [name for name in _NEEDED if not hasattr(buffer, name)]:
             raise ConfigError(
-                "relabel() needs a replay buffer of Stable-Baselines3, such as model.replay_buffer of SAC, "
-                f"TD3, DDPG or DQN, but {type(buffer).__name__} has no attribute {missing[0]}; "
+                "relabel() needs a Stable-Baselines3 replay buffer, such as the model.replay_buffer of an "
+                f"SAC, TD3, DDPG or DQN model, but {type(buffer).__name__} has no attribute {missing[0]}; "
                 "agents without a replay buffer don't need relabeling"
             )
         if hasattr(buffer, "her_ratio"):
@@ -89,8 +89,8 @@ class ReplayFormat:
         found = getattr(buffer, "action_space", self.action_space)
         if "action" in predictor.inputs and found != self.action_space:
             raise ConfigError(
-                f"the buffer stores actions of {one_line(found)}, but this wrapper executes actions of "
-                f"{one_line(self.action_space)}; put action wrappers inside this one"
+                f"the buffer's action space is {one_line(found)}, but this wrapper's is "
+                f"{one_line(self.action_space)}; apply action wrappers before (inside) this one"
             )
 
     def _observations(self, kept: Any, part: slice) -> NDArray[Any]:
@@ -107,8 +107,8 @@ class ReplayFormat:
         space = self.observation_space
         if not isinstance(space, spaces.Dict) or space.spaces.keys() != kept.keys():
             raise ConfigError(
-                f"the buffer stores observations with the keys {', '.join(kept)}, but this wrapper returns "
-                f"observations of {one_line(space)}; put observation wrappers inside this one"
+                f"the buffer's observations have the keys {', '.join(kept)}, but this wrapper's observation "
+                f"space is {one_line(space)}; apply observation wrappers before (inside) this one"
             )
         columns = {name: _as_returned(array[part], space[name]) for name, array in kept.items()}
         for index in range(len(next(iter(columns.values())))):
@@ -134,6 +134,6 @@ def _as_returned(kept: NDArray[Any], space: Space) -> NDArray[Any]:
     if len(shape) == 3 and found == (shape[2], *shape[:2]):  # VecTransposeImage moved the channels first
         return flat.transpose(0, 2, 3, 1)
     raise ConfigError(
-        f"the buffer stores observations of shape {found}, but this wrapper returns observations of shape "
-        f"{shape}; put observation wrappers inside this one"
+        f"the buffer's observations have shape {found}, but this wrapper's have shape {shape}; apply "
+        "observation wrappers before (inside) this one"
     )

@@ -1,4 +1,4 @@
-"""Settings of the wrappers that learn from preferences: DRLHP's arguments and newer ones."""
+"""Settings of the wrappers that learn from preferences: those of DRLHP's wrapper and newer ones."""
 
 import difflib
 import logging
@@ -48,7 +48,7 @@ class WrapperConfig:
         COUNT,
     ] = None
     prefs_dir: Annotated[
-        str | Path | None, "folder of preferences, written by save_prefs(), to start with"
+        str | Path | None, "folder with preferences to start with, written by save_prefs()"
     ] = None
     log_dir: Annotated[
         str | Path,
@@ -87,7 +87,7 @@ class WrapperConfig:
     zoom_ratio: Annotated[int, "scale factor of clips made from image observations", COUNT] = 4
     channels: Annotated[
         int,
-        "how many of an image observation's last channels to show: 1 or 3",
+        "number of an image observation's last channels to show: 1 or 3",
         Fits("1 or 3", lambda count: count in (1, 3)),
     ] = 3
     env_wrapper_log_level: Annotated[int, "log level of the logger teacher.wrapper"] = logging.INFO
@@ -100,7 +100,7 @@ class WrapperConfig:
 
     env_fn: Annotated[
         Callable[[], Any] | None,
-        "makes another instance of the environment, with render_mode='rgb_array', to render clips by replay",
+        "makes a second instance of the environment, with render_mode='rgb_array', to render clips by replay",
     ] = None
     background: Annotated[
         bool, "ask for labels and train in a thread; False: inside step(), for reproducible runs"
@@ -151,7 +151,7 @@ class WrapperConfig:
             (
                 "n_prefs",
                 (self.n_prefs is None) == (self.total_timesteps is None),
-                "must be passed together with total_timesteps, or neither",
+                "must be passed together with total_timesteps, or not at all",
             ),
             (
                 "n_prefs",
@@ -194,13 +194,13 @@ class WrapperConfig:
         """
         if self.segment_length is None:
             raise ValueError(
-                "segment_length is not set; expected the settings that fit_to_environment() returns"
+                "segment_length is not set; use the config of the watcher that fit_to_environment() returns"
             )
         return self.segment_length
 
     @property
     def counts_steps(self) -> bool:
-        """True if labels fall due by environment steps, False if they fall due by elapsed time."""
+        """True if the label schedule counts environment steps, False if it counts elapsed time."""
         return self.n_prefs is not None or self.schedule is not None
 
     @property
@@ -210,7 +210,7 @@ class WrapperConfig:
 
     @property
     def logs(self) -> Path:
-        """Folder for labels, checkpoints and logs (``log_dir``), as a path."""
+        """``log_dir`` as a ``Path``: folder for labels, checkpoints and logs."""
         return Path(self.log_dir)
 
 

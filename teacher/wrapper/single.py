@@ -23,12 +23,12 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.trainer import PreferenceTrainer
 
 SAME_AS = "same_as"
-"""Keyword argument found only in a ``spec``: name of the trainer to share if it is still open."""
+"""Keyword argument that only a ``spec`` contains: name of the trainer to share if it is still open."""
 _MAX_BESIDE = 1024  # maximum environments that share a trainer; each draws different seeds
 
 
 class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Learns a reward from preferences about an agent's behavior, and returns it from ``step``.
+    """Learns a reward from preferences about an agent's behavior and returns it from ``step``.
 
     Works with any library that steps a Gymnasium environment::
 

@@ -37,7 +37,7 @@ from teacher.wrapper.recording import Source
 from teacher.wrapper.turns import LearningTurns
 
 _SEGMENTS_QUEUED = 1000  # if more arrive before they are processed, the oldest are dropped
-_SEGMENTS_WAITED_FOR = 50  # segment lengths without a segment before a warning
+_SEGMENTS_WAITED_FOR = 50  # warn after this many segment lengths without a segment
 _IDLE_SECONDS = 0.1
 _CLOSE_SECONDS = 10.0
 _LAST_ANSWERS_SECONDS = 60.0  # longer than a fit, which delays the last labels
@@ -94,12 +94,12 @@ class PreferenceTrainer:
 
     @property
     def learning(self) -> PreferenceLearning[Ledger]:
-        """State of learning: ledger, segment pool, dataset, label collector and predictor."""
+        """Learning state: ledger, segment pool, dataset, label collector and predictor."""
         return self._turns.learning
 
     @property
     def predictor(self) -> RewardPredictor | None:
-        """Copy of the predictor that computes rewards now; None until the first one is published."""
+        """Copy of the predictor that currently computes rewards; None until the first one is published."""
         return self._turns.predictor
 
     @property
@@ -174,7 +174,8 @@ class PreferenceTrainer:
         elif self.steps >= self._patience:
             self._patience *= 10
             _preferences_log.warning(
-                "no segment of %s was recorded in %s: episodes are shorter, or segment collection is stopped",
+                "no segment of %s was recorded in %s: episodes are too short (lower segment_length), or "
+                "segment collection is stopped (call start_segment_collection())",
                 pluralize(self.config.segment_steps, "step"),
                 pluralize(self.steps, "step"),
             )
@@ -196,7 +197,7 @@ class PreferenceTrainer:
 
     @property
     def wants_frames(self) -> bool:
-        """True if frames should be captured now, because due comparisons wait for segments with frames."""
+        """True if frames should be captured now, because due comparisons are waiting for them."""
         return self._turns.pacing.wanting and self.clips.mode == "pictures"
 
     @property
@@ -213,7 +214,8 @@ class PreferenceTrainer:
             self._wake.set()
             if not self._turns.complete.wait(_LAST_ANSWERS_SECONDS):
                 _preferences_log.warning(
-                    "saving without the last labels, which did not arrive within %.0f s; save again later",
+                    "saving without the last labels, which did not arrive within %.0f s; call save_prefs() "
+                    "again later",
                     _LAST_ANSWERS_SECONDS,
                 )
         return self._turns.save_preferences()
@@ -238,7 +240,7 @@ class PreferenceTrainer:
             self._thread.join(_CLOSE_SECONDS)
             if self._thread.is_alive():  # the daemon thread keeps its resources until the process exits
                 _log.warning(
-                    "the learning thread did not stop within %.0f s; it will end with the process",
+                    "the learning thread did not stop within %.0f s; it ends when the process exits",
                     _CLOSE_SECONDS,
                 )
                 return

@@ -169,7 +169,7 @@ class LearningTurns:
         return self.left > 0
 
     def _publish(self) -> None:
-        """Publish a copy of the trained predictor if the published one is old enough."""
+        """Publish a copy of the trained predictor if the first one or an update is due."""
         first = self.training_steps >= self._config.n_initial_training_steps and self.predictor is None
         age = self.training_steps - self._published
         if not first and (self.predictor is None or age < self._config.reward_predictor_refresh_interval):
@@ -178,7 +178,7 @@ class LearningTurns:
         copy.load_state_dict(self.learning.predictor.state_dict())
         copy.env_id = self.learning.predictor.env_id
         self.predictor, self._published = copy, self.training_steps
-        _log.info("now predicting rewards with the predictor of training step %d", self.training_steps)
+        _log.info("now predicting rewards with the predictor from training step %d", self.training_steps)
 
     def _report(self, values: dict[str, float]) -> None:
         values = {**values, "labels/answered": len(self.learning.dataset)}
@@ -209,8 +209,9 @@ class LearningTurns:
         """
         if self.predictor is None:
             raise DataError(
-                f"there is no reward predictor yet: training starts with {self._config.n_initial_prefs} "
-                f"labels, and only {len(self.learning.dataset)} have arrived; save it later"
+                f"there is no reward predictor to save yet: its training starts after "
+                f"{self._config.n_initial_prefs} labels, and {len(self.learning.dataset)} have arrived so "
+                "far; try again later"
             )
         return self._save(self.predictor, self._published)
 

@@ -28,11 +28,11 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 def replayable(
     env_fn: Callable[[], gym.Env[Any, Any]], num_envs: int, seed: int = 1
 ) -> list[Callable[[], gym.Env[Any, Any]]]:
-    """Return functions for a vector environment that make environments with replayable episodes.
+    """Return functions that make environments with replayable episodes, for a vector environment.
 
     Vector environments autoreset without a seed, so episodes could not be replayed for clips. The
-    environments made here draw a seed for each such reset and put it into the info of the reset. Infos of
-    steps are dropped.
+    environments made here draw a seed for each autoreset and report it in that reset's info. The infos of
+    ``step`` are dropped.
 
     Args:
         env_fn: makes one environment.
@@ -53,7 +53,7 @@ def replayable(
 
 
 class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, Any]):
-    """Learns a reward from preferences, and returns it from ``step`` of a vector environment.
+    """Learns a vector environment's reward from preferences and returns it from ``step``.
 
     Works with any Gymnasium vector environment in any autoreset mode::
 
@@ -142,7 +142,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         """Start recording new episodes in the environments selected by ``mask``.
 
         Raises:
-            ConfigError: clips need replay, but an environment does not report the seed of its reset.
+            ConfigError: clips are rendered by replay, but an environment does not report its reset seed.
         """
         for index in np.asarray(mask).nonzero()[0].tolist():
             seed = None
@@ -171,7 +171,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             recorder.pause()
 
     def close(self, **kwargs: Any) -> None:
-        """Close the environments, submit no more comparisons, and stop training the predictor.
+        """Close the environments, and stop submitting comparisons and training the predictor.
 
         Raises:
             BackgroundError: collecting labels or training failed earlier in the background thread.

@@ -145,7 +145,7 @@ def test_an_episode_of_minari_whose_arrays_do_not_fit_is_named(tmp_path: Path) -
         del file["episode_1"]["rewards"]
         file["episode_1"]["rewards"] = rewards
     with pytest.raises(
-        DataError, match=rf"^episode 1 of {folder}: there must be one more observation than actions"
+        DataError, match=rf"^episode 1 of {folder}: there must be as many actions as true rewards"
     ):
         load_trajectories(folder)
 

@@ -1,4 +1,4 @@
-"""Base class of vector environments that compute one step of all environments with numpy arrays.
+"""Base class of vector environments that step all their environments at once with numpy.
 
 Results are bit-identical to those of ``SyncVectorEnv``. The subclasses are in
 :mod:`~teacher.envs.fast.batched_mujoco` and :mod:`~teacher.envs.fast.batched_classic`.
@@ -63,7 +63,7 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
 
     @abc.abstractmethod
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
-        """Step the environments in the mask ``stepping``; results of the others are ignored."""
+        """Step the environments selected by the mask ``stepping``; the others' results are ignored."""
 
     @abc.abstractmethod
     def _take_over(self, index: int) -> None:

@@ -1,9 +1,9 @@
 """Batched stepping of CartPole environments.
 
 CartPole's physics is a few lines of arithmetic, so Python's overhead dominates its run time. The same
-arithmetic is done below for all environments at once, in the order of Gymnasium's class, so results are
-bit-identical. Gymnasium's own ``CartPoleVectorEnv`` is not used, because it draws all initial states from one
-generator, so single episodes could not be replayed.
+arithmetic is done below for all environments at once, in the same order as in Gymnasium's class, so results
+are bit-identical. Gymnasium's own ``CartPoleVectorEnv`` is not used, because it draws all initial states from
+one generator, so individual episodes could not be replayed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from teacher.envs.fast.batched import Array, BatchedVectorEnv, Outcome, plain_en
 
 
 def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
-    """Return True if :class:`BatchedCartPole` can step the environment of these ``make_env`` arguments."""
+    """Return True if :class:`BatchedCartPole` can step environments with this ID and ``kwargs``."""
     return plain_entry_point(env_id, kwargs) == "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 
 

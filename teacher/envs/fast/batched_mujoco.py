@@ -1,8 +1,8 @@
 """Batched stepping of MuJoCo environments, with all observations and rewards computed in numpy.
 
-When Gymnasium's v5 environments with small models are stepped one by one, Python takes as long as physics.
-Here only the physics is stepped per environment. The rules below repeat the arithmetic of the v5 classes and
-of :class:`~teacher.envs.families.FamilyRules` in the same order and with the same dtypes.
+When Gymnasium's v5 environments with small models are stepped one by one, Python takes as long as the
+physics. Here, only the physics is stepped per environment. The rules below replicate the arithmetic of the v5
+classes and of :class:`~teacher.envs.families.FamilyRules` in the same order and with the same dtypes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ class Motion(NamedTuple):
 
     Attributes:
         actions: actions of the step, ``(n, controls)``, in the caller's dtype.
-        velocity: mean x velocity of the root during the step in m/s, ``(n,)``.
+        velocity: mean x velocity of the root during the step, in m/s, ``(n,)``.
         qpos: MuJoCo's positions after the step, ``(n, positions)``.
         qvel: MuJoCo's velocities after the step, ``(n, velocities)``.
     """
@@ -105,7 +105,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
-    """Return True if :class:`BatchedMujoco` can step the environment of these ``make_env`` arguments."""
+    """Return True if :class:`BatchedMujoco` can step environments with this ID and ``kwargs``."""
     return plain_entry_point(env_id, kwargs) in RULES
 
 

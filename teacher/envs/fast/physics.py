@@ -19,8 +19,8 @@ class Simulation(NamedTuple):
 class Physics:
     """Steps independent simulations in several threads; each free thread takes the next simulation.
 
-    MuJoCo releases the GIL while it simulates. The caller's thread works, too, and waits only for helper
-    threads that have started, so a helper that gets no CPU time does not delay a step.
+    MuJoCo releases the GIL while it simulates. The caller's thread also steps simulations, and then waits
+    only for helpers that have started, so a helper that gets no CPU time does not delay a step.
 
     Args:
         simulations: the simulations to step.
@@ -47,7 +47,7 @@ class Physics:
             indices: indices of the simulations to step.
 
         Raises:
-            mujoco.FatalError: a simulation failed, in any thread.
+            mujoco.FatalError: a simulation failed in any of the threads.
         """
         for index in indices:
             self._controls[index][:] = controls[index]
@@ -78,7 +78,7 @@ class Physics:
 
 
 class _Helper:
-    """Thread that runs ``work`` once for each call of :meth:`wake`."""
+    """Thread that runs ``work`` once for each call to :meth:`wake`."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = work

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
     """``SyncVectorEnv`` that distributes its environments over ``workers`` threads.
 
-    Threads run in parallel where the simulator releases the GIL, as MuJoCo does. Results are the same as in
-    ``SyncVectorEnv``, because environments are independent.
+    Threads run in parallel where the simulator releases the GIL, as MuJoCo does. Results are the same as
+    with ``SyncVectorEnv``, because environments are independent.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
         return self._gathered(infos)
 
     def _step_one(self, index: int, action: Any) -> list[dict[str, Any]]:
-        """Step or reset one environment and store the result; return its infos, to be batched in order."""
+        """Step or reset one environment and store the result; return its infos for the caller to batch."""
         env = self.envs[index]
         if self.autoreset_mode is AutoresetMode.NEXT_STEP and self._autoreset_envs[index]:
             self._env_obs[index], info = env.reset()

@@ -11,7 +11,7 @@ from teacher.clips.gl import select_gl
 from teacher.errors import RenderError
 
 REMEDY = (
-    "MUJOCO_GL=glfw needs a screen, and there is none here (DISPLAY is not set); leave MUJOCO_GL unset, "
+    "MUJOCO_GL=glfw needs a display, but there is none here (DISPLAY is not set); leave MUJOCO_GL unset, "
     "or set it to egl or osmesa"
 )
 ENVIRONMENTS = """

@@ -107,7 +107,7 @@ def test_the_limit_is_that_of_the_environment_and_is_needed() -> None:
     with pytest.raises(EnvironmentUnsuitableError, match="no step limit per episode; pass a"):
         FixedHorizon(Counting(), "absorb")
     filling: Any = "fill"
-    with pytest.raises(EnvironmentUnsuitableError, match="expected absorb or restart, got 'fill'"):
+    with pytest.raises(EnvironmentUnsuitableError, match="must be absorb or restart, not 'fill'"):
         FixedHorizon(Counting(), filling, 3)
 
 
@@ -176,7 +176,7 @@ def test_a_run_is_trained_gone_on_with_played_and_exported(
     )
     said = capsys.readouterr().out
     (folder,) = Path("runs").glob("*/x")
-    assert ("Observations of Discrete(16) are flattened into 16 numbers." in said) == ("Lake" in settings)
+    assert ("Observations in Discrete(16) are flattened into 16 numbers." in said) == ("Lake" in settings)
     assert list(folder.glob("videos/*.mp4"))
     config, _ = load_config(folder)
     assert task_of(config).kwargs["fixed_horizon"] == config.fixed_horizon

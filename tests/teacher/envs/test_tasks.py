@@ -245,7 +245,7 @@ def test_the_module_of_an_id_is_told_where_it_was_left_out(monkeypatch: pytest.M
         ("WalkInWords-v0", "which a run can't use: pass --obs_transform"),
         (
             "WalkBySwitches-v0",
-            "only Discrete, MultiDiscrete and floating-point Box action spaces are supported",
+            "only Discrete, MultiDiscrete and floating-point Box spaces are supported",
         ),
     ],
 )

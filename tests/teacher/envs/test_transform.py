@@ -147,12 +147,12 @@ def test_images_stay_images() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("words", r"returned shape \(\), dtype <U10; must return a non-empty numeric array"),
+        ("words", r"returned shape \(\) and dtype <U10; it must return a non-empty numeric array"),
         ("wrong", "TypeError"),
         ("leaves", "SystemExit: 0"),
         (
             "growing",
-            r"returned shape \(3,\) and dtype float64, but for the first observation \(2,\) and float64",
+            r"returned shape \(3,\) and dtype float64, but \(2,\) and float64 for the first observation",
         ),
     ],
 )

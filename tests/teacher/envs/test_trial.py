@@ -33,7 +33,7 @@ def test_a_segment_is_shortened_only_where_it_does_not_fit() -> None:
 def test_a_shorter_segment_says_why() -> None:
     trial = Trial([30] * 50, 500)
     assert trial.told(75) == (
-        "Segments of 15 steps, half the median length of random episodes (30), because too few have the "
+        "Segments of 15 steps, half the median length of random episodes (30), because too few reach the "
         "usual 75 steps"
     )
     assert trial.told(20) == "Segments of 20 steps"

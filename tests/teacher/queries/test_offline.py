@@ -122,7 +122,7 @@ def test_a_state_on_the_way_that_is_no_number_is_refused() -> None:
 
 
 def test_states_are_one_more_than_actions() -> None:
-    with pytest.raises(DataError, match="there must be one more observation"):
+    with pytest.raises(DataError, match="and one more observation"):
         Trajectory.from_arrays(np.zeros((5, 3)), np.zeros((5, 1)), np.zeros(5))
 
 
@@ -268,7 +268,7 @@ def test_a_judge_that_answers_strangely_is_told_so(fumbling: list[Trajectory], a
             "observations must be a numeric numpy array .* not <U1",
         ),
         ({"actions": np.zeros((4, 1), complex)}, "actions must be a numeric numpy array .* not complex128"),
-        ({"true_rewards": np.zeros((4, 1))}, r"true_rewards must have the shape \(steps,\), not \(4, 1\)"),
+        ({"true_rewards": np.zeros((4, 1))}, r"true_rewards must have shape \(steps,\), not \(4, 1\)"),
     ],
 )
 def test_recorded_episodes_of_something_else_are_refused(arrays: dict[str, Any], says: str) -> None:

@@ -84,10 +84,8 @@ def test_a_given_segment_that_cannot_work_is_refused_with_a_command_that_works(g
     line = f"{FIRST} -e CartPole-v1 {given} --allow_variable_horizon"
     error = refused(line)
     steps = error.remedy["segment_steps"]
-    assert (
-        f"random episodes, which have a median length of {steps}: pass --segment_steps {steps} or less"
-        in str(error)
-    )
+    rest = f"random episodes (median length: {steps} steps): pass --segment_steps {steps} or less"
+    assert rest in str(error)
     assert "--segment_seconds" not in corrected(error)
     assert checked(corrected(error))[0].config.segment_steps == steps
 
@@ -122,7 +120,7 @@ def corrected(error: TeacherError) -> str:
         ),
         (
             "minigrid:MiniGrid-Empty-5x5-v0",
-            ["no step limit per episode", "has observations of Dict"],
+            ["no step limit per episode", "has the observation space Dict"],
             [
                 "--max_episode_steps 100",
                 "--obs_transform teacher.envs.minigrid:cells",
@@ -290,8 +288,8 @@ def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.Monkey
     monkeypatch.setitem(gym.registry, "Words-v0", spec)
     error = refused(f"{FIRST} -e Words-v0")
     assert isinstance(error, EnvironmentUnsuitableError)
-    assert "has observations of Text(1, 5" in str(error)
-    assert "has actions of MultiBinary(2)" in str(error)
+    assert "has the observation space Text(1, 5" in str(error)
+    assert "has the action space MultiBinary(2)" in str(error)
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
     rest = str(error).partition("; partly corrected: ")[2]
     assert "--obs_transform module:function --fixed_horizon restart" in rest

@@ -111,7 +111,7 @@ def test_what_teach_refuses_is_refused_in_one_line(
         "the length of an episode leaks the reward",
         'teacher.FixedHorizon(env, "restart") (or "absorb")',
         "or pass allow_variable_horizon=True to accept this",
-        "a segment of 101 steps fits into 0 of 50",
+        "a segment of 101 steps fits into only 0 of 50",
         "pass segment_length=100 or less",
     ):
         assert part in said
@@ -121,7 +121,7 @@ def test_what_teach_refuses_is_refused_in_one_line(
 def test_what_never_ends_early_is_named(wrap: Wrap) -> None:
     with pytest.raises(
         EnvironmentUnsuitableError,
-        match="the environment with terminate_when_unhealthy=False; use teacher/Walker-v1, which never ends",
+        match="the environment with terminate_when_unhealthy=False; use teacher/Walker-v1, whose episodes",
     ):
         wrap(gym.make("Walker2d-v5"))
     wrap(gym.make("Walker2d-v5", terminate_when_unhealthy=False, max_episode_steps=50)).close()
@@ -172,7 +172,7 @@ def test_where_none_can_be_made_the_first_episodes_are_the_trial(wrap: Wrap) -> 
 def test_short_episodes_end_the_run_that_would_have_no_segment(wrap: Wrap) -> None:
     env = wrap(Line(steps=4))
     play(env, 4 * 49)
-    with pytest.raises(EnvironmentUnsuitableError, match=r"0 of 50 .* of 4: pass segment_length=4 or"):
+    with pytest.raises(EnvironmentUnsuitableError, match=r"0 of 50 .*: 4 steps.: pass segment_length=4 or"):
         play(env, 4)
 
 
@@ -273,9 +273,9 @@ def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:
     with pytest.raises(EnvironmentUnsuitableError) as refused:
         wrap(env, segment_length=101)
     for part in (
-        "observations of Dict('direction'",
+        "observations in Dict('direction'",
         "pass obs_transform_func=teacher.envs.minigrid.cells, a function that",
         "leaks the reward",
-        "a segment of 101 steps fits into 0 of 50",
+        "a segment of 101 steps fits into only 0 of 50",
     ):
         assert part in str(refused.value)

@@ -302,7 +302,7 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
 
     buffer = make(n_envs=2)
     with pytest.raises(
-        DataError, match="no reward predictor yet: training starts with 12 labels, and only 0"
+        DataError, match="no reward predictor yet: its training starts after 12 labels, and 0"
     ):
         env.relabel(buffer)
     play(env, 600)
@@ -316,7 +316,7 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
         (make(handle_timeout_termination=False), "doesn't store truncations"),
         (
             make(action_space=gym.spaces.Box(-1, 1, (1,))),
-            r"this wrapper executes actions of Box\(-3.0, 5.0.* inside this one",
+            r"this wrapper's is Box\(-3.0, 5.0.* \(inside\) this one",
         ),
     ]
     for refused, words in refusals:
@@ -324,14 +324,14 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
             env.relabel(refused)
     other = make(space=gym.spaces.Box(-1, 1, (5,)))
     other.pos = 3
-    with pytest.raises(ConfigError, match=r"stores observations of shape \(5,\), .* of shape \(2,\); put"):
+    with pytest.raises(ConfigError, match=r"observations have shape \(5,\), .* have shape \(2,\); apply"):
         env.relabel(other)
     goals = gym.spaces.Dict(dict.fromkeys(("observation", "achieved_goal", "desired_goal"), observations))
     with pytest.raises(ConfigError, match="HerReplayBuffer recomputes rewards"):
         env.relabel(make(HerReplayBuffer, goals, env=None))
     parts = make(DictReplayBuffer, goals)
     parts.pos = 3
-    with pytest.raises(ConfigError, match="with the keys achieved_goal, desired_goal, observation"):
+    with pytest.raises(ConfigError, match="have the keys achieved_goal, desired_goal, observation"):
         env.relabel(parts)
 
 

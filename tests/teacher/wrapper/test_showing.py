@@ -72,7 +72,7 @@ def test_a_pair_shows_what_happened(wrap: Wrap, tmp_path: Path, way: str) -> Non
 
 def test_people_need_something_to_look_at(wrap: Wrap) -> None:
     people = {"synthetic_prefs": False, "background": True}
-    with pytest.raises(ConfigError, match="people need clips"):
+    with pytest.raises(ConfigError, match="there is no source of clips"):
         wrap(people="notebook", **people)
     with pytest.raises(ConfigError, match='there is no terminal here; in a notebook, pass people="notebook"'):
         wrap(drawn(), people="terminal", **people)
