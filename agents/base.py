@@ -27,7 +27,7 @@ _STREAMS = ("rollout_rng", "minibatch_rng", "acting_rng")
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """Hyperparameters common to all agents, with CleanRL's names.
+    """Hyperparameters common to all agents, named as in CleanRL.
 
     Attributes:
         num_steps: number of steps per environment in each rollout.
@@ -104,7 +104,7 @@ class Agent(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """Return the policy module; its ``state_dict`` has all learned parameters."""
+        """Return the policy module; its ``state_dict`` contains all learned parameters."""
 
     @property
     def normalizer(self) -> ObservationPreparation:
@@ -122,8 +122,8 @@ class Agent(Protocol):
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations.
 
-        Doesn't change the random numbers that training draws. If ``deterministic``, the most likely actions
-        are returned instead of samples.
+        Uses a separate random number generator, so that calling it doesn't change training. If
+        ``deterministic``, the most likely actions are returned instead of samples.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -137,12 +137,12 @@ class Agent(Protocol):
 
 
 class BaseAgent(abc.ABC):
-    """Base class of all agents: choosing actions, random number generators, saving and loading.
+    """Base class of all agents: chooses actions, owns the random number generators, saves and loads.
 
     Args:
         policy: the network module to train.
         normalizer: converts raw observations to inputs of ``policy``.
-        seed: seed of all the agent's random number generators.
+        seed: seed for all of the agent's random number generators.
     """
 
     config: AgentConfig
@@ -161,8 +161,8 @@ class BaseAgent(abc.ABC):
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.
 
-        Doesn't change the random numbers that training draws. If ``deterministic``, the most likely actions
-        are returned instead of samples.
+        Uses a separate random number generator, so that calling it doesn't change training. If
+        ``deterministic``, the most likely actions are returned instead of samples.
         """
         head = self.policy.head
         outputs = self.policy.actor_function()(self.normalizer(observations))
@@ -196,7 +196,7 @@ class BaseAgent(abc.ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the full training state returned by :meth:`state_dict`.
 
-        Episodes in progress are not saved: subclasses start new ones in all environments.
+        Episodes in progress are not saved: subclasses start new episodes in all environments.
 
         Raises:
             StateMismatchError: the state is from an agent with different networks or a different algorithm;
@@ -216,8 +216,8 @@ class BaseAgent(abc.ABC):
         The state may come from a different algorithm.
 
         Raises:
-            StateMismatchError: the state isn't an agent's, doesn't fit this agent's networks, or contains NaN
-                or infinite numbers; this agent is unchanged.
+            StateMismatchError: the state isn't from an agent, doesn't fit this agent's networks, or contains
+                NaN or infinite numbers; this agent is unchanged.
         """
         policy, moments = self._checked_policy(state)
         self.policy.load_state_dict(to_tensors(policy))
@@ -234,7 +234,7 @@ class BaseAgent(abc.ABC):
             moments = {name: state["normalizer"][name] for name in ("mean", "variance", "count")}
         except (KeyError, TypeError, ValueError) as error:
             raise StateMismatchError(
-                "The state has no policy or no observation statistics; use a file saved by an agent."
+                "The saved state has no policy or no observation statistics; use a file saved by an agent."
             ) from error
         statistics = self.normalizer.statistics
         expected = {**self.policy.state_dict(), "mean": statistics.mean, "variance": statistics.variance}
@@ -261,7 +261,7 @@ class BaseAgent(abc.ABC):
     def _require_finite_parameters(self, before: Tensor) -> None:
         """Raise :class:`DivergedError` if an update made parameters NaN or infinite.
 
-        In that case, first restores the flat parameter vector ``before`` and resets the optimizer.
+        Before raising, restores the parameters from the flat vector ``before`` and resets the optimizer.
         """
         if parameters_to_vector(self.policy.parameters()).isfinite().all():
             return
@@ -310,6 +310,6 @@ def require_moments(state: Mapping[str, Any], parameters: Sequence[Tensor]) -> N
     given = {index: np.shape(moments["exp_avg"]) for index, moments in state.items()}
     if given and given != expected:
         raise StateMismatchError(
-            f"The saved optimizer state is for {len(given)} parameters and doesn't fit this agent's "
-            f"{len(expected)} parameters or their shapes; use the algorithm that saved it."
+            f"The saved optimizer state has {len(given)} parameter tensors that don't match this agent's "
+            f"{len(expected)} in number or shape; use the algorithm that saved it."
         )

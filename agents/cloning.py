@@ -28,15 +28,15 @@ from agents.rollout import require_finite
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Raw observations ``(n, *obs)`` and actions ``(n, *act)`` in the format that the environment accepts.
 
-Discrete actions may also have shape ``(n, 1)``. Their values start at the space's ``start``.
+Discrete actions are counted from the space's ``start``, and may also have shape ``(n, 1)``.
 """
 
 STD_BOUNDS = (0.1, 1.0)
 """Minimum and maximum action standard deviation after cloning.
 
-The minimum keeps some exploration; the maximum is a new policy's value.
+The minimum keeps some exploration; the maximum is the initial value of a new policy.
 """
-_HINT = "use demonstrations of the environment that the policy is for."
+_HINT = "use demonstrations from the environment that the policy is for."
 
 
 class CloningData(Protocol):
@@ -55,7 +55,7 @@ class CloningData(Protocol):
 
 
 class CloningLoss(NamedTuple):
-    """Training and validation loss at one epoch of :func:`clone`, averaged over transitions.
+    """Training and validation losses of one epoch of :func:`clone`, averaged over transitions.
 
     The loss is the cross-entropy in nats for Discrete and MultiDiscrete actions, and the squared error
     averaged over action dimensions for Box actions.
@@ -87,7 +87,7 @@ def clone(
     clips them.
 
     After training, the standard deviations of Box actions are set to their maximum-likelihood values, limited
-    to :data:`STD_BOUNDS`. A new policy's standard deviations would add so much noise that imitation fails.
+    to :data:`STD_BOUNDS`. A new policy's standard deviations would add enough noise to ruin the imitation.
 
     The critic is not trained, but changes if it shares convolutions with the actor. Each call uses a new Adam
     optimizer; the agent's own optimizer is unchanged.
@@ -101,9 +101,9 @@ def clone(
         demonstrations: training and validation data.
         n_epochs: number of passes over ``train``, at least 1.
         learning_rate: Adam's learning rate.
-        val_interval: validate every this many epochs, and after the last one.
-        patience: stop after this many validations in a row without a new lowest loss, and restore the weights
-            that had the lowest loss. None: train for all epochs and keep the last weights.
+        val_interval: number of epochs between validations. The last epoch is always validated.
+        patience: stop after this many validations in a row without a new lowest validation loss, and restore
+            the weights that had the lowest one. None: train for all epochs and keep the last weights.
 
     Returns:
         The losses at each validation.
@@ -197,7 +197,7 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
         # Integer actions are from a discrete environment, for example CartPole instead of InvertedPendulum.
         if actions.dtype.kind != "f":
             raise DemonstrationMismatchError(
-                f"Expected demonstrated actions of a float dtype, got {actions.dtype}; {_HINT}"
+                f"Expected demonstrated actions with a float dtype, got {actions.dtype}; {_HINT}"
             )
         slack = 1e-6 * np.maximum(1, np.abs(actions))  # allows for rounding in the file
         fits = (actions >= action_space.low - slack) & (actions <= action_space.high + slack)
@@ -222,7 +222,7 @@ def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patie
 def _inputs_and_targets(
     policy: Policy, normalizer: ObservationPreparation, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
-    """Return policy inputs and target actions in the format of the action head, as tensors."""
+    """Return policy inputs, and target actions in the action head's format, as tensors."""
     observations, actions = pairs
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):

@@ -1,20 +1,20 @@
 """Default hyperparameters for each task.
 
-The ``source`` of a row names where its values are from:
+Each row's ``source`` says where its values come from:
 
 - ``rl-zoo``: RL Baselines3 Zoo (Raffin 2020; ``hyperparams/ppo.yml`` and ``trpo.yml``, mostly tuned values).
 - ``SB3``: default arguments of Stable-Baselines3's PPO.
-- ``sb3-contrib``: default arguments of its TRPO.
+- ``sb3-contrib``: default arguments of sb3-contrib's TRPO.
 
 Both algorithms use the row's ``num_envs``. If the source has a different number of environments,
-``num_steps`` is adapted to keep the number of transitions per rollout.
+``num_steps`` is adjusted so that each rollout has the same number of transitions.
 
 These rl-zoo settings are not used:
 
-- PPO on MuJoCo: tuned for a million steps of one environment, mostly with different networks. The exception
-  is Reacher's ``gamma``; without it, no agent here learns to stop at the target.
-- MountainCarContinuous: depends on state-dependent exploration (gSDE) and a custom initial standard
-  deviation.
+- PPO on MuJoCo: tuned for a million steps of one environment, mostly with different networks. Only Reacher's
+  ``gamma`` is used, because no agent here learns to stop at the target without it.
+- MountainCarContinuous: these settings depend on state-dependent exploration (gSDE) and a custom initial
+  standard deviation.
 - gSDE on Pendulum and CarRacing.
 - Annealing of the clipping range on CartPole, BipedalWalkerHardcore and Atari.
 - ``gamma`` of 0.9999 on Swimmer.
@@ -45,9 +45,9 @@ class TaskDefaults:
     Attributes:
         num_envs: number of environments stepped in parallel.
         ppo: PPO's hyperparameters, except for annealing.
-        trpo: TRPO's hyperparameters. ``target_kl`` and ``cg_damping`` are sb3-contrib's, which are per action
-            dimension.
-        source: where the values are from; the module docstring explains the names.
+        trpo: TRPO's hyperparameters. ``target_kl`` and ``cg_damping`` have sb3-contrib's values, which are
+            per action dimension.
+        source: where the values come from; the module docstring explains the names.
         anneal: True to anneal PPO's learning rate linearly to 0 over the run.
     """
 
@@ -206,8 +206,8 @@ BY_NAME: Mapping[str, TaskDefaults] = {
 def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -> TaskDefaults:
     """Return the default hyperparameters for an environment.
 
-    Environments listed in :data:`BY_NAME` have their own defaults. Of the rest, Atari games and environments
-    with image observations get :data:`ATARI`, all others :data:`GENERAL`.
+    Environments listed in :data:`BY_NAME` have their own defaults. Of the others, Atari games and
+    environments with image observations get :data:`ATARI`, and the rest get :data:`GENERAL`.
 
     Args:
         env_id: ID registered with Gymnasium, optionally with a module prefix (``module:Env-v0``).

@@ -29,7 +29,7 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's rank, and the collective operations of all processes that train together.
+    """This process's rank, and collective operations across all processes that train together.
 
     All ranks must call the same collective operations in the same order. Each operation raises
     :class:`RankLostError` if another rank has ended.
@@ -101,8 +101,8 @@ class Ranks:
     def device(self, name: str) -> str:
         """Return the torch device that this rank should use when ``name`` is configured.
 
-        With several ranks, ``"cuda"`` becomes ``"cuda:<local_rank>"``, so each rank on a host has its own
-        GPU.
+        If there are several ranks, ``"cuda"`` becomes ``"cuda:<local_rank>"``, so that each rank on a host
+        has its own GPU.
         """
         return f"cuda:{self.local_rank}" if name == "cuda" and self.size > 1 else name
 
@@ -114,7 +114,8 @@ ALONE = Ranks()
 def joined_ranks() -> Iterator[Ranks]:
     """Join the process group that ``torchrun`` started, and yield this process's :class:`Ranks`.
 
-    The process leaves the group at the end of the ``with`` block, but not after an error.
+    The process leaves the group at the end of the ``with`` block, except after an error, when leaving could
+    block.
 
     CPU tensors and arrays are sent with gloo, GPU tensors with NCCL.
 
@@ -132,7 +133,8 @@ def joined_ranks() -> Iterator[Ranks]:
     except (RuntimeError, ValueError) as error:
         master = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InvalidConfigError(
-            f"Can't connect the {ranks.size} processes at {master}: {str(error).splitlines()[0]}"
+            f"Can't connect the {ranks.size} processes at {master} ({str(error).splitlines()[0]}); "
+            "check that torchrun started all of them, and that they can reach this address."
         ) from error
     yield ranks
     dist.destroy_process_group()  # skipped after an error, when it could wait for lost ranks
@@ -150,7 +152,7 @@ def _read_ranks() -> Ranks:
         rank, size, local_rank = 0, 0, 0
     if not 0 <= rank < size or local_rank < 0 or (size > 1 and None in given.values()):
         raise InvalidConfigError(
-            f"The variables {', '.join(_VARIABLES)} are incomplete or invalid: {given}; "
+            f"The environment variables {', '.join(_VARIABLES)} are incomplete or invalid: {given}; "
             "start the run with torchrun, or unset them."
         )
     return Ranks(rank, size, local_rank)

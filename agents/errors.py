@@ -1,4 +1,4 @@
-"""Exceptions of this package; each message says in one line what is wrong and what to do."""
+"""Exceptions of this package; each has a one-line message that says what is wrong and what to do."""
 
 
 def one_line(value: object) -> str:
@@ -31,7 +31,7 @@ class DivergedError(AgentError):
 
 
 class ShapeError(AgentError):
-    """The shape of rewards doesn't match their rollout, or images don't match the policy's input."""
+    """Rewards don't have the rollout's shape, or images don't match the policy's input."""
 
 
 class StateMismatchError(AgentError):

@@ -126,9 +126,9 @@ class ObservationNormalizer:
 class RewardScaler:
     """Divides rewards by the running standard deviation of the discounted return.
 
-    No mean is subtracted. Discounted returns start at 0 in each episode and continue across rollouts. This
-    matches reward scaling in VecNormalize of OpenAI Baselines and Stable-Baselines3, except that statistics
-    change once per rollout.
+    The mean is not subtracted. Discounted returns start at 0 in each episode and continue across rollouts.
+    This matches ``VecNormalize`` in OpenAI Baselines and Stable-Baselines3, except that the statistics change
+    only once per rollout.
     """
 
     def __init__(self, num_envs: int, gamma: float) -> None:
@@ -143,9 +143,9 @@ class RewardScaler:
         valid: NDArray[np.bool_],
         ranks: Ranks = ALONE,
     ) -> NDArray[np.float64]:
-        """Update the statistics with one rollout of each rank, and return the scaled rewards.
+        """Update the statistics with one rollout from each rank, and return the scaled rewards.
 
-        All arrays are ``(num_steps, num_envs)``.
+        All arrays have shape ``(num_steps, num_envs)``.
 
         Args:
             rewards: raw rewards; must be 0 where ``valid`` is False.
@@ -167,7 +167,7 @@ class RewardScaler:
         self.returns = np.zeros(num_envs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the statistics and of the discounted returns of the episodes in progress."""
+        """Return a copy of the statistics and of the discounted returns of episodes in progress."""
         return {"statistics": self.statistics.state_dict(), "returns": self.returns.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ class Critic(Protocol):
     """
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on this rank's part of a minibatch; return its share of the loss before the step."""
+        """Train on this rank's part of a minibatch; return this rank's share of the loss before the step."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of Adam's step count and moments, keyed by parameter index."""
@@ -68,7 +68,7 @@ class TorchCritic:
         self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on this rank's part of a minibatch; return its share of the loss before the step."""
+        """Train on this rank's part of a minibatch; return this rank's share of the loss before the step."""
         errors: Tensor = self._policy.values(batch.observations) - batch.returns
         loss = errors.square().sum() / batch.size
         self._optimizer.zero_grad()
@@ -97,7 +97,7 @@ class OnPolicyAgent(BaseAgent):
     Args:
         envs: vector environment to collect rollouts from.
         config: hyperparameters.
-        seed: seed of all the agent's random numbers, network weights included.
+        seed: seed for all of the agent's random numbers, including the initial network weights.
         device: torch device of the networks.
         dtype: torch dtype of the networks.
         allow_numpy: use the faster :mod:`agents.numpy_backend` for networks that it supports.
@@ -135,7 +135,8 @@ class OnPolicyAgent(BaseAgent):
         """Collect a rollout with the current policy. The first call resets the environments.
 
         Args:
-            on_step: called after each step of the vector environment with the number of steps made so far.
+            on_step: called after each step of the vector environment with the number of steps taken so far in
+                this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -161,7 +162,7 @@ class OnPolicyAgent(BaseAgent):
 
         Returns:
             The algorithm's metrics (divergences and entropies in nats), and ``explained_variance``: the share
-            of the returns' variance that the rollout's values predicted.
+            of the returns' variance that the critic's values explain.
 
         Raises:
             ShapeError: ``rewards`` doesn't have the shape of the rollout's rewards; the agent is unchanged.
@@ -188,7 +189,7 @@ class OnPolicyAgent(BaseAgent):
 
     @abc.abstractmethod
     def _critic_alone(self) -> Critic:
-        """Return a trainer for only the critic."""
+        """Return a trainer that updates only the critic."""
 
     def _prepared_rewards(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
         """Check ``rewards``, set them to 0 at dummy transitions, and scale them if configured.
@@ -211,7 +212,7 @@ class OnPolicyAgent(BaseAgent):
     def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
         """Train only the critic for ``epochs`` passes, and return the rollout with the new values.
 
-        The target returns bootstrap from the critic's values, so they are computed again in each epoch.
+        The value targets are bootstrapped from the critic, so they are recomputed every epoch.
         """
         critic = self._critic_alone()
         for _ in range(epochs):
@@ -252,8 +253,8 @@ class OnPolicyAgent(BaseAgent):
 
         Args:
             advantages: this rank's advantages, ``(num_steps, num_envs)``.
-            returns: this rank's returns, of the same shape.
-            valid: mask of valid transitions, of the same shape.
+            returns: this rank's returns, with the same shape.
+            valid: mask of valid transitions, with the same shape.
 
         Returns:
             Advantages, returns and a mask of this rank's transitions, each ``(size,)``, ordered by time step,
@@ -298,7 +299,7 @@ def _preparation_and_policy(
     generator, make = torch.Generator().manual_seed(seed), config.network
     has_own_layers = (config.hidden_sizes, config.activation) != ((64, 64), "tanh")
     if has_own_layers and (make is not None or is_image_space(observations)):
-        found = "images" if make is None else "a custom network"
+        found = "image observations" if make is None else "a custom network"
         raise InvalidConfigError(
             f"hidden_sizes and activation have no effect with {found}; remove these settings."
         )

@@ -58,7 +58,9 @@ class ImagePreparation:
 
     def __init__(self, space: gymnasium.spaces.Box) -> None:
         if 0 in space.shape:
-            raise UnsupportedSpaceError(f"Image observations can't be empty, but have shape {space.shape}.")
+            raise UnsupportedSpaceError(
+                f"Image observations can't be empty, but have shape {space.shape}; wrap the environment."
+            )
         self.shape: tuple[int, ...] = space.shape
         self.statistics = RunningMeanVariance((0,))
         self._has_channels = len(space.shape) > 2
@@ -75,8 +77,8 @@ class ImagePreparation:
         dimensions = len(self.shape)
         if observations.dtype != np.uint8 or observations.shape[-dimensions:] != self.shape:
             raise ShapeError(
-                f"Expected uint8 images of shape {self.shape}, got {observations.dtype} "
-                f"and {observations.shape[-dimensions:]}; use observations of the agent's environment."
+                f"Expected uint8 images of shape {self.shape}, got {observations.dtype} arrays of shape "
+                f"{observations.shape[-dimensions:]}; use observations from the agent's environment."
             )
         return self._arranged(observations)
 
@@ -94,7 +96,7 @@ class ImagePreparation:
 
 
 class NatureCNN(nn.Module):
-    """Convolutional network from uint8 images ``(batch, *image_shape)`` to ``(batch, NUM_FEATURES)``."""
+    """Convolutional network: uint8 images ``(batch, *image_shape)`` to ``(batch, NUM_FEATURES)``."""
 
     def __init__(self, image_shape: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()
@@ -146,7 +148,7 @@ class ImageActorCritic(ActorCritic):
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities of ``actions``, entropies (both in nats) and values, each ``(batch,)``.
 
-        A shared trunk runs only once.
+        A shared trunk is evaluated only once.
         """
         if not self._share_trunk:
             return super().evaluate(observations, actions)

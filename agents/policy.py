@@ -1,8 +1,8 @@
 """Actor-critic networks and action distributions.
 
 Training uses torch. Rollouts run the MLP actor's forward pass in NumPy with the same parameters, because
-torch's overhead exceeds the arithmetic for batches of a few environments. Networks for images are in
-:mod:`agents.pixels`.
+torch's overhead would take longer than the arithmetic for batches of a few environments. Networks for images
+are in :mod:`agents.pixels`.
 """
 
 import abc
@@ -98,7 +98,7 @@ class GaussianHead(nn.Module):
 class CategoricalHead(nn.Module):
     """Softmax distribution over a Discrete space.
 
-    Actions here start at 0; the environment's actions start at ``space.start``.
+    The policy's actions start at 0; the environment's actions start at ``space.start``.
     """
 
     def __init__(self, space: gymnasium.spaces.Discrete) -> None:
@@ -109,7 +109,7 @@ class CategoricalHead(nn.Module):
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
         """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is then a sample.
 
-        The argmax of logits plus Gumbel noise is distributed as their softmax (Maddison et al. 2014).
+        The argmax of logits plus Gumbel noise has the softmax distribution (Maddison et al. 2014).
         """
         return rng.gumbel(size=(*shape, self.num_outputs))
 
@@ -142,7 +142,7 @@ class CategoricalHead(nn.Module):
 class MultiCategoricalHead(nn.Module):
     """Independent softmax distributions over the components of a MultiDiscrete space.
 
-    Actions here start at 0; the environment's actions start at ``space.start``.
+    The policy's actions start at 0; the environment's actions start at ``space.start``.
     """
 
     def __init__(self, space: gymnasium.spaces.MultiDiscrete) -> None:
@@ -222,7 +222,7 @@ class Policy(nn.Module, abc.ABC):
     actor: nn.Sequential
 
     def tensor(self, array: NDArray[Any]) -> Tensor:
-        """Return ``array`` as a tensor on the parameters' device; floats are cast to their dtype."""
+        """Return ``array`` as a tensor on the parameters' device; floats get the parameters' dtype."""
         tensor = torch.from_numpy(array)
         parameter = next(self.parameters())
         return tensor.to(parameter.device, parameter.dtype if tensor.is_floating_point() else tensor.dtype)
@@ -231,7 +231,7 @@ class Policy(nn.Module, abc.ABC):
     def actor_function(self) -> ActorFunction:
         """Return a function that computes the actor's outputs without gradients, for rollouts and acting.
 
-        Call this again after each change of the parameters.
+        Call this again whenever the parameters change.
         """
 
     def acting_in_torch(self, observations: NDArray[Any]) -> NDArray[np.floating[Any]]:
@@ -286,7 +286,7 @@ class MLPActorCritic(ActorCritic):
     def actor_function(self) -> ActorFunction:
         """Return a function that computes the actor's outputs in NumPy.
 
-        Call this again after each change of the parameters.
+        Call this again whenever the parameters change.
         """
         linear = [module for module in self.actor if isinstance(module, nn.Linear)]
         layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
@@ -299,9 +299,9 @@ class OwnActorCritic(ActorCritic):
     Args:
         shape: shape of a prepared observation.
         action_space: a single environment's action space.
-        make: function of the observation shape and a number of outputs that returns a module from
-            ``(batch, *shape)`` to ``(batch, outputs)``.
-        seed: seed of torch's global generator while the networks are built.
+        make: function that takes the observation shape and the number of outputs, and returns a module that
+            maps ``(batch, *shape)`` to ``(batch, outputs)``.
+        seed: seed for torch's global generator while the networks are built.
 
     Raises:
         InvalidConfigError: the policy network isn't a torch module, fails, or has outputs of the wrong shape.
@@ -326,7 +326,7 @@ def _require_actor(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module
     """Return ``module`` after checking that it maps a batch of zeros to outputs of the head's size.
 
     Raises:
-        InvalidConfigError: it isn't a torch module, fails, or has outputs of the wrong shape.
+        InvalidConfigError: ``module`` isn't a torch module, fails, or has outputs of the wrong shape.
     """
     if not isinstance(module, nn.Module):
         raise InvalidConfigError(f"The policy network must be a torch module, not {one_line(module)}.")
@@ -339,8 +339,8 @@ def _require_actor(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module
         ) from error
     if found != (2, head.num_outputs):
         raise InvalidConfigError(
-            f"Expected a policy network with outputs of shape (2, {head.num_outputs}) for two observations, "
-            f"got {found}; use the number of outputs passed to the function that builds it."
+            f"For two observations, the policy network must return outputs of shape (2, {head.num_outputs}), "
+            f"not {found}; use the number of outputs that is passed to the function that builds it."
         )
     return module
 
@@ -363,7 +363,7 @@ def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _Laye
     Args:
         layer: layer created on the "meta" device, so that torch doesn't initialize it from its global random
             generator. Its parameters are replaced with new ones on the CPU.
-        gain: factor of the orthogonal weights.
+        gain: scale factor for the orthogonal weights.
         generator: random generator for the weights.
 
     Returns:

@@ -34,8 +34,8 @@ class PPOConfig(OnPolicyConfig):
         update_epochs: number of passes over each rollout.
         learning_rate: Adam's learning rate.
         clip_coef: the probability ratio is clipped to the range from ``1 - clip_coef`` to ``1 + clip_coef``.
-        clip_coef_vf: maximum change of a value in an update; larger changes are clipped in the value loss.
-            None: no limit.
+        clip_coef_vf: maximum change of a value estimate in an update; larger changes are clipped in the value
+            loss. None: no limit.
         vf_coef: weight of the value loss in the total loss.
         max_grad_norm: gradients are scaled down if their global norm is larger than this.
         target_kl: KL divergence limit in nats. An update stops once ``approx_kl`` of the joint action on a
@@ -72,12 +72,12 @@ class PPOStep(Protocol):
         """Take one gradient step on this rank's part of a minibatch.
 
         Returns:
-            This rank's share of the metrics, empty unless ``report``. None if the policy had already moved
-            beyond ``target_kl``; no step was made then.
+            This rank's share of the metrics, empty if ``report`` is False. None if no step was taken because
+            the KL divergence was already more than 1.5 times ``target_kl``.
         """
 
     def critic_alone(self, learning_rate: float) -> Critic:
-        """Return a trainer for only the critic, with a new optimizer; shared layers stay unchanged."""
+        """Return a trainer that updates only the critic (no shared layers), with a new optimizer."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of Adam's step count and moments, keyed by parameter index."""
@@ -105,8 +105,8 @@ class TorchPPOStep:
         """Take one gradient step on this rank's part of a minibatch.
 
         Returns:
-            This rank's share of the metrics, empty unless ``report``. None if the policy had already moved
-            beyond ``target_kl``; no step was made then.
+            This rank's share of the metrics, empty if ``report`` is False. None if no step was taken because
+            the KL divergence was already more than 1.5 times ``target_kl``.
         """
         config = self._config
         log_probs, entropies, values = self._policy.evaluate(batch.observations, batch.actions)
@@ -151,7 +151,7 @@ class TorchPPOStep:
         }
 
     def critic_alone(self, learning_rate: float) -> TorchCritic:
-        """Return a trainer for only the critic, with a new optimizer; shared layers stay unchanged."""
+        """Return a trainer that updates only the critic (no shared layers), with a new optimizer."""
         return TorchCritic(self._policy, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
@@ -167,8 +167,8 @@ class PPO(OnPolicyAgent):
     """PPO agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
 
     :meth:`update` returns the means of ``policy_loss``, ``value_loss``, ``entropy``, ``approx_kl`` and
-    ``clip_fraction`` over the last epoch that made a gradient step. They are missing if ``target_kl`` was
-    exceeded before the first gradient step.
+    ``clip_fraction`` over the last epoch that took a gradient step. These metrics are missing if
+    ``target_kl`` was exceeded before the first gradient step.
     """
 
     config: PPOConfig

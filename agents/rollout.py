@@ -27,8 +27,8 @@ class Rollout:
         values: the critic's estimates for ``observations``.
         rewards: the environment's rewards.
         terminated: True if the step ended its episode in a terminal state.
-        truncated: True if the step ended its episode because of a limit. The return after it is estimated by
-            ``bootstrap_values``.
+        truncated: True if the step ended its episode because of a limit. ``bootstrap_values`` estimates the
+            return that would have followed.
         valid: False at dummy transitions. Next-step autoreset inserts one between two episodes: it ignores
             the action and goes from the old episode's final observation to the new episode's first
             observation.
@@ -64,7 +64,7 @@ class Rollout:
     def next_observations(self) -> NDArray[Any]:
         """Return the raw observations after each step, ``(num_steps, num_envs, *S)``, as a new array.
 
-        In every autoreset mode, an episode's last step has the episode's final observation.
+        In every autoreset mode, the observation after an episode's last step is that episode's final one.
         """
         following = np.concatenate([self.observations[1:], self.last_observations[None]])
         following[self.ended] = self.final_observations
@@ -101,7 +101,7 @@ def generalized_advantages(
 class Batch(NamedTuple):
     """Valid transitions to train on, as tensors (torch) or arrays (NumPy backend).
 
-    All ranks together train on ``size`` transitions; each has its own ``n`` of them, possibly none. The
+    All ranks together train on ``size`` transitions; each rank has its own ``n`` of these, possibly none. The
     fields contain this rank's transitions, ``(n, ...)``, except for ``advantages`` and ``own``.
 
     Attributes:
@@ -132,7 +132,7 @@ class Batch(NamedTuple):
 
         Sizes differ by at most one transition, because a small last minibatch would give a noisy gradient
         step. A batch of fewer than ``size`` transitions is yielded whole. ``rng`` must be in the same state
-        on all ranks; each rank gets its own transitions of every minibatch.
+        on all ranks; each rank gets its own transitions in every minibatch.
         """
         *columns, advantages, own = self
         order = rng.permutation(self.size)
@@ -153,7 +153,7 @@ def standardized(advantages: Tensor) -> Tensor:
 
 
 def mean_metrics(steps: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, float]:
-    """Return each metric's mean over gradient steps, summing the shares of all ranks; empty without steps."""
+    """Return each metric's mean over the gradient steps, summed over all ranks' shares; empty if no steps."""
     if not steps:
         return {}
     means = np.array([float(sum(step[name] for step in steps)) / len(steps) for name in steps[0]])
@@ -170,5 +170,6 @@ def require_finite(what: str, array: NDArray[Any]) -> None:
     if not finite.all():
         index = tuple(np.argwhere(~finite)[0].tolist())
         raise NonFiniteError(
-            f"Expected finite {what}, got {array[index]} at {index}; fix the environment or data it is from."
+            f"Expected finite {what}, got {array[index]} at {index}; fix the environment or data that it "
+            "came from."
         )

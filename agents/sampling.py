@@ -77,7 +77,8 @@ class RolloutSampler:
             rng: generator for the action noise, in the same state on all ranks. Each rank draws the noise for
                 all ranks' environments and uses its own part.
             ranks: the processes that train together.
-            on_step: called after each step of the vector environment with the number of steps made so far.
+            on_step: called after each step of the vector environment with the number of steps taken so far in
+                this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -105,7 +106,7 @@ class RolloutSampler:
     def _step(
         self, actions: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]:
-        """Step the environments, and reset those whose episodes ended if autoreset is disabled.
+        """Step the environments. If autoreset is disabled, reset those whose episodes ended.
 
         Returns:
             Observations after the step, rewards, terminated and truncated. In every autoreset mode, the

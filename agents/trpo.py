@@ -36,13 +36,13 @@ class TRPOConfig(OnPolicyConfig):
     """TRPO hyperparameters in addition to :class:`~agents.on_policy.OnPolicyConfig`, as in sb3-contrib.
 
     Attributes:
-        target_kl: maximum mean KL divergence, per update, of the new from the old distribution of the joint
-            action, in nats. sb3-contrib averages over action dimensions; multiply its ``target_kl`` and
+        target_kl: maximum mean KL divergence of the new joint action distribution from the old one, per
+            update, in nats. sb3-contrib averages over action dimensions; multiply its ``target_kl`` and
             ``cg_damping`` by the number of dimensions to get the same updates.
         cg_max_steps: maximum number of conjugate gradient steps.
         cg_damping: number added to the diagonal of the Fisher matrix.
         line_search_shrinking_factor: factor by which a rejected step is multiplied before the next attempt.
-        line_search_max_iter: number of attempts before the update is given up and the policy stays unchanged.
+        line_search_max_iter: maximum number of attempts; if all fail, the policy is left unchanged.
         n_critic_updates: number of passes over each rollout that train the critic.
         minibatch_size: minimum number of transitions per critic minibatch.
         learning_rate: learning rate of the critic's Adam optimizer.
@@ -71,9 +71,9 @@ class Surrogate(Protocol):
     """
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Any, Callable[[Any], Any]]:
-        """Return the objective at the current parameters, its gradient, and the Fisher-vector product.
+        """Return the current objective, its gradient, and a function that computes Fisher-vector products.
 
-        Makes the current policy the old policy that :meth:`move_to` compares with. ``batch`` must have
+        Saves the current policy as the old policy that :meth:`move_to` compares against. ``batch`` must have
         standardized advantages.
         """
 
@@ -98,9 +98,9 @@ class TorchSurrogate:
         self._parameters = [*policy.actor.parameters(), *policy.head.parameters()]
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Tensor, Callable[[Tensor], Tensor]]:
-        """Return the objective at the current parameters, its gradient, and the Fisher-vector product.
+        """Return the current objective, its gradient, and a function that computes Fisher-vector products.
 
-        Makes the current policy the old policy that :meth:`move_to` compares with.
+        Saves the current policy as the old policy that :meth:`move_to` compares against.
         """
         self._batch, self._ranks = batch, ranks
         outputs = self._policy.actor(batch.observations)
@@ -175,9 +175,9 @@ class TRPO(OnPolicyAgent):
         return self._line_search(objective, beta * direction)
 
     def _line_search(self, before: float, step: Any) -> dict[str, float]:
-        """Take the longest tried step that improves the objective within ``target_kl``.
+        """Backtrack to the largest step that improves the objective with a KL divergence below ``target_kl``.
 
-        If no tried step does, the parameters stay unchanged. ``before`` is the current objective.
+        If no attempt succeeds, the parameters are left unchanged. ``before`` is the current objective.
         """
         origin = self._surrogate.parameters()
         for trial in range(self.config.line_search_max_iter):
@@ -239,8 +239,8 @@ def conjugate_gradient(
 ) -> Vector:
     """Solve ``A x = target`` approximately for a positive definite ``A`` (Hestenes and Stiefel 1952).
 
-    Each residual is orthogonalized against all earlier ones. Otherwise, with small damping, rounding errors
-    would make residuals lose orthogonality and would grow a hundredfold in each step.
+    Each residual is orthogonalized against all earlier ones. Otherwise, if the damping is small, rounding
+    errors would grow a hundredfold per step and destroy the orthogonality.
 
     Args:
         product: function that multiplies ``A`` by a vector ``(n,)``.

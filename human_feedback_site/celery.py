@@ -1,8 +1,8 @@
 """Celery app that runs the site's periodic maintenance tasks ("chores") on a schedule.
 
-Start it with ``celery --app human_feedback_site.celery worker --beat --concurrency 1``. It uses its own
-queue. Web processes don't import it and don't need Redis. Without Celery, run ``python manage.py chores``
-from cron.
+Start it with ``celery --app human_feedback_site.celery worker --beat --concurrency 1``. The worker has its
+own queue. Web processes don't import this module and don't need Redis. Without Celery, run
+``python manage.py chores`` from cron.
 """
 
 import logging
@@ -106,8 +106,8 @@ app.conf.update(
 class ForgetfulScheduler(Scheduler):
     """Beat scheduler that stores nothing on disk.
 
-    Chores are due at clock times, so the last run times aren't needed. Celery's default scheduler would save
-    them in a pickle file.
+    Chores are scheduled by clock time, so the last run times aren't needed. Celery's default scheduler would
+    save them in a pickle file.
     """
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
@@ -140,7 +140,9 @@ class EndWithBeat(bootsteps.StartStopStep):
         time.sleep(_GRACE)
         stopping = (state.should_stop, state.should_terminate) != (None, None)
         if worker.blueprint.state == bootsteps.RUN and not stopping:  # type: ignore[attr-defined]
-            _log.error("The beat, which queues the chores, has died; this worker ends so that both restart.")
+            _log.error(
+                "The beat, which queues the chores, has died; this worker is exiting so that both restart."
+            )
             state.should_stop = EX_FAILURE  # type: ignore[assignment]
 
 

@@ -5,10 +5,10 @@ The first run that needs the site starts it with ``python -m human_feedback_site
 releases a process's locks even if it's killed:
 
 - The site locks ``site/lock`` and writes its URL there as JSON. Gunicorn's master and worker both keep the
-  lock, so it is released only when neither of them uses the port any longer.
-- Each run locks its own file ``site/runs/*.lock`` before it reads the URL. When no run is left, the site
-  removes its URL from ``site/lock``, checks once more for new runs, and ends. It also ends if ``site/lock``
-  is no longer its own file because the state folder was moved or deleted.
+  lock, so it is released only once neither of them uses the port.
+- Each run locks its own file ``site/runs/*.lock`` before it reads the URL. When there are no runs left, the
+  site removes its URL from ``site/lock``, checks once more for new runs, and ends. It also ends if
+  ``site/lock`` is no longer the file that it locked, because the state folder was moved or deleted.
 """
 
 import argparse
@@ -105,10 +105,10 @@ def _make_state_folder(state_dir: Path) -> None:
 
 
 class EmbeddedSite(BaseApplication):  # type: ignore[misc]
-    """Gunicorn server with one worker process; a thread of the worker stops the server after the last run.
+    """Gunicorn server with one worker process; a thread in the worker stops the server after the last run.
 
     Args:
-        folder: folder of the lock files.
+        folder: folder that contains the lock files.
         lock: file descriptor of ``site/lock``, already locked.
         listener: file descriptor of the listening socket; gunicorn closes it.
         announcement: JSON object to write to ``site/lock``.
@@ -145,7 +145,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
         return application
 
     def _serve(self, _worker: Any) -> None:
-        """Write the URL to ``site/lock``, and start the threads that watch the runs and do the chores.
+        """Write the URL to ``site/lock``, and start the threads that watch the runs and perform the chores.
 
         Gunicorn calls this in the worker, when the site is ready.
         """
@@ -167,7 +167,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
                     break
                 self._announce()
         else:
-            _log.error("%s was moved or deleted, so its site ends", self._folder.parent)
+            _log.error("%s was moved or deleted, so its site is shutting down", self._folder.parent)
         if os.getppid() == self._master:
             os.kill(self._master, signal.SIGTERM)
 
@@ -182,7 +182,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
     def _announce(self, **changes: object) -> None:
         """Write the announcement, with ``changes``, to ``site/lock``."""
-        # Overwriting in place, padded with blanks, never leaves an empty file for a run to read.
+        # Overwriting in place, padded with spaces, never leaves an empty file for a run to read.
         text = json.dumps({**self._announcement, **changes}).ljust(os.fstat(self._lock).st_size)
         os.pwrite(self._lock, text.encode(), 0)
 
@@ -254,7 +254,7 @@ def _listen(bind: str, last_port: int | None) -> socket.socket:
             listener = socket.create_server((bind, port), family=family)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                sys.exit(f"can't listen on {bind}: {error.strerror}; use an address of this machine")
+                sys.exit(f"can't listen on {bind}: {error.strerror}; use one of this machine's addresses")
             continue
         if not _is_claimed(port):
             return listener
@@ -278,7 +278,7 @@ def _is_claimed(port: int) -> bool:
 
 
 def _last_port(lock: Path) -> int | None:
-    """Return the port that ``site/lock`` has from the last site, or None."""
+    """Return the last site's port from ``site/lock``, or None if there is none."""
     try:
         port = int(json.loads(lock.read_text())["port"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):

@@ -1,4 +1,4 @@
-"""Reads the site's settings from environment variables, with defaults in the state folder.
+"""Reads the site's settings from environment variables; default paths are in the state folder.
 
 Functions raise :class:`~django.core.exceptions.ImproperlyConfigured` with a one-line message if a variable's
 value is invalid.
@@ -52,7 +52,7 @@ def read_bool(name: str) -> bool:
 
 
 def read_list(name: str) -> list[str]:
-    """Read comma-separated values from the environment variable ``name``, without empty ones."""
+    """Read comma-separated values from the environment variable ``name``, skipping empty ones."""
     return [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
 
 
@@ -90,7 +90,7 @@ def read_url(name: str) -> str | None:
     parts = _split(value)
     if parts is None or parts.scheme not in {"http", "https"} or "@" in parts.netloc:
         raise ImproperlyConfigured(
-            f"{name} must look like https://host[:port], without blanks, user, query or fragment."
+            f"{name} must look like https://host[:port], with no spaces, username, query or fragment."
         )  # the message leaves out the value because it may contain a password
     return parts._replace(netloc=parts.netloc.lower()).geturl()  # browsers send the host in lowercase
 
@@ -129,19 +129,19 @@ def read_origin(name: str) -> str | None:
 def read_public_url(name: str) -> str | None:
     """Read ``scheme://host[:port][/path]`` from the environment variable ``name``; None if unset.
 
-    The path can't begin like the site's own URLs (:data:`OWN_ADDRESSES`).
+    The path's first segment can't be one that the site's own URLs begin with (:data:`OWN_ADDRESSES`).
     """
     value = read_url(name)
     path = path_of(value)
     if not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*", path):
         raise ImproperlyConfigured(
-            f"{name} must have a path of only letters, digits, - _ ~ and ., such as https://host/teacher, "
-            f"not {value!r}."
+            f"{name} must be a URL whose path has only letters, digits, - _ ~ and ., such as "
+            f"https://host/teacher, not {value!r}."
         )
     if path and path.split("/")[1] in OWN_ADDRESSES:
         raise ImproperlyConfigured(
-            f"{name} must have a different path than {path}, such as /teacher: "
-            f"the site's own URLs begin with /{path.split('/')[1]}."
+            f"The path in {name} can't be {path}, because the site's own URLs begin with "
+            f"/{path.split('/')[1]}; use a different one, such as /teacher."
         )
     return value
 
@@ -159,7 +159,7 @@ def read_redis_url() -> str:
 
 
 def _split(url: str) -> SplitResult | None:
-    """Return the parts of a URL, or None if it's invalid or has blanks, a query or a fragment."""
+    """Return the parts of a URL, or None if it's invalid or has whitespace, a query or a fragment."""
     try:
         parts = urlsplit(url)
         if parts.port == 0 or re.search(r"[\s?#]", url):
@@ -194,8 +194,8 @@ def read_database(state_dir: Path) -> dict[str, Any]:
     log, full synchronization (an acknowledged label survives a power failure) and immediate transactions (a
     transaction takes the write lock before it reads, so it never acts on outdated data).
 
-    Connections to PostgreSQL are kept for ten minutes, so that prepared statements can be reused, and are
-    checked before each request that uses one.
+    PostgreSQL connections are kept open for ten minutes, so that prepared statements can be reused. Each
+    request checks its connection before using it.
     """
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:
@@ -260,14 +260,14 @@ def announced_store(state_dir: Path) -> tuple[str, str]:
 def read_storage(state_dir: Path, announced: str = "") -> str:
     """Read ``TEACHER_STORAGE``, the clip store: ``s3://bucket/prefix`` or the absolute path of a folder.
 
-    If the variable is unset, returns ``announced``; if that is empty, the folder ``media`` in the state
-    folder.
+    If the variable is unset, returns ``announced``; if that is empty, returns the folder ``media`` in the
+    state folder.
     """
     value = os.environ.get("TEACHER_STORAGE", "").strip() or announced
     if value.startswith("s3://"):
         if not re.fullmatch(r"s3://[A-Za-z0-9._-]+(/[^\s?#]*)?", value):
             raise ImproperlyConfigured(
-                "TEACHER_STORAGE must look like s3://bucket/prefix, without blanks, user, port or query."
+                "TEACHER_STORAGE must look like s3://bucket/prefix, with no spaces, username, port or query."
             )
         return value
     if "://" in value:
@@ -367,6 +367,6 @@ def _saved_secret(path: Path) -> str:
     key = path.read_text(encoding="utf-8", errors="replace").strip()
     if len(key) < SECRET_KEY_MIN_LENGTH or not key.isascii() or not key.isprintable():
         raise ImproperlyConfigured(
-            f"{path} contains no valid secret key; delete the file, and the site creates a new one."
+            f"{path} contains no valid secret key; delete the file, and the site will create a new one."
         )
     return key

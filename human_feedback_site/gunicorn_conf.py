@@ -1,7 +1,7 @@
 """Gunicorn configuration for production, used by ``human_feedback_site.serve``.
 
 Each worker loads the site after the fork, so workers share no connections or open files. Workers are not
-restarted after a number of requests, because no memory leak is known.
+restarted after a fixed number of requests, because no memory leak is known.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Log configuration of the site: plain or JSON lines with request IDs and without secrets.
+"""The site's log configuration: plain or JSON lines, with request IDs and without secrets.
 
 Doesn't depend on Django's settings.
 """
@@ -83,7 +83,7 @@ class PlainFormatter(logging.Formatter):
 class JsonFormatter(BaseJsonFormatter):
     """Formats each log record as a JSON object on one line, with secrets replaced by ``***``.
 
-    The fields are time (in UTC), level, logger, request_id, message and any ``extra`` of the record.
+    The fields are time (in UTC), level, logger, request_id, message and the record's ``extra`` fields.
     """
 
     converter = staticmethod(time.gmtime)

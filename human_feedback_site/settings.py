@@ -1,7 +1,7 @@
 """Django settings of the labeling site, read only from environment variables.
 
-If none are set, these are the embedded site's settings: SQLite, a media folder and a secret key in the state
-folder, accessible from this machine only. ``.env.example`` lists the variables.
+If none are set, the settings are those of an embedded site: SQLite, a media folder and a secret key in the
+state folder, and access from this machine only. ``.env.example`` lists the variables.
 """
 
 import gc

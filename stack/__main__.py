@@ -1,7 +1,7 @@
 """Command line of ``python -m stack``, which runs the full stack on this machine without containers.
 
 ``python -m stack`` runs until Ctrl-C. ``python -m stack --bots 10`` also runs a whole experiment with
-scripted labelers and audits all labels. It exits with status 0 only if every label reached the trainer
+scripted labelers and audits all labels. It then exits with status 0 only if every label reached the trainer
 exactly once and unchanged.
 
 ``python -m stack --backup FOLDER`` and ``--restore FOLDER`` run ``manage.py backup`` and ``restore`` on the
@@ -72,7 +72,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _folder(text: str) -> Path:
     if not text:
-        raise argparse.ArgumentTypeError("expected the path of a folder, got ''")
+        raise argparse.ArgumentTypeError("expected a folder path, got ''")
     return Path(text)
 
 

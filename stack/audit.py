@@ -1,4 +1,4 @@
-"""Checks that no label of an experiment was lost, counted twice or inverted.
+"""Checks that none of an experiment's labels were lost, counted twice or inverted.
 
 The audit compares three records: the scripted labelers' log of labels that the site acknowledged, the labels
 and decisions in the site's database, and the decisions in the trainer's ledger.
@@ -76,7 +76,7 @@ class Evidence:
     def acknowledged(self) -> list[dict[str, Any]]:
         """Return the labels in the log of acknowledged labels.
 
-        If labelers were killed, an incomplete last line is ignored.
+        An incomplete last line, left behind when a scripted labeler was killed, is ignored.
 
         Raises:
             StackError: a line of the log can't be parsed.
@@ -103,7 +103,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit: numbers of labels and decisions in each record, and of faults.
+    """Result of an audit: numbers of labels and decisions in each record, and numbers of faults.
 
     The faults are ``lost``, ``doubled``, ``inverted``, ``unknown``, ``stuck`` and ``gaps``.
 
@@ -113,10 +113,11 @@ class Audit:
         acknowledged: number of labels in the log of acknowledged labels.
         stored: number of scripted labelers' labels in the site's database.
         reached: number of the site's decisions that are in the trainer's ledger.
-        late: number of decisions made after the end of training; up to one per scripted labeler is no fault.
+        late: number of decisions made after the end of training; up to one per scripted labeler is not a
+            fault.
         unanswered: number of recently submitted comparisons that were still open at the end of training.
-        lost: number of acknowledged labels missing in the database, decisions missing in the ledger, and late
-            decisions beyond one per scripted labeler.
+        lost: number of acknowledged labels missing from the database, decisions missing from the ledger, and
+            late decisions beyond one per scripted labeler.
         doubled: number of labels logged or counted more often than allowed.
         inverted: number of labels or decisions that differ between records or contradict the true returns.
         unknown: number of stored labels that were never acknowledged, and of decisions in the ledger that the

@@ -1,4 +1,4 @@
-"""Console output of the stack: a live table of programs, and lines for events."""
+"""Console output of the stack: a live table of programs, and messages about events."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -53,11 +53,11 @@ class Display:
             self.say(f"\n{self.last_words}\n", style="")
 
     def say(self, line: str, style: str = "yellow") -> None:
-        """Print a line, above the table if it's shown."""
+        """Print a line; if the table is shown, the line appears above it."""
         self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self) -> None:
-        """Refresh the table; without a terminal, print a line for each program once it's ready or done."""
+        """Refresh the table; if there is no terminal, print each newly ready or finished program instead."""
         if self._console.is_terminal:
             self._live.refresh()
             return

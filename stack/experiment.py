@@ -45,7 +45,7 @@ class ExperimentOptions:
     Attributes:
         env_id: environment ID.
         labels: total number of labels.
-        pretrain_labels: number of labels before training; None: a quarter of all.
+        pretrain_labels: number of labels before training; None: a quarter of ``labels``.
         steps: number of environment steps of training.
         bots: number of scripted labelers.
         seconds: minimum time that a scripted labeler spends on each comparison, in seconds.
@@ -92,12 +92,12 @@ class Experiment:
         self._progress_at = 0.0
 
     def run(self, supervisor: Supervisor, display: Display) -> Audit:
-        """Run the experiment to its end, and return the audit of its labels.
+        """Run the experiment to the end, and return the audit of its labels.
 
         The trainer and the labelers are restarted if they die.
 
         Raises:
-            StackError: a program failed too often or has wrong settings.
+            StackError: a program failed too often or has invalid settings.
         """
         self._answers.parent.mkdir(mode=0o700, exist_ok=True)
         display.say(f"Run    {self._config.run_dir}", style="")

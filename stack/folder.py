@@ -57,20 +57,21 @@ class Folder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
-        """Lock the folder for the ``with`` block, so that no second stack runs in it.
+        """Lock the folder for the ``with`` block, so that no other stack can use it.
 
         Yields a file descriptor that all programs of the stack must inherit. If the stack is killed, the next
-        one uses it to find programs that are still running.
+        stack finds the programs that still have this file open.
 
         Raises:
-            StackError: a stack is already running in the folder, or it contains files that are not a stack's.
+            StackError: a stack is already running in the folder, or the folder contains files that are not a
+                stack's.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark = self.path / "programs.lock"  # the first file that a stack creates
         if not mark.exists() and any(self.path.iterdir()):
             raise StackError(
-                f"{self.path} contains files that are not a stack's; pass a new or empty folder, or a "
-                "stack's folder, as --dir"
+                f"{self.path} contains files that don't belong to a stack; set --dir to a new or empty "
+                "folder, or to a stack's data folder"
             )
         with mark.open("a+") as programs, (self.path / "lock").open("a+") as lock:
             self.logs.mkdir(mode=0o700, exist_ok=True)
@@ -89,9 +90,9 @@ class Folder:
                     self._claims.popitem()[1].close()
 
     def announce(self, url: str | None) -> None:
-        """Write the process ID and URL into the lock file, for a second stack's error message.
+        """Write the process ID and URL to the lock file; a second stack shows them in its error message.
 
-        ``url`` is None while the stack starts.
+        ``url`` is None while the stack is starting.
         """
         (self.path / "lock").write_text(json.dumps({"pid": os.getpid(), "url": url}) + "\n")
 
@@ -109,14 +110,16 @@ class Folder:
         return found
 
     def require_stack(self) -> None:
-        """Raise :class:`StackError` if this is not a stack's folder."""
+        """Raise :class:`StackError` if this is not a stack's data folder."""
         if not (self.path / _SECRETS).exists():
-            raise StackError(f"{self.path} is not a stack's folder; pass a stack's folder as --dir")
+            raise StackError(
+                f"{self.path} is not a stack's data folder; set --dir to the folder of the stack to back up"
+            )
 
     def take_secrets(self, backup: Path) -> None:
         """Copy a backup's secrets into this folder, which must not have a different stack's secrets.
 
-        Does nothing if the backup has no secrets because it isn't a stack's.
+        Does nothing if the backup has no secrets because it wasn't made from a stack.
 
         Raises:
             StackError: this folder already has a stack with different secrets.
@@ -128,7 +131,7 @@ class Folder:
             _write(own, _read(kept, str))
 
     def ports(self) -> tuple[dict[str, int], list[str]]:
-        """Choose and reserve a port for each server, if possible the same as last time.
+        """Choose and reserve a port for each server, reusing last time's ports if possible.
 
         Other stacks can't take the reserved ports even before the servers start.
 
@@ -153,10 +156,12 @@ class Folder:
             if self._claim(port):
                 return port
         first, last = PORTS[name][0], PORTS[name][-1]
-        raise StackError(f"no port for {name}: {first} to {last} are all in use; stop a program using one")
+        raise StackError(
+            f"no free port for {name}: {first} to {last} are all in use; stop a program that uses one of them"
+        )
 
     def _claim(self, port: int) -> bool:
-        """Reserve a port if it's free; return True on success.
+        """Reserve a port if it's free, and return True on success.
 
         A reservation binds the UDP port with the same number, which the servers don't use. Other stacks and
         the embedded site of ``teach`` skip ports that are reserved in this way.

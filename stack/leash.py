@@ -1,10 +1,10 @@
-"""Script that runs a program which the kernel stops when its parent process ends.
+"""Script that runs a program and has the kernel stop it when the parent process ends.
 
 The command line is ``python leash.py PARENT SIGNAL USER PROGRAM ARGUMENT...``. ``PARENT`` is the parent's
 process ID, ``SIGNAL`` the number of the signal to send to the program when the parent ends for any reason,
 and ``USER`` the user to run the program as (``-`` for the current user).
 
-This is a script of its own because a multithreaded process must not run Python code between fork and exec.
+This is a separate script because a multithreaded process must not run Python code between fork and exec.
 """
 
 import ctypes

@@ -30,7 +30,7 @@ _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 
 
 class PostgreSQL:
-    """A PostgreSQL server that listens on this machine only, with one database created at the first start.
+    """A PostgreSQL server that listens on this machine only, with one database created on the first start.
 
     Args:
         link: path of the data folder. If root starts the server, this becomes a symlink to a folder in
@@ -103,7 +103,7 @@ class PostgreSQL:
             )
 
     def _make_data(self, programs: Path) -> None:
-        """Create the data folder with an empty database, atomically in case of an interruption."""
+        """Create the data folder with an empty database; an interruption leaves no partial data folder."""
         if self._user is None:
             target = self._link
         else:
@@ -203,5 +203,6 @@ def _make_user(name: str) -> None:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise StackError(
-                f"PostgreSQL refuses to run as root, and the user {name} can't be created: {error}"
+                f"PostgreSQL refuses to run as root, and the user {name} can't be created ({error}); run the "
+                "stack as a different user"
             ) from error

@@ -45,7 +45,7 @@ class Service:
     """A program to run, and the settings for its supervision.
 
     Attributes:
-        name: name in the status table, and of the log file.
+        name: name for the status table and the log file.
         command: function that returns the command line; called before each start.
         environment: the program's complete environment variables.
         is_ready: function that returns True if the program is ready; must return within a second.
@@ -72,8 +72,8 @@ class Service:
 class Process:
     """Runs and supervises the program of a :class:`Service`.
 
-    The program runs in a new session. The terminal's Ctrl-C therefore doesn't reach it, and its child
-    processes can be killed with it. If this Python process dies, the kernel stops the program
+    The program runs in a new session. The terminal's Ctrl-C therefore doesn't reach it, and it can be killed
+    together with its child processes. If this Python process dies, the kernel stops the program
     (:mod:`stack.leash`).
 
     Args:
@@ -104,7 +104,7 @@ class Process:
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start the program without waiting; :meth:`look` then detects if it's ready or has failed."""
+        """Start the program without waiting; :meth:`look` then detects whether it's ready or has failed."""
         service = self.service
         leash = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
         with self.log.open("ab") as log:
@@ -123,14 +123,14 @@ class Process:
         self.state = State.STARTING
 
     def look(self) -> str | None:
-        """Update the program's state, and restart the program if it's down and the delay is over.
+        """Update the program's state, and restart the program if it's down and its restart delay is over.
 
         Returns:
             A message for the user if the program has died or is running again, else None.
 
         Raises:
             StackError: the program failed too often, took too long to start, or exited with the status for
-                wrong settings.
+                invalid settings.
         """
         if self.state is State.DOWN and self._child is None and time.monotonic() >= self._start_at:
             self.restarts += 1
@@ -199,7 +199,7 @@ class Process:
     def _kill_group(self) -> None:
         """Kill all processes in the program's process group.
 
-        A program's child processes, such as a web server's workers, may still run after it has ended.
+        A program's child processes, such as a web server's workers, may still be running after it has ended.
         """
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -218,7 +218,7 @@ class Process:
 
 @contextlib.contextmanager
 def running(service: Service, logs: Path) -> Iterator[None]:
-    """Run a server during the ``with`` block, which starts when the server is ready.
+    """Run a server during the ``with`` block; the block starts once the server is ready.
 
     The server's log file is written to the folder ``logs``.
     """

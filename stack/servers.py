@@ -16,7 +16,7 @@ REGION = "us-east-1"
 
 
 class Redis:
-    """A Redis server that listens on this machine only and keeps its data after a restart.
+    """A Redis server that listens on this machine only and keeps its data across restarts.
 
     Args:
         folder: folder for the server's configuration and data.
@@ -122,7 +122,7 @@ def _escaped(path: Path) -> str:
 
 
 def program(name: str) -> str:
-    """Return the path of a program in the folder of the Python interpreter, or else in PATH.
+    """Return the path of a program, found in the Python interpreter's folder or else in PATH.
 
     Raises:
         StackError: the program is not installed.

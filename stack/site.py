@@ -49,7 +49,7 @@ class Site:
 
     @classmethod
     def of(cls, folder: Folder, ports: Mapping[str, int]) -> "Site":
-        """Create the servers of the stack in ``folder``, with ports given by server name."""
+        """Create the servers of the stack in ``folder``; ``ports`` is keyed by server name."""
         secrets = folder.secrets()
         url = f"http://127.0.0.1:{ports['site']}"
         return cls(
@@ -63,7 +63,8 @@ class Site:
     def set_up(self) -> Service:
         """Return the service that prepares the data.
 
-        It creates the bucket and the database tables and, on the first start, an admin and a trainer's token.
+        The service creates the bucket and the database tables and, on the first start, an admin and a trainer
+        token.
         """
         steps = ("setup_storage", "setup_embedded")
         script = " && ".join(f'"$0" manage.py {step}' for step in steps)
@@ -123,7 +124,8 @@ class Site:
     def trainer_variables(self) -> dict[str, str]:
         """Return the environment variables for running ``teach`` on this stack.
 
-        ``TEACHER_SITE_URL`` and ``TEACHER_STORAGE`` are the values for its ``--site_url`` and ``--storage``.
+        ``TEACHER_SITE_URL`` and ``TEACHER_STORAGE`` are the values for ``teach --site_url`` and
+        ``--storage``.
         """
         return {
             "TEACHER_SITE_URL": self.url,
@@ -196,6 +198,6 @@ def _cleared_environment() -> dict[str, str]:
 
 
 def _no_proxy() -> dict[str, str]:
-    """Return the ``NO_PROXY`` variables, extended by 127.0.0.1."""
+    """Return the ``NO_PROXY`` variables, with 127.0.0.1 added."""
     hosts = [*filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")]), "127.0.0.1"]
     return {"NO_PROXY": ",".join(hosts), "no_proxy": ",".join(hosts)}

@@ -40,10 +40,10 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> list[Process]:
-        """Start programs at the same time, and wait until each is ready or has done its work.
+        """Start programs at the same time, and wait until each one is ready or done.
 
         Raises:
-            StackError: any supervised program failed too often or has wrong settings.
+            StackError: any supervised program failed too often or has invalid settings.
         """
         started = [Process(service, self._logs, [self._keep_open]) for service in services]
         self.processes += started
@@ -58,7 +58,7 @@ class Supervisor:
         """Check all programs once, restart those that died, and sleep for :data:`LOOK_SECONDS`.
 
         Raises:
-            StackError: a program failed too often or has wrong settings.
+            StackError: a program failed too often or has invalid settings.
             KeyboardInterrupt: a signal asked the stack to stop, but Python discarded the exception, for
                 example in a destructor.
         """
@@ -72,10 +72,10 @@ class Supervisor:
         time.sleep(LOOK_SECONDS)
 
     def stop(self) -> None:
-        """Stop all programs in reverse order of their start, and kill those that don't stop in time.
+        """Stop all programs in reverse start order, and kill those that don't stop in time.
 
-        An exception while waiting, such as KeyboardInterrupt from a second Ctrl-C, kills all programs at
-        once.
+        An exception while waiting, such as KeyboardInterrupt from a second Ctrl-C, immediately kills all
+        programs.
         """
         try:
             for group in reversed(self._groups):

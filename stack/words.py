@@ -1,4 +1,4 @@
-"""Texts that the stack prints for the user, with commands that work in any shell."""
+"""Messages that the stack prints for the user, with commands that work in any shell."""
 
 import shlex
 import sys
@@ -10,7 +10,7 @@ from stack.site import ADMIN, Site
 
 
 def welcome(site: Site) -> str:
-    """Return the start text, with Rich markup: how to open the site, teach on it and stop the stack."""
+    """Return the start message, with Rich markup: how to open the site, run ``teach`` and stop the stack."""
     folder = site.folder
     password = escape(_display_path(folder.admin_password))
     return (
@@ -24,7 +24,7 @@ def welcome(site: Site) -> str:
 
 
 def farewell(site: Site) -> str:
-    """Return the end text: how to restart the stack or remove its data."""
+    """Return the final message: how to restart the stack or remove its data."""
     root, data = site.folder.path, site.postgres.data
     folders = [root] if data.is_relative_to(root) else [root, data]
     logs = _display_path(site.folder.logs)
@@ -35,13 +35,13 @@ def farewell(site: Site) -> str:
 
 
 def _display_path(path: Path) -> str:
-    """Return a path as text, relative to the working directory if it's inside it."""
+    """Return a path as a string; paths inside the working directory are made relative to it."""
     here = Path.cwd()
     return str(path.relative_to(here) if here in path.parents else path)
 
 
 def _shell_path(path: Path) -> str:
-    """Return a path quoted for a shell, with ``./`` in front if it could be taken for a command or option."""
+    """Return a path quoted for a shell, prefixed with ``./`` if it could look like a command or option."""
     word = _display_path(path)
     return shlex.quote(word if "/" in word and not word.startswith("-") else f"./{word}")
 

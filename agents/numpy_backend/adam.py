@@ -44,7 +44,7 @@ class Adam:
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the step count and moments, keyed by parameter index.
 
-        The format is that of :func:`agents.base.save_adam`.
+        The format is the one that :func:`agents.base.save_adam` returns.
         """
         return {
             str(index): {

@@ -15,7 +15,7 @@ class NumpyCritic:
     """NumPy counterpart of :class:`agents.on_policy.TorchCritic`: trains only the critic.
 
     Args:
-        parameters: vector with the critic's parameters; any others in it stay unchanged.
+        parameters: vector that includes the critic's parameters; all others stay unchanged.
         learning_rate: Adam's learning rate.
     """
 
@@ -30,13 +30,13 @@ class NumpyCritic:
     def of(cls, policy: ActorCritic, learning_rate: float) -> "NumpyCritic":
         """Create a trainer for the critic of ``policy``.
 
-        The tensors of the critic become views of a new parameter vector.
+        The critic's tensors become views of a new parameter vector.
         """
         tensors = {name: tensor for name, tensor in policy.named_parameters() if name.startswith("critic.")}
         return cls(ParameterVector(tensors), learning_rate)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on this rank's part of a minibatch; return its share of the loss before the step."""
+        """Train on this rank's part of a minibatch; return this rank's share of the loss before the step."""
         errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
         self._critic.backward((errors * (2.0 / batch.size))[:, None])
         ranks.sum(self._parameters.gradient)

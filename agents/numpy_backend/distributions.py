@@ -35,7 +35,7 @@ class GaussianDistribution:
         return log_probs
 
     def entropy(self, size: int) -> float:
-        """Return the batch's summed entropy divided by ``size``, the batch size of all ranks."""
+        """Return the batch's summed entropy divided by ``size``, the total batch size over all ranks."""
         share = len(self._standardized) / size
         return share * (float(self._log_scale) + 0.5 * len(self._log_std))
 
@@ -47,7 +47,7 @@ class GaussianDistribution:
         Args:
             by_log_probs: loss gradient with respect to the result of :meth:`log_probs`.
             by_entropy: loss gradient with respect to the result of :meth:`entropy`.
-            size: batch size of all ranks.
+            size: total batch size over all ranks.
         """
         weighted = by_log_probs[:, None] * self._standardized
         np.einsum("ij,ij->j", weighted, self._standardized, out=self._gradient)
@@ -56,12 +56,12 @@ class GaussianDistribution:
         return by_means
 
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
-        """Return the batch-averaged Fisher matrix of the distribution times a change of its parameters.
+        """Multiply the distribution's batch-averaged Fisher matrix by a change in its parameters.
 
         Args:
-            change: change of the means ``(batch, size)``.
-            direction: change of each policy parameter by name, including ``head.log_std``.
-            size: batch size of all ranks; the sum over this rank's batch is divided by it.
+            change: change in the means, ``(batch, size)``.
+            direction: change in each policy parameter, keyed by name, including ``head.log_std``.
+            size: total batch size over all ranks; the sum over this rank's batch is divided by it.
 
         Returns:
             The product's component for the means. The component for the log standard deviations is written to
@@ -99,7 +99,7 @@ class CategoricalDistribution:
         return chosen
 
     def entropy(self, size: int) -> float:
-        """Return the batch's summed entropy divided by ``size``, the batch size of all ranks."""
+        """Return the batch's summed entropy divided by ``size``, the total batch size over all ranks."""
         return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
@@ -108,7 +108,7 @@ class CategoricalDistribution:
         Args:
             by_log_probs: loss gradient with respect to the result of :meth:`log_probs`.
             by_entropy: loss gradient with respect to the result of :meth:`entropy`.
-            size: batch size of all ranks.
+            size: total batch size over all ranks.
         """
         probs = np.exp(self._all)
         by_logits: Array = -by_log_probs[:, None] * probs
@@ -119,7 +119,7 @@ class CategoricalDistribution:
         return by_logits
 
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
-        """Return the batch-averaged Fisher matrix times ``change``, a change of the logits.
+        """Multiply the batch-averaged Fisher matrix by ``change``, a change in the logits.
 
         ``direction`` is not used because the distribution has no parameters besides the logits.
         """

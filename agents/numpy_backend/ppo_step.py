@@ -17,11 +17,11 @@ from agents.rollout import Batch
 
 
 class LossSettings(Protocol):
-    """The hyperparameters of :class:`agents.ppo.PPOConfig` that a gradient step uses."""
+    """Hyperparameters of :class:`agents.ppo.PPOConfig` that a gradient step uses."""
 
     @property
     def clip_coef(self) -> float:
-        """Return the clipping range of the probability ratio: ``1 - clip_coef`` to ``1 + clip_coef``."""
+        """Return the half-width of the probability ratio's clipping range, which is centered at 1."""
 
     @property
     def clip_coef_vf(self) -> float | None:
@@ -41,7 +41,7 @@ class LossSettings(Protocol):
 
     @property
     def target_kl(self) -> float | None:
-        """Return the KL divergence limit in nats; steps stop at 1.5 times this. None: no limit."""
+        """Return the KL divergence limit in nats; updates stop beyond 1.5 times this. None: no limit."""
 
 
 class NumpyPPOStep:
@@ -67,8 +67,8 @@ class NumpyPPOStep:
         """Take one gradient step on this rank's part of a minibatch.
 
         Returns:
-            This rank's share of the metrics, empty unless ``report``. None if the policy had already moved
-            beyond ``target_kl``; no step was made then.
+            This rank's share of the metrics, empty if ``report`` is False. None if no step was taken because
+            the KL divergence was already more than 1.5 times ``target_kl``.
         """
         config, size = self._config, batch.size
         values = self._critic.forward(batch.observations)[:, 0]
@@ -106,9 +106,9 @@ class NumpyPPOStep:
         return metrics
 
     def _value_errors(self, values: Array, batch: Batch) -> tuple[Array, Any]:
-        """Return the value errors ``(n,)`` after clipping, and a mask of those that depend on the critic.
+        """Return the value errors ``(n,)`` after clipping, and a mask of those with a gradient.
 
-        Without clipping, the mask is 1.0. Clipped values have no gradient.
+        Clipped values have no gradient. If clipping is off, the mask is the number 1.0.
         """
         limit = self._config.clip_coef_vf
         if limit is None:
@@ -124,7 +124,7 @@ class NumpyPPOStep:
             gradient *= scale
 
     def critic_alone(self, learning_rate: float) -> NumpyCritic:
-        """Return a trainer for only the critic, with a new Adam optimizer."""
+        """Return a trainer that updates only the critic, with a new Adam optimizer."""
         return NumpyCritic(self._parameters, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:

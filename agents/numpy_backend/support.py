@@ -1,4 +1,4 @@
-"""Check that tells if the NumPy backend can train a policy."""
+"""Check whether the NumPy backend can train a policy."""
 
 from torch import nn
 
@@ -8,8 +8,8 @@ from agents.policy import CategoricalHead, GaussianHead, MLPActorCritic
 def supports(policy: nn.Module) -> bool:
     """Return True if the NumPy backend can train ``policy``.
 
-    It must be an :class:`agents.policy.MLPActorCritic` on the CPU, with tanh activations and Box or Discrete
-    actions.
+    The policy must be an :class:`agents.policy.MLPActorCritic` on the CPU, with tanh activations and Box or
+    Discrete actions.
     """
     return (
         isinstance(policy, MLPActorCritic)

@@ -1,4 +1,4 @@
-"""Multi-layer perceptron with tanh in NumPy: forward pass, backward pass and Jacobian-vector product."""
+"""Tanh multi-layer perceptron in NumPy: forward pass, backward pass and Jacobian-vector product."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class TanhNetwork:
         return outputs
 
     def backward(self, deltas: Array) -> None:
-        """Backpropagate the last :meth:`forward` call and write the parameters' gradient.
+        """Backpropagate through the last :meth:`forward` call, and write the parameters' gradient.
 
         ``deltas`` is the loss gradient with respect to the outputs, ``(batch, outputs)``.
         """
@@ -52,7 +52,7 @@ class TanhNetwork:
                 deltas = before
 
     def jacobian_product(self, direction: LinearLayers) -> Array:
-        """Return the Jacobian of the last outputs times ``direction``, a change of the parameters.
+        """Multiply the last outputs' Jacobian by ``direction``, a change in the parameters.
 
         The result is ``(batch, outputs)``.
         """

@@ -2,8 +2,8 @@
 
 The Fisher-vector product is computed without second derivatives as ``J^T F J v`` (Martens 2014, "New insights
 and perspectives on the natural gradient method"). J is the Jacobian of the actor's outputs with respect to
-its parameters, and F the Fisher matrix of the action distribution with respect to these outputs. ``J v``
-takes a forward-mode pass, and the product with ``J^T`` a backward pass.
+its parameters, and F the Fisher matrix of the action distribution with respect to these outputs. Computing
+``J v`` takes a forward-mode pass, and multiplying by ``J^T`` takes a backward pass.
 """
 
 from collections.abc import Callable
@@ -39,9 +39,9 @@ class NumpySurrogate:
         self._distribution = distribution_of(policy.head, self._parameters)
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Array, Callable[[Array], Array]]:
-        """Return the objective at the current parameters, its gradient, and the Fisher-vector product.
+        """Return the current objective, its gradient, and a function that computes Fisher-vector products.
 
-        Makes the current policy the old policy that :meth:`move_to` compares with.
+        Saves the current policy as the old policy that :meth:`move_to` compares against.
         """
         self._batch, self._ranks = batch, ranks
         outputs = self._actor.forward(batch.observations)
@@ -76,7 +76,7 @@ class NumpySurrogate:
     def _objective(self, gains: Array) -> float:
         """Return this rank's share of the objective.
 
-        ``gains`` is the result of :meth:`_gains`, already divided by the batch size of all ranks.
+        ``gains`` is the result of :meth:`_gains`, already divided by the total batch size over all ranks.
         """
         return float(np.add.reduce(gains)) + self._ent_coef * self._distribution.entropy(self._batch.size)
 

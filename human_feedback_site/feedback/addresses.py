@@ -22,7 +22,7 @@ _WITH_PORT = re.compile(r"(.*):\d+")
 def base_url(request: HttpRequest | Request) -> str:
     """Return the ``scheme://host`` of the site: ``TEACHER_PUBLIC_URL`` if set, otherwise the request's own.
 
-    It has no path; ``reverse`` already adds the site's path prefix to every URL.
+    The result has no path; ``reverse`` already adds the site's path prefix to every URL.
     """
     return origin_of(settings.PUBLIC_URL or request.build_absolute_uri("/"))
 
@@ -31,8 +31,9 @@ def client_address(request: HttpRequest) -> str:
     """Return the IP address of the client that sent a request.
 
     Each of the ``TEACHER_PROXIES`` trusted proxies appends its peer's address to ``X-Forwarded-For``; entries
-    further left may be forged. A request with fewer entries did not come through the proxies, so its own
-    peer address is returned. The same happens for an unreadable entry; the first one is logged.
+    further left may be forged. A request with fewer entries did not come through the proxies, so its peer
+    address is returned. If the entry is unreadable, the peer address is returned too; only the first such
+    entry is logged.
     """
     peer = str(request.META.get("REMOTE_ADDR", ""))
     hops = [hop for hop in map(_bare, request.headers.get("X-Forwarded-For", "").split(",")) if hop]

@@ -17,11 +17,11 @@ FOLDED = frozenset(
         *("Lease", "PromptVersion", "SequenceCounter", "TrainingPoint", "Undo"),
     }
 )
-"""Names of rarely needed models, which the admin's model list collapses."""
+"""Names of rarely used models, which the admin's model list collapses."""
 
 
 class AdminSite(admin.AdminSite):
-    """Admin site for superusers, whose lists show all users' data.
+    """Admin site for superusers; its lists show all users' data.
 
     Researchers use the pages of their own experiments instead.
     """
@@ -34,7 +34,7 @@ class AdminSite(admin.AdminSite):
         return request.user.is_active and request.user.is_superuser
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Move rarely used models to ``folded``; ``unfolded`` is True on the page of one of these models."""
+        """Move rarely used models to ``folded``; ``unfolded`` is True on one of these models' pages."""
         apps: list[Any] = super().get_app_list(request, app_label)
         for app in apps:
             if app["app_label"] == "feedback":
@@ -47,7 +47,7 @@ class AdminSite(admin.AdminSite):
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Point the "View site" link to the home page.
 
-        Under a path prefix, Django's own link would lack the trailing slash.
+        If the site has a path prefix, Django's own link would lack the trailing slash.
         """
         return {**super().each_context(request), "site_url": reverse("home")}
 

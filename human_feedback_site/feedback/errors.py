@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 
 class FeedbackError(Exception):
-    """Base of all errors raised by the services; its message is one line for the user."""
+    """Base class of all errors raised by the services; the message is one line for the user."""
 
 
 class NotFoundError(FeedbackError):
@@ -24,7 +24,7 @@ class ExpiredError(FeedbackError):
 
 
 class UsedUpError(FeedbackError):
-    """The invitation has reached its limit of uses."""
+    """The invitation has reached its usage limit."""
 
 
 class ClosedError(FeedbackError):
@@ -57,7 +57,7 @@ class TooManyAttemptsError(FeedbackError):
 
 
 class UnreadableClipsError(FeedbackError):
-    """Clips can't be read by the site, or their keys are not under the experiment's prefix."""
+    """The site can't read some clips, or their keys are not under the experiment's prefix."""
 
     def __init__(self, clips: Mapping[str, str]) -> None:
         """``clips`` maps the JSON pointer of each clip in the request to its problem."""
@@ -70,7 +70,7 @@ class MediaStoreError(FeedbackError):
 
 
 class ClipsElsewhereError(MediaStoreError):
-    """The media store contains none of an experiment's clips: they are in a different store or deleted."""
+    """The media store has none of an experiment's clips: they are in a different store or were deleted."""
 
 
 class NotInstalledError(FeedbackError):
@@ -78,13 +78,13 @@ class NotInstalledError(FeedbackError):
 
 
 class BadFileError(FeedbackError):
-    """Files have errors, so nothing was imported."""
+    """The files to import have errors, so nothing was imported."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """``problems`` are messages, each with file and line."""
+        """``problems`` are error messages, each with the file and line."""
         super().__init__("\n".join(problems))
         self.problems = problems
 
 
 class BackupError(FeedbackError):
-    """A backup can't be made or restored; no incomplete copy is left that looks complete."""
+    """A backup can't be made or restored."""

@@ -54,7 +54,7 @@ def _log(request: HttpRequest, response: HttpResponse, milliseconds: int) -> Non
 
 
 def _user_id(request: HttpRequest) -> int | None:
-    """Return the user's ID if the request already loaded the user, otherwise None to avoid a query."""
+    """Return the user's ID, or None if the user isn't loaded yet, to avoid a query."""
     user = getattr(request, "user", None)
     if isinstance(user, SimpleLazyObject) and user._wrapped is empty:
         return None
@@ -64,7 +64,7 @@ def _user_id(request: HttpRequest) -> int | None:
 def readable_body(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Reject request bodies over ``DATA_UPLOAD_MAX_MEMORY_SIZE`` before reading them, and non-UTF-8 forms.
+    """Reject non-UTF-8 forms, and bodies over ``DATA_UPLOAD_MAX_MEMORY_SIZE`` before they are read.
 
     Django's own limit doesn't cover uploaded files, which it would write to disk for any view that reads a
     form.
@@ -106,7 +106,7 @@ def page_of_refused_methods(
 def content_security_policy(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Set a Content-Security-Policy that allows this site, and for clips also the media store and Blobs."""
+    """Set a Content-Security-Policy that allows this site and, for clips, the media store and blob URLs."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -125,7 +125,7 @@ def _media_origin() -> str | None:
 
 
 def policy(media_origin: str | None) -> str:
-    """Return the Content-Security-Policy for clips served from ``media_origin`` (None for this site)."""
+    """Return the Content-Security-Policy for clips served from ``media_origin`` (None: this site)."""
     media = f" {media_origin}" if media_origin else ""
     return "; ".join(
         (

@@ -14,9 +14,10 @@ _KEY = (0x5445_4143, 1)
 
 @contextlib.contextmanager
 def setting_up(database: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
-    """Hold the setup lock of a database, waiting until no other process holds it.
+    """Lock a database's setup during the ``with`` block, waiting for other processes to release the lock.
 
-    PostgreSQL uses an advisory lock, SQLite a lock on the folder of the database, which may not exist yet.
+    For PostgreSQL, this is an advisory lock. For SQLite, it's a lock on the database's folder, because the
+    database file may not exist yet.
     """
     connection = connections[database]
     if connection.vendor == "postgresql":

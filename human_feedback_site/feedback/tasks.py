@@ -6,7 +6,7 @@ from human_feedback_site.feedback.services import chores
 
 @app.task(name="chores.stale_runs")
 def forget_stale_runs() -> str:
-    """Clear ``waiting_for`` of experiments whose trainer has not been in contact for a while."""
+    """Clear ``waiting_for`` in experiments whose trainer hasn't contacted the site for a while."""
     return chores.forget_stale_runs()
 
 

@@ -102,7 +102,10 @@ def test_variables_that_do_not_fit_together_are_refused(
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    refusal = r"^(The variables RANK, .* are incomplete or invalid: .*|Can't connect the 2 processes at .*)$"
+    refusal = (
+        r"^(The environment variables RANK, .* are incomplete or invalid: .*"
+        r"|Can't connect the 2 processes at .* \(.*\); check that .*)$"
+    )
     with pytest.raises(InvalidConfigError, match=refusal), joined_ranks():
         pass
 

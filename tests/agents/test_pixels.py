@@ -296,7 +296,9 @@ def test_images_without_pixels_are_refused() -> None:
     "observations", [np.zeros((2, SIDE, SIDE, 3), np.uint8), np.zeros((2, SIDE, SIDE, 1), np.float32)]
 )
 def test_other_images_are_refused(observations: NDArray[Any]) -> None:
-    with pytest.raises(ShapeError, match=r"Expected uint8 images of shape \(36, 36, 1\), got \w+ and \(36, "):
+    with pytest.raises(
+        ShapeError, match=r"Expected uint8 images of shape \(36, 36, 1\), got \w+ arrays of shape \(36, "
+    ):
         ppo().act(observations, deterministic=True)
 
 

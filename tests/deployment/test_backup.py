@@ -209,7 +209,7 @@ def test_a_stack_comes_back_in_another_folder(tmp_path: Path) -> None:
     try:
         lacking = stack("--dir", str(old), "--backup", "first")
         assert (lacking.returncode, lacking.stderr.count("\n")) == (1, 1)
-        assert "is not a stack's folder" in lacking.stderr
+        assert "is not a stack's data folder" in lacking.stderr
         assert not old.exists()
         started_once(old, tmp_path)
         put_clips(old / "s3/clips")

@@ -48,7 +48,7 @@ def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(
         ("runs", "runs/backup is inside runs"),
         ("nothing", "Nothing to back up: there are no run directories in "),
         ("tables", "The database is older than this version; run manage.py migrate first"),
-        ("clips", "media lacks 2 of 2 clips that comparisons show, such as hopper/first.mp4"),
+        ("clips", "media lacks 2 of 2 clips that the site shows, such as hopper/first.mp4"),
         ("damage", "The database cannot be read or written: database disk image is malformed"),
         ("elsewhere", "/proc"),
     ],
@@ -119,15 +119,15 @@ HARMS: list[tuple[Callable[[Path], object], str]] = [
     (_cut_off, "is damaged: clips/hopper/first.mp4 has changed"),
     (_change, "is damaged: database/site.sqlite3 has changed"),
     (lambda backup: (backup / "state/token").unlink(), "is incomplete: state/token is missing"),
-    (lambda backup: (backup / "more").touch(), "has a file that manifest.json does not list: more"),
+    (lambda backup: (backup / "more").touch(), "has a file that is not listed in manifest.json: more"),
     (
         lambda backup: (backup / "manifest.json").unlink(),
         "is not a complete backup: manifest.json is missing",
     ),
     (lambda backup: (backup / "manifest.json").write_text("[]"), "is damaged: manifest.json"),
     (lambda backup: (backup / "manifest.json").write_text('{"format": 1}'), "is damaged: manifest.json"),
-    (_newer_format, "was made by a newer RL-Teacher; restore it with that version"),
-    (_newer_tables, "A newer version made the backup (9999_from_the_future)"),
+    (_newer_format, "was made by a newer version of RL-Teacher; restore it with that version"),
+    (_newer_tables, "The backup was made by a newer version (9999_from_the_future)"),
 ]
 _RESTORE_EACH = """
 import sys
@@ -170,7 +170,7 @@ def test_only_an_empty_system_is_restored_into(
     elsewhere = {"TEACHER_STATE_DIR": str(tmp_path / "new")}
     (run_dir / "checkpoint").write_bytes(b"newer weights")
     line = refused("restore backup", elsewhere, tmp_path)
-    assert line.endswith("but has Hopper-v5/x/checkpoint; move it away first")
+    assert line.endswith("but contains Hopper-v5/x/checkpoint; move it elsewhere first")
     (run_dir / "checkpoint").write_bytes(b"weights")  # as in the backup, as after a restoration cut off
     put_clips(tmp_path / "new/media")
     (tmp_path / "new/media" / KEYS[0]).write_bytes(b"another")
@@ -180,7 +180,7 @@ def test_only_an_empty_system_is_restored_into(
     assert rows_of_file(tmp_path / "new/site.sqlite3") == rows_of_file(tmp_path / "state/site.sqlite3")
     postgresql = {**elsewhere, "SECRET_KEY": SITE_KEY, "DATABASE_URL": "postgresql://a:b@127.0.0.1:1/c"}
     line = refused("restore backup", postgresql, tmp_path)
-    assert "is of a sqlite database, but DATABASE_URL names a postgresql one; unset it" in line
+    assert "is of a sqlite database, but DATABASE_URL points to a postgresql one; unset it" in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

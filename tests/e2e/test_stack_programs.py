@@ -262,7 +262,7 @@ def test_no_free_port_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with Folder(tmp_path).held(), socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setattr("stack.folder.PORTS", {"site": range(port, port + 1)})
-        with pytest.raises(StackError, match=f"no port for site: {port} to {port} are all in use"):
+        with pytest.raises(StackError, match=f"no free port for site: {port} to {port} are all in use"):
             Folder(tmp_path).ports()
 
 

@@ -77,7 +77,7 @@ def test_no_folder_is_not_this_one(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--dir", ""])
     assert ended.value.code == 2
-    assert capfd.readouterr().err.startswith("stack: argument --dir: expected the path of a folder, got '' (")
+    assert capfd.readouterr().err.startswith("stack: argument --dir: expected a folder path, got '' (")
 
 
 def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(
-        f"stack: {tmp_path} contains files that are not a stack's; pass a new or empty folder"
+        f"stack: {tmp_path} contains files that don't belong to a stack; set --dir to a new or empty folder"
     )
     assert done.stdout == ""
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -328,5 +328,5 @@ def test_a_chore_that_fails_keeps_no_other_from_being_done(db: None, monkeypatch
     out = io.StringIO()
     with pytest.raises(CommandError, match="1 of 2 chores failed: roof"):
         call_command("chores", stdout=out, stderr=out)
-    assert "roof: failed, RuntimeError: the roof is leaking" in out.getvalue()
+    assert "roof: failed with RuntimeError: the roof is leaking" in out.getvalue()
     assert "sessions: 0 deleted" in out.getvalue()

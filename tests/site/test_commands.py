@@ -58,7 +58,7 @@ def test_a_token_is_printed_once_and_only_its_hash_is_kept(researcher: User) -> 
 
 @pytest.mark.parametrize(
     ("user", "message"),
-    [("nobody", "no user"), ("labeler", "must be active and staff"), ("gone", "must be active")],
+    [("nobody", "no user"), ("labeler", "must be an active staff user"), ("gone", "must be an active")],
 )
 def test_tokens_are_for_researchers(db: None, user: str, message: str) -> None:
     User.objects.create(username="labeler")

@@ -29,7 +29,7 @@ def test_a_damaged_secret_is_refused_or_another_one(
         except ImproperlyConfigured as error:
             refused.append(str(error))
     assert len(refused) > 20
-    advice = "delete the file, and the site creates a new one"
+    advice = "delete the file, and the site will create a new one"
     assert set(refused) == {f"{tmp_path}/secret_key contains no valid secret key; {advice}."}
 
 

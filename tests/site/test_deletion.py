@@ -136,7 +136,7 @@ def test_an_empty_store_has_to_be_another_one(trainer: Trainer, in_store: Stored
 
 def test_an_experiment_without_anything_goes_too(trainer: Trainer) -> None:
     silence(trainer)
-    assert "hopper will be permanently deleted, with: no data." in delete()
+    assert "hopper will be permanently deleted, along with: no data." in delete()
     assert not models.Experiment.everything.exists()
 
 

@@ -189,7 +189,7 @@ def test_only_the_named_experiments_participants_are_forgotten(invite: Invite, s
     assert call_command("forget_participants", PID, "--experiment", "walker") == "0 forgotten"
     with pytest.raises(CommandError, match="There is no experiment 'nothing'"):
         call_command("forget_participants", "--experiment", "nothing")
-    with pytest.raises(CommandError, match="Name the participants to forget"):
+    with pytest.raises(CommandError, match="Pass the platform IDs of the participants to forget"):
         call_command("forget_participants")
     assert Arrival.objects.count() == 1
 

@@ -215,15 +215,18 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ({"TEACHER_PUBLIC_URL": "example.org"}, "TEACHER_PUBLIC_URL must look like"),
         (
             {"TEACHER_PUBLIC_URL": "https://example.org/a//b"},
-            "must have a path of only letters, digits, ",
+            "must be a URL whose path has only letters, digits, ",
         ),
         (
             {"TEACHER_PUBLIC_URL": "https://example.org/../b"},
-            "must have a path of only letters, digits, ",
+            "must be a URL whose path has only letters, digits, ",
         ),
-        ({"TEACHER_PUBLIC_URL": "https://example.org/%61"}, "must have a path of only letters, digits, "),
-        ({"TEACHER_PUBLIC_URL": "https://example.org/api"}, "the site's own URLs begin with /api."),
-        ({"TEACHER_PUBLIC_URL": "https://example.org/media/b"}, "must have a different path than /media/b"),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/%61"}, "must be a URL whose path has only letters, "),
+        ({"TEACHER_PUBLIC_URL": "https://example.org/api"}, "the site's own URLs begin with /api;"),
+        (
+            {"TEACHER_PUBLIC_URL": "https://example.org/media/b"},
+            "The path in TEACHER_PUBLIC_URL can't be /media/b, ",
+        ),
         ({"S3_PUBLIC_ENDPOINT_URL": "https://example.org/clips"}, "without a path"),
         (
             {**S3, **S3_KEYS, "S3_ENDPOINT_URL": "http://s3:9000/clips/"},

@@ -2,6 +2,6 @@
 
 ``manage.py backup`` and ``manage.py restore`` call :func:`.write.back_up` and :func:`.read.restore`. A backup
 copies the run directories first, then the database, then the clips. This order keeps it consistent while the
-site runs, as ``docs/deployment.md`` explains. The folder gets its final name only after all files were
-checked.
+site runs, as ``docs/deployment.md`` explains. The backup folder gets its final name only after all files have
+been checked.
 """

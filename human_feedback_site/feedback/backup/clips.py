@@ -33,14 +33,15 @@ def copy_clips(store: Store, folder: Path) -> set[str]:
                 continue
             if path.stat().st_size != size:
                 raise BackupError(
-                    f"{name_of(store)}: the copy of {key} has {path.stat().st_size} bytes instead of {size}"
+                    f"{name_of(store)}: the copy of {key} has {path.stat().st_size} bytes instead of {size}; "
+                    "try again"
                 )
             copied.add(key)
     return copied
 
 
 def check_room_for_clips(store: Store, folder: Path) -> None:
-    """Raise BackupError if the store has a clip that isn't in the backup, or has another size there.
+    """Raise BackupError if the store has a clip that isn't in the backup or has a different size there.
 
     Clips from an interrupted restore are accepted, and so is a bucket that doesn't exist yet.
     """
@@ -52,7 +53,7 @@ def check_room_for_clips(store: Store, folder: Path) -> None:
 
 
 def restore_clips(store: Store, folder: Path) -> int:
-    """Prepare the store, upload all clips of the backup, check their sizes, and return their number."""
+    """Prepare the store, upload all clips in the backup, check their sizes, and return their number."""
     for _ in set_up(store, wait_seconds=60.0):
         pass
     wanted = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -62,7 +63,7 @@ def restore_clips(store: Store, folder: Path) -> int:
         stored = dict(_clips_in(store))
     for key, path in wanted.items():
         if stored.get(key) != path.stat().st_size:
-            raise BackupError(f"{name_of(store)} has not stored {key} completely; try again")
+            raise BackupError(f"{name_of(store)} did not store {key} completely; try again")
     return len(wanted)
 
 

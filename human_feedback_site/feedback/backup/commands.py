@@ -14,7 +14,7 @@ from human_feedback_site.feedback.errors import BackupError, MediaStoreError
 def one_line_errors(outcome: str) -> Iterator[None]:
     """Convert errors in the ``with`` block to a one-line ``CommandError`` that starts with ``outcome``.
 
-    An interrupt gets the exit status 130.
+    If the command was interrupted, the exit status is 130.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Copying folders that are in use, with a consistent snapshot of each SQLite file."""
+"""Copies folders that are in use, with a consistent snapshot of each SQLite file."""
 
 import os
 import re
@@ -19,7 +19,7 @@ _UNFINISHED = re.compile(r"\..*\.part\d*")  # temporary name of a file that is s
 def copy_folder(source: Path, target: Path) -> int:
     """Copy the files of a folder that may be in use, and return their number.
 
-    Symbolic links are followed. Files that are deleted or renamed in the meantime are left out.
+    Symbolic links are followed. Files that are deleted or renamed during the copy are skipped.
     """
     count = 0
     for path in _files(source):
@@ -40,7 +40,7 @@ def copy_folder(source: Path, target: Path) -> int:
 def _files(folder: Path) -> Iterator[Path]:
     """Yield all files to copy, following links.
 
-    Leaves out unfinished files, and the logs and journals of SQLite files, which a snapshot includes.
+    Skips unfinished files. Also skips SQLite logs and journals, because snapshots include their content.
     """
 
     def refuse(error: OSError) -> None:
@@ -67,7 +67,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def copy_sqlite(source: Path, target: Path) -> None:
-    """Copy a consistent snapshot of a SQLite file that may be written to, and check the copy.
+    """Copy a consistent snapshot of a SQLite file that may be in use, and check the copy.
 
     Raises:
         BackupError: the file is damaged.
@@ -82,8 +82,8 @@ def copy_sqlite(source: Path, target: Path) -> None:
 def copy_connection(live: sqlite3.Connection, target: Path) -> None:
     """Copy the database of an open connection to a single file without a write-ahead log.
 
-    Inside a transaction, the copy is the snapshot that the transaction reads. Raises :class:`BackupError` if
-    SQLite's quick check of the copy fails.
+    If the connection is in a transaction, the copy is that transaction's snapshot. Raises
+    :class:`BackupError` if SQLite's quick check of the copy fails.
     """
     with closing(sqlite3.connect(target)) as copy:
         live.backup(copy)
@@ -94,9 +94,9 @@ def copy_connection(live: sqlite3.Connection, target: Path) -> None:
 
 
 def check_room(source: Path, target: Path) -> None:
-    """Check that a restore would not overwrite or mix with existing files.
+    """Check that a restore would not overwrite existing files or mix with them.
 
-    Files that equal the backup's, as after an interrupted restore, are accepted.
+    Files that are identical to the backup's are accepted, because an interrupted restore leaves such files.
 
     Raises:
         BackupError: ``target`` has a file that isn't in the backup or differs from it.
@@ -104,7 +104,9 @@ def check_room(source: Path, target: Path) -> None:
     for path in _all_files(target):
         name = path.relative_to(target)
         if not _is_same(source / name, path):
-            raise BackupError(f"{target} must be an empty folder, but has {name}; move it away first")
+            raise BackupError(
+                f"{target} must be an empty folder, but contains {name}; move it elsewhere first"
+            )
 
 
 def _is_same(one: Path, other: Path) -> bool:
@@ -116,8 +118,8 @@ def _is_same(one: Path, other: Path) -> bool:
 def restore_folder(source: Path, target: Path) -> int:
     """Copy the backup's files to ``target`` and return their number.
 
-    Run :func:`check_room` first. As root, the files get the owner of ``target`` or of its nearest existing
-    parent.
+    Run :func:`check_room` first. If run as root, gives the files the owner of ``target`` or of its nearest
+    existing parent.
     """
     missing = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True)
@@ -144,7 +146,7 @@ def _all_files(folder: Path) -> list[Path]:
 
 
 def _copy_owner(path: Path, like: Path) -> None:
-    """Give ``path`` the owner and group of ``like``; does nothing unless run as root.
+    """Give ``path`` the owner and group of ``like``; do nothing unless running as root.
 
     A restore as root may write to a volume that belongs to another user.
     """

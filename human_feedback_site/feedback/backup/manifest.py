@@ -18,10 +18,10 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Table:
-    """A copied table.
+    """A table in a backup.
 
     Attributes:
-        columns: names in the order of the copy; empty for SQLite, which is copied as one file.
+        columns: column names in the order of the copy; empty for SQLite, which is copied as one file.
         rows: number of rows.
     """
 
@@ -31,11 +31,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Database:
-    """A copied database.
+    """The database in a backup.
 
     Attributes:
         vendor: ``sqlite`` or ``postgresql``, as Django names them.
-        tables: copied tables by name.
+        tables: the tables, keyed by name.
         migrations: latest migration of each app, such as ``{"feedback": "0015_invitation_parts"}``.
         sequences: last value of each PostgreSQL sequence, or None if it was never used.
     """
@@ -56,8 +56,9 @@ class Manifest:
 
     Attributes:
         made_at: time when the backup was started, in ISO 8601.
-        database: None if the backup has only run directories.
-        secret_key: hash of the site's ``SECRET_KEY``, to compare with that of the site it is restored to.
+        database: the copied database; None if the backup has only run directories.
+        secret_key: hash of the site's ``SECRET_KEY``, to compare with the key of the site that the backup is
+            restored to.
         files: size in bytes and SHA-256 of each file, by path.
     """
 
@@ -68,7 +69,7 @@ class Manifest:
 
 
 def write_manifest(folder: Path, made_at: str, database: Database | None) -> Manifest:
-    """Read every file of a backup again and write its manifest with their sizes and hashes."""
+    """Reread every file in a backup, and write the manifest with the files' sizes and hashes."""
     files = {name: (path.stat().st_size, digest_of(path)) for name, path in files_in(folder)}
     manifest = Manifest(made_at, database, secret_key_digest(), files)
     text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
@@ -89,7 +90,7 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValueError, RecursionError):
         raise _damaged(folder, NAME) from None
     if isinstance(kept, dict) and isinstance(kept.get("format"), int) and kept["format"] > FORMAT:
-        raise BackupError(f"{folder} was made by a newer RL-Teacher; restore it with that version")
+        raise BackupError(f"{folder} was made by a newer version of RL-Teacher; restore it with that version")
     try:
         manifest = _manifest(kept)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -97,12 +98,12 @@ def read_manifest(folder: Path) -> Manifest:
     found = dict(files_in(folder))
     for name, (size, digest) in manifest.files.items():
         if name not in found:
-            raise BackupError(f"{folder} is incomplete: {name} is missing; restore another backup")
+            raise BackupError(f"{folder} is incomplete: {name} is missing; restore a different backup")
         if found[name].stat().st_size != size or digest_of(found[name]) != digest:
             raise _damaged(folder, name)
     more = sorted(found.keys() - manifest.files.keys())
     if more:
-        raise BackupError(f"{folder} has a file that {NAME} does not list: {more[0]}; remove it first")
+        raise BackupError(f"{folder} has a file that is not listed in {NAME}: {more[0]}; remove it first")
     return manifest
 
 
@@ -116,7 +117,7 @@ def _manifest(kept: Any) -> Manifest:
 
 
 def _damaged(folder: Path, name: str) -> BackupError:
-    return BackupError(f"{folder} is damaged: {name} has changed; restore another backup")
+    return BackupError(f"{folder} is damaged: {name} has changed; restore a different backup")
 
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -1,7 +1,7 @@
-"""Backup and restore of PostgreSQL tables with ``COPY``, which needs no ``pg_dump`` on this machine.
+"""Backup and restore of PostgreSQL tables with ``COPY``, so that ``pg_dump`` need not be installed.
 
-Each table is a file in the format of ``COPY ... TO STDOUT``, with one row per line. A restore creates the
-tables with Django's migrations, up to the ones in the backup.
+Each table is a file in the format of ``COPY ... TO STDOUT``, with one row per line. A restore first creates
+the tables by running Django's migrations up to the backup's version.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,14 +46,14 @@ def _cursor() -> Iterator[Cursor]:
 
 
 def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
-    """Copy all tables of the site from one snapshot of the database.
+    """Copy all of the site's tables from a single database snapshot.
 
     Args:
         folder: new folder for the copies.
-        migrations: latest migration of each app, to record.
+        migrations: latest migration of each app, to record in the result.
 
     Returns:
-        The copied database, and pairs of keys of the clips that the site may still show.
+        A description of the copied database, and key pairs of the clips that the site may still show.
 
     Raises:
         BackupError: a copy doesn't have as many rows as its table.
@@ -79,7 +79,7 @@ NEEDED_CLIPS = """
     JOIN feedback_experiment experiment ON experiment.id = episode.experiment_id
     WHERE experiment.media_deleted_at IS NULL OR episode.created_at > experiment.media_deleted_at
 """
-"""Query for the keys of the clips and episode videos that the site may show, without deleted ones."""
+"""Query for the keys of the clips and episode videos that the site may show, except deleted ones."""
 
 
 def _dump_table(cursor: Cursor, name: str, path: Path) -> Table:
@@ -114,14 +114,14 @@ def _tables(cursor: Cursor) -> list[str]:
 
 
 def own_tables() -> set[str]:
-    """Return the names of this version's tables; the database may have tables of other programs too."""
+    """Return the names of this version's tables; the database may also have other programs' tables."""
     return {*connections["default"].introspection.django_table_names(), "django_migrations"}
 
 
 def first_row() -> str | None:
-    """Return the name of a table of the site that has rows, or None if the site is empty.
+    """Return the name of one of the site's tables that has rows, or None if the site is empty.
 
-    Tables that migrations fill don't count.
+    Tables that migrations fill are ignored.
     """
     kept = own_tables() - MADE_BY_MIGRATIONS
     with _cursor() as cursor:
@@ -143,14 +143,16 @@ def drop_empty_tables() -> None:
     """
     found = first_row()
     if found is not None:
-        raise BackupError(f"The database must be empty, but the table {found} has rows")
+        raise BackupError(
+            f"The database must be empty, but the table {found} has rows; restore into a new database"
+        )
     with connections["default"].cursor() as cursor:
         for name in own_tables().intersection(connections["default"].introspection.table_names(cursor)):
             cursor.execute(f"DROP TABLE {connections['default'].ops.quote_name(name)} CASCADE")
 
 
 def load(folder: Path, database: Database) -> None:
-    """Fill the tables, which migrations have created, from a backup in one transaction.
+    """Load a backup's rows into the tables, which already exist, in one transaction.
 
     Raises:
         BackupError: a table doesn't have as many rows as its backup; the database is unchanged.
@@ -174,4 +176,6 @@ def _load_table(cursor: Cursor, name: str, table: Table, path: Path) -> None:
             copy.write(block)
     rows = _count(cursor, name)
     if rows != table.rows:
-        raise BackupError(f"The table {name} got {rows} of {table.rows} rows; the database is unchanged")
+        raise BackupError(
+            f"The table {name} got {rows} rows instead of {table.rows}; the database is unchanged"
+        )

@@ -1,4 +1,4 @@
-"""Restoring a backup into an empty system. An interrupted restore can be repeated."""
+"""Restores a backup into an empty system. An interrupted restore can be run again."""
 
 import fcntl
 import os
@@ -22,12 +22,12 @@ from human_feedback_site.feedback.media.store import media_store, name_of
 
 
 def restore(folder: Path, runs: Path) -> Iterator[str]:
-    """Check a backup and its destination, then restore it, yielding a line about each part.
+    """Check a backup and its destination, then restore it, yielding a progress line for each part.
 
-    The database is restored last, so a site that has its labels has all other parts too.
+    The database is restored last, so once the labels are back, the restore is complete.
 
     Args:
-        folder: the backup.
+        folder: folder of the backup.
         runs: destination of the run directories.
 
     Raises:
@@ -55,19 +55,21 @@ def _check_database(database: Database) -> None:
     vendor = connections["default"].vendor
     if database.vendor != vendor:
         raise BackupError(
-            f"The backup is of a {database.vendor} database, but DATABASE_URL names a {vendor} one; "
-            f"{'unset it' if database.vendor == 'sqlite' else 'name a PostgreSQL database'}"
+            f"The backup is of a {database.vendor} database, but DATABASE_URL points to a {vendor} one; "
+            f"{'unset it' if database.vendor == 'sqlite' else 'set it to the URL of a PostgreSQL database'}"
         )
     known = MigrationLoader(None).graph.nodes
     newer = [name for app, name in database.migrations.items() if (app, name) not in known]
     if newer:
-        raise BackupError(f"A newer version made the backup ({newer[0]}); restore it with that version")
+        raise BackupError(
+            f"The backup was made by a newer version ({newer[0]}); restore it with that version"
+        )
     if vendor == "sqlite" and _is_served():
         raise BackupError(f"The site in {settings.STATE_DIR} is running; stop the runs that use it first")
     found = (sqlite if vendor == "sqlite" else postgresql).first_row()
     if found is not None:
         raise BackupError(
-            f"The database must be empty, but the table {found} has rows; restore into a new one"
+            f"The database must be empty, but the table {found} has rows; restore into a new database"
         )
 
 
@@ -87,7 +89,7 @@ def _is_served() -> bool:
 
 
 def _restore_secrets(folder: Path) -> None:
-    """Restore the secrets in the state folder, readable by their owner only."""
+    """Restore the secrets to the state folder, readable only by their owner."""
     for name in KEPT:
         if (folder / name).is_file():
             make_private_folder(settings.STATE_DIR)

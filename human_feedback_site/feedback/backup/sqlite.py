@@ -27,13 +27,13 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
 
     Args:
         folder: new folder for the copy.
-        migrations: latest migration of each app, to record.
+        migrations: latest migration of each app, to record in the result.
 
     Returns:
-        The copied database, and pairs of keys of the clips that the site may still show.
+        A description of the copied database, and key pairs of the clips that the site may still show.
 
     Raises:
-        BackupError: a table of the copy doesn't have as many rows as the snapshot.
+        BackupError: a table in the copy doesn't have as many rows as in the snapshot.
     """
     folder.mkdir()
     with closing(sqlite3.connect(f"{path_of_database().as_uri()}?mode=ro", uri=True)) as live:
@@ -44,7 +44,9 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
     with closing(sqlite3.connect(folder / NAME)) as copy:
         rows = _rows(copy)
         if rows != expected:
-            raise BackupError(f"The copy of {path_of_database()} has different row counts; try again")
+            raise BackupError(
+                f"The copy of {path_of_database()} has different row counts than the original; try again"
+            )
         needed = copy.execute(NEEDED_CLIPS).fetchall()
     tables = {name: Table((), count) for name, count in rows.items()}
     return Database("sqlite", tables, migrations), needed
@@ -53,7 +55,7 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
 def first_row() -> str | None:
     """Return the name of a table that has rows, or None if the database is empty or doesn't exist.
 
-    Tables that migrations fill don't count.
+    Tables that migrations fill are ignored.
     """
     path = path_of_database()
     if not path.exists():

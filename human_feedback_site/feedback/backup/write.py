@@ -1,4 +1,4 @@
-"""Making a backup: a folder that gets its final name only after all files were checked."""
+"""Makes a backup in a folder that gets its final name only after all files have been checked."""
 
 import fcntl
 import os
@@ -24,10 +24,10 @@ ENV = Path(".env")  # Docker Compose's settings, in the working directory
 
 
 def back_up(folder: Path, runs: Path) -> Iterator[str]:
-    """Copy runs, database, clips and secrets into a new folder, yielding a line about each part.
+    """Copy runs, database, clips and secrets into a new folder, yielding a progress line for each part.
 
     Args:
-        folder: the backup to make; must not exist.
+        folder: folder to create for the backup; must not exist.
         runs: folder of the run directories.
 
     Raises:
@@ -49,7 +49,7 @@ def back_up(folder: Path, runs: Path) -> Iterator[str]:
         else:
             raise BackupError(
                 f"Nothing to back up: there are no run directories in {runs.resolve()} and no database "
-                f"{sqlite.path_of_database()}; change to the folder that has them"
+                f"{sqlite.path_of_database()}; run the command in the folder that has them"
             )
         _copy_secrets(part)
         manifest = write_manifest(part, made_at, database)
@@ -61,7 +61,9 @@ def _refuse_inside(folder: Path, runs: Path) -> None:
     """Raise BackupError if the backup would be inside a folder that it copies."""
     for source in (runs, Path(settings.TEACHER_STORAGE)):  # no folder is inside an s3:// URL
         if folder.resolve().is_relative_to(source.resolve()):
-            raise BackupError(f"{folder} is inside {source}, which is backed up; choose a folder elsewhere")
+            raise BackupError(
+                f"{folder} is inside {source}, which is part of the backup; choose a folder elsewhere"
+            )
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     first.
     """
     if folder.exists() or folder.is_symlink():
-        raise BackupError(f"{folder} already exists; each backup needs a new folder, choose another name")
+        raise BackupError(f"{folder} already exists; each backup needs a new folder, so choose another name")
     part = folder.absolute().with_name(f".{folder.absolute().name}.part")
     part.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(part, os.O_RDONLY)
@@ -105,7 +107,7 @@ def _take_name(part: Path, folder: Path) -> None:
 def _has_database() -> bool:
     """Return True if there is a database to back up.
 
-    The SQLite file is missing if the trainers of these runs used another site.
+    The SQLite file is missing if these runs used a different site.
     """
     return connections["default"].vendor != "sqlite" or sqlite.path_of_database().exists()
 
@@ -117,7 +119,9 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
         raise BackupError("The database is older than this version; run manage.py migrate first")
     unknown = executor.loader.applied_migrations.keys() - executor.loader.graph.nodes.keys()
     if unknown:
-        raise BackupError(f"A newer version migrated the database ({min(unknown)[1]}); use it for the backup")
+        raise BackupError(
+            f"The database was migrated by a newer version ({min(unknown)[1]}); back up with that version"
+        )
     dump = sqlite.dump if connections["default"].vendor == "sqlite" else postgresql.dump
     database, needed = dump(folder, dict(leaves))
     return database, {key for pair in needed for key in pair}
@@ -129,8 +133,8 @@ def _clips(folder: Path, needed: set[str]) -> str:
     missing = needed - copied
     if missing:
         raise BackupError(
-            f"{name_of(store)} lacks {len(missing)} of {_counted(len(needed), 'clip')} that comparisons "
-            f"show, such as {min(missing)}; set TEACHER_STORAGE to the site's own store, or restore them"
+            f"{name_of(store)} lacks {len(missing)} of {_counted(len(needed), 'clip')} that the site shows, "
+            f"such as {min(missing)}; set TEACHER_STORAGE to the site's own store, or put the clips back"
         )
     return f"{len(copied)} from {name_of(store)}, including all {len(needed)} that the site shows"
 

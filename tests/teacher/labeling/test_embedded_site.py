@@ -141,7 +141,7 @@ def test_a_site_ends_whose_state_folder_is_moved_or_deleted(
             new_lock.parent.mkdir(parents=True)
             new_lock.write_text("{}")
         wait_until(lambda: is_free(lock))
-        line = f"{state_dir} was moved or deleted, so its site ends"
+        line = f"{state_dir} was moved or deleted, so its site is shutting down"
         assert [each.endswith(line) for each in log.read().splitlines()].count(True) == 1
     if how == "replaced":
         assert new_lock.read_text() == "{}"
@@ -252,7 +252,9 @@ def test_others_reach_it_below_a_path_of_their_host(
 
 
 def test_a_path_that_cannot_be_told_from_the_sites_own_is_refused(join: Any, state_dir: Path) -> None:
-    with pytest.raises(SiteUnreachableError, match="must have a different path than /api, such as /teacher"):
+    with pytest.raises(
+        SiteUnreachableError, match=r"can't be /api, .*; use a different one, such as /teacher"
+    ):
         join(state_dir, public_url="http://labels.example/api")
 
 

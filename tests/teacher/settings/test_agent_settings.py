@@ -118,9 +118,9 @@ def test_a_network_of_ones_own_is_trained_and_restored(
             "--agent: hidden_sizes must list one or more layer sizes, each from 1 to 4096",
         ),
         ("--ent_coef 0.1 --agent.ent_coef 0.2", "expected either --ent_coef or --agent.ent_coef"),
-        ("--agent.network own_policies:narrow", "policy network with outputs of shape"),
+        ("--agent.network own_policies:narrow", "policy network must return outputs of shape"),
         ("--agent.network own_policies:wide --agent.hidden_sizes 8", "have no effect with a custom network"),
-        ("-e teacher/MovingDot-v1 --agent.hidden_sizes 8", "have no effect with images"),
+        ("-e teacher/MovingDot-v1 --agent.hidden_sizes 8", "have no effect with image observations"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line_before_a_run(

@@ -27,6 +27,6 @@ class Command(BaseCommand):
                 raise  # the database isn't ready, so the other chores would fail too
             except Exception as error:
                 failed.append(name)
-                self.stderr.write(f"{name}: failed, {type(error).__name__}: {error}")
+                self.stderr.write(f"{name}: failed with {type(error).__name__}: {error}")
         if failed:
             raise CommandError(f"{len(failed)} of {len(CHORES)} chores failed: {', '.join(failed)}.")

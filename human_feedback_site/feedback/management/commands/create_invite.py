@@ -30,7 +30,8 @@ class Command(BaseCommand):
         """Create the invitation and return its link, which Django prints."""
         if site_url is None:
             raise CommandError(
-                "The site's URL is unknown. Set TEACHER_PUBLIC_URL or pass --site-url http://127.0.0.1:8000."
+                "The site's URL is unknown. Set TEACHER_PUBLIC_URL or pass --site-url, for example "
+                "http://127.0.0.1:8000."
             )
         found = Experiment.objects.filter(name=experiment).first()
         if found is None:

@@ -22,12 +22,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the command-line arguments."""
-        parser.add_argument("user", help="username of the staff user that the trainer acts for")
+        parser.add_argument("user", help="username of the staff user whose account the trainer uses")
         parser.add_argument(
             "--name", default="trainer", help="description of the token's use, shown in the admin"
         )
         parser.add_argument(
-            "--experiment", default="", help="limit the token to the experiment of this name (default: any)"
+            "--experiment", default="", help="limit the token to the experiment with this name (default: any)"
         )
         parser.add_argument(
             "--days",
@@ -37,13 +37,13 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, user: str, name: str, experiment: str, days: int, **options: Any) -> str:
-        """Create the token and return it; Django prints it."""
+        """Create the token and return it for Django to print."""
         owner = User.objects.filter(username=user).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}; create one with: manage.py createsuperuser")
         if not owner.is_staff or not owner.is_active:
             raise CommandError(
-                f"The user {user!r} must be active and staff to use the API; change this in the admin."
+                f"The user {user!r} must be an active staff user to use the API; change this in the admin."
             )
         if not 0 <= days <= MOST_DAYS:
             raise CommandError(f"--days must be from 0 to {MOST_DAYS}, not {days}.")

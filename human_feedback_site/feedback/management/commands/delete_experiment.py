@@ -13,9 +13,9 @@ from human_feedback_site.feedback.services import deletion
 
 
 def _where() -> str:
-    """Return where the command looked for the experiment, as the end of an error message.
+    """Return the end of an error message, which says where the command looked for the experiment.
 
-    With SQLite, a run may use a different state folder than the one in the settings.
+    If the site uses SQLite, the run may have used a different state folder than this command.
     """
     if connection.vendor != "sqlite":
         return ""
@@ -57,7 +57,9 @@ class Command(BaseCommand):
             deletion.refuse_while_training(experiment)
             contents = deletion.contents_of(experiment, without_clips=without_clips)
             kept = " Stored clips are kept." if without_clips else ""
-            self.stdout.write(f"The experiment {name} will be permanently deleted, with: {contents}.{kept}")
+            self.stdout.write(
+                f"The experiment {name} will be permanently deleted, along with: {contents}.{kept}"
+            )
             if ask:
                 self._ask(name)
             deletion.ask_for_deletion(experiment, without_clips=without_clips)

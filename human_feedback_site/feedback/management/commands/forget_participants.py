@@ -27,14 +27,14 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--experiment",
-            help="forget only participants of this experiment; without PARTICIPANT, all of them",
+            help="forget only this experiment's participants; all of them if no PARTICIPANT is given",
         )
 
     def handle(self, *args: Any, participants: list[str], experiment: str | None, **options: Any) -> str:
-        """Delete the platform IDs and return how many were deleted, as a text that Django prints."""
+        """Delete the platform IDs and return how many were deleted, as a string for Django to print."""
         if not participants and experiment is None:
             raise CommandError(
-                "Name the participants to forget by their platform IDs, or pass --experiment NAME for all of "
+                "Pass the platform IDs of the participants to forget, or --experiment NAME to forget all of "
                 "an experiment's participants."
             )
         found = Arrival.objects.all()

@@ -37,14 +37,14 @@ class Command(BaseCommand):
         parser.add_argument("labels", type=Path, help="exported labels file")
         parser.add_argument(
             "--owner",
-            help="username of the researcher who will own the experiment, if it must be created (paused)",
+            help="username of the owner of a new experiment, which is created paused",
         )
         parser.add_argument("--prompt", default="", help="prompt of a new experiment")
         parser.add_argument("--env_id", default="unknown", help="environment ID of a new experiment")
         parser.add_argument("--fps", type=int, default=30, help="frame rate of a new experiment's clips")
 
     def handle(self, *args: Any, **options: Any) -> str:
-        """Import both files and return a summary, which Django prints."""
+        """Import both files and return a summary for Django to print."""
         try:
             with transaction.atomic():  # a failed import must not leave a new, empty experiment
                 found = Experiment.objects.filter(name=options["experiment"]).first()
@@ -53,8 +53,8 @@ class Command(BaseCommand):
         except (BadFileError, MediaStoreError, NotInstalledError) as error:
             raise CommandError(f"Nothing was imported.\n{error}") from None
         rounded = (
-            f"\nNOTICE: no number in {options['comparisons'].name} has more than 11 digits. A spreadsheet "
-            "may have rounded them; they were imported as they are. The originally exported files have all "
+            f"\nNOTICE: no number in {options['comparisons'].name} has more than 11 digits, so a spreadsheet "
+            "may have rounded them. They were imported unchanged; the originally exported files have all "
             "digits."
         )
         cancelled = f", {done.cancelled} of them cancelled because their clips are not in the media store"

@@ -14,10 +14,10 @@ _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "pru
 
 
 class Command(migrate.Command):
-    """Django's ``migrate`` with a lock, so that concurrent processes wait instead of migrating at once."""
+    """Django's ``migrate`` with a lock, so that processes migrate one after another."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrate the database; create the tables of an empty one directly, which is faster."""
+        """Migrate the database; if it's empty, create its tables directly, which is faster."""
         with setting_up(options["database"]):
             connection = connections[options["database"]]
             is_partial = any(options[name] for name in _PARTIAL)

@@ -11,10 +11,10 @@ from human_feedback_site.feedback.media.store import media_store
 
 
 class Command(BaseCommand):
-    """Command that sets up and checks ``TEACHER_STORAGE``; running it again changes nothing."""
+    """Command that sets up and checks the store in ``TEACHER_STORAGE``; safe to run again."""
 
     help = (
-        "Create the bucket in TEACHER_STORAGE if it doesn't exist, allow pages of TEACHER_PUBLIC_URL to read "
+        "Create the bucket in TEACHER_STORAGE if it doesn't exist, allow pages on TEACHER_PUBLIC_URL to read "
         "from it, and check that it is private and that clips can be stored, linked and deleted. If "
         "TEACHER_STORAGE is a folder, only check that it is writable."
     )
