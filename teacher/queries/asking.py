@@ -29,7 +29,7 @@ class Tally(Protocol):
     """
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return how much label budget is used: the number of comparisons open or with a preference."""
+        """Return the label budget used: the number of comparisons that are open or have a preference."""
 
     def open(self, phase: Phase | None = None) -> int:
         """Return the number of comparisons without a decision."""
@@ -99,10 +99,10 @@ class Asking(Generic[TallyT]):
         collector: source of labels, which takes comparisons and returns preferences.
         dataset: the preferences received so far.
         pool: the segments to draw pairs from.
-        schedule: number of labels due over time.
+        schedule: label schedule, which determines how many labels are due at each step.
         queries: settings of query selection; None selects pairs uniformly at random.
         earlier: number of labels loaded from a file, which count as already requested.
-        seconds: training time so far, for schedules by time.
+        seconds: training time so far, for time-based schedules.
         unfitted: number of preferences added or changed since the last fit.
     """
 
@@ -134,7 +134,7 @@ class Asking(Generic[TallyT]):
 
     @property
     def open_limit(self) -> int:
-        """Return how many comparisons may be open at once.
+        """Return the maximum number of comparisons that may be open at once.
 
         The limit keeps labelers from judging outdated behavior; it grows with the number of active labelers.
         """
@@ -185,9 +185,9 @@ class Asking(Generic[TallyT]):
             self.collector.submit(pairs, "gold", step)
 
     def submit_rest(self, submit: Callable[[], Sized]) -> None:
-        """Call ``submit`` repeatedly, to replace comparisons that were decided as "can't tell".
+        """Call ``submit`` repeatedly to replace comparisons that were decided as "can't tell".
 
-        Used at the end of a run, where no later round requests the missing labels. Stops when ``submit``
+        Used at the end of a run, when no later round will request the missing labels. Stops when ``submit``
         returns an empty result, after 50 calls, or when a scripted teacher can't tell any pairs apart.
 
         Args:

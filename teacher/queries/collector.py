@@ -19,8 +19,8 @@ class CollectorStatus:
         state: state of the experiment on the site; if paused or finished there, training pauses or ends.
         active_labelers: number of labelers currently active; None until the site has reported it.
         failed: number of comparisons dropped by this process because their clips could not be rendered.
-        away: error message while the site does not respond; None if it responds.
-        remedy: advice to show if all decisions are "can't tell"; None for the advice for human labelers.
+        away: error message while the site is not responding, else None.
+        remedy: advice to show if all decisions are "can't tell"; None to show the advice for human labelers.
     """
 
     state: SiteState = "running"
@@ -31,7 +31,7 @@ class CollectorStatus:
 
 
 class Collector(Protocol):
-    """Protocol of a label source, which takes pairs of segments and later returns preferences."""
+    """Protocol for label sources, which take pairs of segments and later return preferences."""
 
     def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
         """Write ``pairs`` to the ledger and submit them for labeling, without waiting for the network.
@@ -46,7 +46,7 @@ class Collector(Protocol):
     def receive(self) -> list[Preference]:
         """Return the preferences decided or revised since the last call, without blocking.
 
-        A preference with value None has to be removed from the dataset.
+        A value of None means that the preference must be removed from the dataset.
         """
 
     @property
@@ -57,9 +57,9 @@ class Collector(Protocol):
         """Show labelers the progress of training.
 
         Args:
-            point: metrics by TensorBoard tag.
+            point: metrics, keyed by TensorBoard tag.
             step: environment steps so far.
-            waiting_for: number of labels that training is waiting for; None if it is not waiting.
+            waiting_for: number of labels that training is waiting for; None if training is not waiting.
         """
 
     def show(self, film: Path, step: int) -> None:

@@ -17,7 +17,7 @@ from teacher.settings.functions import named_function
 from teacher.settings.teachers import Answerer, ErrorModel
 
 Judge = Callable[[Segment, Segment], Decision | float]
-"""Function of two segments that returns a decision or the probability that the first is better."""
+"""Function of two segments that returns a decision, or the probability that the first one is better."""
 
 _MAX_SKIPPED_IN_A_ROW = 1000
 
@@ -50,7 +50,7 @@ def goal_of(error_model: ErrorModel) -> Value:
 def value_of(error_model: ErrorModel) -> Value:
     """Return the value function that a scripted teacher compares segments by.
 
-    With ``myopic`` or ``discount``, this is the discounted true return, else the function from
+    If ``myopic`` or ``discount`` is set, this is the discounted true return, else the function from
     :func:`goal_of`.
 
     Raises:
@@ -115,14 +115,14 @@ def _closed(value: Any) -> Any:
 
 
 def decision_of(probability: float | None) -> Decision:
-    """Return the decision for a probability that the first is better; ``cant_tell`` for None."""
+    """Return the decision for a probability that the first segment is better; ``cant_tell`` for None."""
     if probability is None:
         return "cant_tell"
     return "equal" if probability == 0.5 else "first" if probability > 0.5 else "second"
 
 
 class ScriptedTeacher:
-    """Judge that labels by a value function and makes errors according to an error model.
+    """Judge that labels segments by a value function, with mistakes from an error model.
 
     Random errors depend only on the seed and the two segments, so that they are reproducible.
 
@@ -162,14 +162,14 @@ class ScriptedTeacher:
     @property
     def remedy(self) -> str:
         """Return advice for users whose teacher skips every pair because of its ``skip`` threshold."""
-        return "lower the teacher's skip:X, below 0 if returns are negative"
+        return "lower X in the teacher's skip:X; X must be negative if returns are negative"
 
 
 class Behavior:
-    """User-defined value function.
+    """User-defined value function, which returns a number for a segment; larger is better.
 
-    It returns a number for a segment; larger is better. For reports only, it is also called with whole
-    episodes. The module is imported from Python's path or the current folder.
+    It is also called with whole episodes, but only for reports. Its module is imported from ``sys.path`` or
+    the current folder.
 
     Args:
         name: ``module:function``.
@@ -206,7 +206,7 @@ class Behavior:
 
 
 class _Discounted:
-    """Value function that returns the true return, discounted away from the first or last step."""
+    """Value function: the true return, in which rewards farther from the first or last step count less."""
 
     def __init__(self, discount: float, *, from_end: bool) -> None:
         self._discount, self._from_end = discount, from_end

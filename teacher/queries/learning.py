@@ -28,7 +28,7 @@ class PreferenceLearning(Asking[TallyT]):
         pretrained: True if the predictor was fitted to the pretraining labels.
         schedule_lost: True if the restored run had a schedule set in Python code, which a checkpoint can't
             save.
-        forgotten: number of comparisons missing from the ledger since the restored checkpoint was saved.
+        forgotten: number of comparisons in the restored checkpoint that are missing from the ledger.
     """
 
     predictor: RewardPredictor
@@ -47,7 +47,7 @@ class PreferenceLearning(Asking[TallyT]):
         return self.schedule is not self._configured
 
     def receive(self) -> Received:
-        """Add new decisions to the dataset, after recording whether the predictor predicted them."""
+        """Add new decisions to the dataset, after recording whether the predictor got them right."""
         preferences = self.collector.receive()
         self._compare(preferences)
         return self._take(preferences)

@@ -33,7 +33,7 @@ class OfflineConfig:
     """Settings of :func:`learn_reward`.
 
     Raises:
-        ConfigError: a value is invalid, or has no effect in a single fit.
+        ConfigError: a setting is invalid, or has no effect in a single fit.
     """
 
     n_labels: Annotated[int, 'number of labels, not counting "can\'t tell"', COUNT]
@@ -63,8 +63,8 @@ def learn_reward(
 ) -> RewardPredictor:
     """Cut episodes into segments, let a judge label pairs of them, and fit a predictor to the labels.
 
-    Warns if the fit diverges, if no label prefers a segment, if the predictor's inputs can hardly tell steps
-    apart, or if segments are so few that some are in several pairs.
+    Warns if the fit diverges, if no label prefers a segment, if the predictor's inputs hardly differ between
+    steps, or if there are so few segments that some are in several pairs.
 
     Args:
         episodes: recorded episodes, for example from :meth:`Trajectory.from_arrays`.
@@ -97,18 +97,18 @@ def learn_reward(
 
 
 def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> None:
-    """Raise :class:`ConfigError` for settings without effect if :func:`fit_once` is the only fit.
+    """Raise :class:`ConfigError` for settings that have no effect if :func:`fit_once` is the only fit.
 
     Args:
         config: settings of the predictor.
-        max_updates: maximum updates of the fit.
+        max_updates: maximum number of updates in the fit.
         prefix: prefix of the setting's name in the error message.
     """
     reject_unused(config, "single fit", f"{prefix}reward.")
     if config.initial_epochs is not None and max_updates != MAX_UPDATES:
         raise ConfigError(
             f"{prefix}max_updates: has no effect with {prefix}reward.initial_epochs, which "
-            f"sets the length of the fit; got {max_updates}"
+            f"sets the length of the fit; set only one of them"
         )
 
 
@@ -124,7 +124,7 @@ def fit_once(
         predictor: the predictor to fit.
         dataset: the preferences. If there are more than the predictor's ``max_preferences``, the oldest are
             dropped from the dataset.
-        max_updates: maximum updates of a fit to convergence.
+        max_updates: maximum number of updates in a fit to convergence.
         progress: called with the number of updates made so far.
     """
     dataset.max_size = predictor.config.max_preferences
@@ -153,28 +153,28 @@ def _of_one_length(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
         if episode.finished and len(episode) != length:
             raise DataError(
                 f"finished episodes have different lengths ({length} and {len(episode)} steps), and an "
-                "episode's length can reveal the reward; to accept that, pass "
-                "OfflineConfig(allow_variable_horizon=True, ...), for example for excerpts of episodes"
+                "episode's length can reveal the reward; to allow this, for example for excerpts of "
+                "episodes, pass OfflineConfig(allow_variable_horizon=True, ...)"
             )
         yield episode
 
 
 def require_updates(report: FitReport, dataset: PreferenceDataset) -> None:
-    """Raise :class:`DataError` if a fit made no updates, so that the predicted rewards are still random.
+    """Raise :class:`DataError` if a fit made no updates, in which case predicted rewards are still random.
 
     This happens if every ensemble member holds out all preferences.
     """
     if report.updates == 0:
         raise DataError(
-            f"nothing was learned because every ensemble member holds out all preferences ({len(dataset)}); "
-            "give more preferences, or increase --reward.members"
+            f"nothing was learned from {pluralize(len(dataset), 'preference')} because every ensemble member "
+            "holds out all of them; add preferences, or increase --reward.members"
         )
 
 
 def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     """Let a judge label pairs from a pool, and return ``count`` preferences.
 
-    Warns if segments are so few that some are in several pairs.
+    Warns if there are so few segments that some are in several pairs.
 
     Raises:
         BehaviorError: the judge failed, or returned neither a decision nor a probability.
@@ -184,11 +184,13 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     count = whole_number(count, "count", COUNT)
     steps, pairs_there = pluralize(pool.length, "step"), math.comb(len(pool), 2)
     if len(pool) < 2:
-        raise DataError(f"expected 2 or more segments of {steps}, got {len(pool)}; give longer episodes")
+        raise DataError(
+            f"expected 2 or more segments of {steps}, got {len(pool)}; use more or longer episodes"
+        )
     if count > pairs_there:
         raise DataError(
             f"{len(pool)} segments of {steps} make only {pluralize(pairs_there, 'pair')}, not {count:,}; "
-            "give more or longer episodes, or request fewer pairs or shorter segments"
+            "use more or longer episodes, or request fewer pairs or shorter segments"
         )
     teacher = UnrecordedTeacher(judge)
     asking = Asking(teacher, teacher, PreferenceDataset(), pool, AllAtOnce(count))
@@ -199,7 +201,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
             f"expected {pluralize(count, 'label')}, got {len(asking.dataset)} for "
             f"{pluralize(teacher.total(), 'comparison')} of {len(pool)} segments because the judge can't "
             "tell the other pairs apart; request fewer labels, use a judge that can tell more pairs apart, "
-            "or give more episodes"
+            "or use more episodes"
         )
     return asking.dataset
 
@@ -207,6 +209,6 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
 def _submit(asking: Asking[UnrecordedTeacher]) -> Submitted:
     submitted = asking.submit(asking.missing(step=0), step=0)
     if submitted.repeats_segments:
-        remedy = "give more or longer episodes, or use shorter segments"
+        remedy = "use more or longer episodes, or shorter segments"
         warnings.warn(few_segments(submitted, remedy), stacklevel=5)
     return submitted

@@ -1,4 +1,4 @@
-"""Label schedules: the total number of labels due at each point of a run, never decreasing."""
+"""Label schedules: the total number of labels due at each point of a run, which never decreases."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ _ROUNDING = 1e-11  # share of all labels, above the rounding error of the sum, s
 
 @runtime_checkable
 class LabelSchedule(Protocol):
-    """Protocol of schedules, which determine how many labels should have been requested so far."""
+    """Protocol for schedules, which determine how many labels should have been requested so far."""
 
     def due(self, step: int, seconds: float) -> int:
         """Return the total number of labels due so far, including labels before training.
@@ -108,12 +108,12 @@ class RateSchedule:
             rates = np.array([float(self.rate(progress)) for progress in bounds])
         except Exception as error:  # a user's function may raise anything
             raise ConfigError(
-                f"the label rate function failed at a progress from 0 to 1: {describe_exception(error)}; "
+                f"the label rate function failed for a progress from 0 to 1: {describe_exception(error)}; "
                 "fix the function"
             ) from error
         if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
             raise ConfigError(
-                "the label rate must be finite and never negative, and positive at some point of training; "
+                "the label rate must be finite and never negative, and positive at some point in training; "
                 f"got values from {rates.min()} to {rates.max()}; fix the rate function"
             )
         rates /= rates.max()
@@ -200,7 +200,7 @@ class ExtendedSchedule:
     Attributes:
         before: schedule up to ``step``.
         step: environment step at which the run was extended.
-        after: schedule after ``step``; its own steps start at 0 there.
+        after: schedule after ``step``; its steps are counted from there.
     """
 
     before: LabelSchedule
@@ -223,7 +223,7 @@ def make_schedule(
     """Return the label schedule of a run: by steps if the number of labels is given, else by time.
 
     Args:
-        name: name of the schedule by steps; None means ``exponential``.
+        name: name of the step-based schedule; None means ``exponential``.
         pretrain: number of labels before training.
         ends: total environment steps and total labels of the original run and of each extension. The labels
             are None if they are scheduled by time.

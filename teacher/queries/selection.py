@@ -30,10 +30,10 @@ Array = NDArray[np.float64]
 
 
 class Ensemble(Protocol):
-    """Protocol of the part of a predictor that active selection uses."""
+    """Protocol for the part of a predictor's interface that active selection uses."""
 
     def member_returns(self, segments: Sequence[Segment]) -> Array:
-        """Return each member's predicted return of each segment: ``(members, len(segments))``."""
+        """Return each member's predicted return for each segment: ``(members, len(segments))``."""
 
 
 def select_pairs(
@@ -100,7 +100,7 @@ def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty:
         predictor: the ensemble.
         pairs: the pairs to compare.
         uncertainty: prediction whose variance is taken: the ``probability`` that the first segment is
-            preferred, its ``logit`` (the difference of returns), or the more probable ``label``.
+            preferred, its ``logit`` (the difference in returns), or the more probable ``label``.
     """
     rows = {segment: row for row, segment in enumerate(dict.fromkeys(s for pair in pairs for s in pair))}
     returns = predictor.member_returns(list(rows))
@@ -134,7 +134,7 @@ def _weights(pool: SegmentPool, count: int, config: QueryConfig) -> Array | None
 
 
 def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentPair]:
-    """Draw up to ``count`` different pairs that were not queried before."""
+    """Draw up to ``count`` distinct pairs that were not queried before."""
     if weights is not None and np.count_nonzero(weights) < 2:
         return []
     known = {frozenset(pair) for pair in pool.asked}
@@ -197,10 +197,10 @@ def _summaries(pair: SegmentPair) -> Array:
 
 
 def _squared_distances(points: Array, point: Array) -> Array:
-    """Return the squared distance of each of ``points`` to ``point``, for the closer order of segments.
+    """Return each point's squared distance to ``point``, in the order of segments that is closer.
 
     Args:
-        points: ``(n, 2, statistics)``, one :func:`_summaries` for each pair.
+        points: ``(n, 2, statistics)``, the :func:`_summaries` of each pair.
         point: ``(2, statistics)``, the :func:`_summaries` of one pair.
 
     Returns:

@@ -14,7 +14,7 @@ from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
 def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
-    """Return the run's scripted teacher, with pairs labeled by earlier processes if it needs them."""
+    """Return the run's scripted teacher, with pairs labeled by earlier processes if it uses thresholds."""
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
     return ScriptedTeacher(error_model, seed, seen)
 
@@ -33,7 +33,7 @@ class InstantTeacher:
 
     @property
     def status(self) -> CollectorStatus:
-        """Return a status: always running, with advice if the judge is a scripted teacher."""
+        """Return a running status, with advice if the judge is a scripted teacher."""
         return CollectorStatus(
             remedy=self._judge.remedy if isinstance(self._judge, ScriptedTeacher) else None
         )
@@ -83,7 +83,7 @@ class SyntheticTeacher(InstantTeacher):
         return uuid5(NAMESPACE_URL, f"synthetic/{self._seed}/{index}")
 
     def _answer(self, comparisons: Sequence[Comparison]) -> None:
-        """Label the comparisons and record the labels, even labels made before the judge failed."""
+        """Label and record the comparisons; if the judge fails, keep the labels made so far."""
         decisions: list[FeedItem] = []
         try:
             for seq, comparison in enumerate(comparisons, self._ledger.cursor + 1):
@@ -104,8 +104,8 @@ class SyntheticTeacher(InstantTeacher):
 class UnrecordedTeacher(InstantTeacher):
     """Collector that labels every comparison immediately, for a single fit without a run or ledger.
 
-    It counts the comparisons itself and so implements :class:`Tally` too. The comparisons' UUIDs depend only
-    on their order, so that ensemble members get the same bootstrap samples in every process.
+    It counts the comparisons itself and therefore also implements :class:`Tally`. The comparisons' UUIDs
+    depend only on their order, so that ensemble members get the same bootstrap samples in every process.
 
     Args:
         judge: function that labels the comparisons.
@@ -129,7 +129,10 @@ class UnrecordedTeacher(InstantTeacher):
         return self._total
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons with a preference; comparisons are never open."""
+        """Return the number of comparisons that have a preference.
+
+        None are ever open, because every comparison is labeled immediately.
+        """
         return self._usable
 
     def usable(self, phase: Phase | None = None) -> int:

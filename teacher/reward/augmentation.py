@@ -5,17 +5,17 @@ from torch import Tensor
 
 
 def crop(step_weights: Tensor, pairs: tuple[int, int], shortest: float, generator: torch.Generator) -> Tensor:
-    """Return step weights that crop each segment at random, to equal lengths within a pair.
+    """Return step weights that crop each segment at random; both crops of a pair have the same length.
 
     This is the temporal cropping of SURF (Park et al. 2022, section 4.2), which assumes that a label also
     holds for parts of the two segments. Each segment's crop has its own random start. The first
-    step of a crop gets the weight of the segment's first step, so discounting starts again.
+    step of a crop gets the weight of the segment's first step, so discounting restarts there.
 
     Args:
         step_weights: ``(length,)``, the weight of each step of an uncropped segment.
-        pairs: ``(members, pairs per member)``.
-        shortest: minimum crop length as a fraction of the segment; all lengths from there up are equally
-            likely.
+        pairs: shape of the batch of pairs, ``(members, pairs per member)``.
+        shortest: minimum crop length as a fraction of the segment's length; all lengths from the minimum to
+            the full length are equally likely.
         generator: CPU random generator.
 
     Returns:

@@ -40,7 +40,7 @@ def make_ensemble(
     Args:
         read: the reader that provides the ensemble's features.
         config: settings of the predictor.
-        generator: source of the initial parameters and dropout masks.
+        generator: random generator for initial parameters and dropout masks.
         network: the user's function that makes one member; None for the built-in architectures.
         full_size: True to skip the downsampling of large images, as earlier versions did.
     """
@@ -56,7 +56,7 @@ def make_ensemble(
 
 
 def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Convert a saved network state to tensors after checking that it fits a network.
+    """Convert a saved network state to tensors and check that they match the network's state.
 
     Args:
         expected: the network's current state.

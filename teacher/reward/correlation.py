@@ -20,7 +20,7 @@ def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def _ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the rank of each value, starting at 1; equal values share their mean rank.
+    """Return the rank of each value, starting at 1; tied values get their mean rank.
 
     Used instead of ``scipy.stats.rankdata``, which takes half a second to import.
     """

@@ -1,4 +1,4 @@
-"""Validation and listing of the torch devices that work on this machine."""
+"""Torch devices: a check that a device works, and a list of this machine's devices."""
 
 import torch
 
@@ -6,14 +6,14 @@ from teacher.errors import ConfigError, one_line
 
 
 def working_device(device: str, name: str = "device") -> torch.device:
-    """Return the torch device with this name after creating a tensor on it as a test.
+    """Return the torch device with this name, after testing that a tensor can be created on it.
 
     Args:
         device: device name, such as ``cpu``, ``cuda`` or ``cuda:1``.
         name: name of the option or argument that the error message mentions.
 
     Raises:
-        ConfigError: torch does not know the device, or it does not work on this machine.
+        ConfigError: torch doesn't know the device, or the device doesn't work on this machine.
     """
     try:
         found = torch.device(device)
@@ -36,6 +36,6 @@ def devices_here() -> list[str]:
 
 def _refusal(device: object, name: str, reason: str) -> ConfigError:
     return ConfigError(
-        f"{name}: expected a device available on this machine ({', '.join(devices_here())}), got "
-        f"{one_line(repr(device))}: {reason}; choose one of these, or install a torch build that supports it"
+        f"{name}: can't use {one_line(repr(device))}: {reason}; use a device available on this machine "
+        f"({', '.join(devices_here())}), or install a torch build that supports your device"
     )

@@ -21,11 +21,11 @@ _CERTAINTY_BOUNDS = np.linspace(0.5, 1.0, 6)
 
 @dataclass(frozen=True)
 class MarginGroup:
-    """Predictor's accuracy on a group of pairs whose true returns differ by similar amounts.
+    """Predictor's accuracy on a group of pairs with similar differences in true return.
 
     Attributes:
-        low: smallest absolute difference of true returns in the group.
-        high: largest absolute difference of true returns in the group.
+        low: smallest absolute difference in true return in the group.
+        high: largest absolute difference in true return in the group.
         pairs: number of pairs.
         accuracy: share of these pairs for which the predictor predicts the label.
     """
@@ -38,14 +38,14 @@ class MarginGroup:
 
 @dataclass(frozen=True)
 class CertaintyGroup:
-    """Calibration on a group of pairs that the predictor is about equally certain of.
+    """Calibration on a group of pairs for which the predictor is about equally confident.
 
     Attributes:
         low: lower bound of the probability that the predictor gives to the segment it prefers.
         high: upper bound of that probability.
         pairs: number of pairs.
         predicted: mean of that probability.
-        answered: share of labels that prefer the same segment; ``equal`` counts as one half.
+        answered: share of labels that agree with the predictor's preference; ``equal`` counts as one half.
     """
 
     low: float
@@ -65,11 +65,11 @@ class Evaluation:
         pairs: number of pairs.
         loss: mean cross-entropy in nats; always predicting one half gives ln 2 = 0.69.
         accuracy: share of labels that the predictions agree with, as defined for :attr:`FitReport.accuracy`.
-        rank_correlation: Spearman's correlation of predicted and true return differences.
+        rank_correlation: Spearman's correlation between predicted and true return differences.
         calibration_error: mean of ``|predicted - answered|`` over ``certainties``, weighted by ``pairs``.
-        certainties: pairs grouped by predicted probability, up to five groups.
-        margins: pairs grouped by the difference of their true returns, smallest first, in up to four groups
-            of equal size; empty if the true returns do not differ.
+        certainties: pairs in up to five groups, by predicted probability.
+        margins: pairs in up to four groups of about equal size, by difference in true return, smallest first;
+            empty if the difference is 0 for every pair.
     """
 
     pairs: int
@@ -88,7 +88,7 @@ class Evaluation:
 def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluation:
     """Return metrics that compare the predictor's predictions with a dataset's labels.
 
-    Use labels that the predictor was not fitted to, such as the labels of a different run or labeler.
+    Use labels that the predictor was not fitted to, such as labels from a different run or labeler.
 
     Raises:
         DataError: the dataset is empty, or comes from a different environment than the predictor.
@@ -133,7 +133,7 @@ def _by_certainty(predicted: NDArray[np.float64], answered: NDArray[np.float64])
 
 
 def _by_margin(margins: NDArray[np.float64], right: NDArray[np.bool_]) -> Sequence[MarginGroup]:
-    """Return groups of pairs, smallest margins first; no groups if all margins are 0."""
+    """Group the pairs by margin, smallest first; return an empty list if all margins are 0."""
     if not margins.any():
         return []
     order = np.argsort(margins, kind="stable")

@@ -26,34 +26,34 @@ _MIN_SPACINGS = 4  # float spacings per standard deviation; with fewer, rounding
 
 
 class Reader(Protocol):
-    """Protocol of readers, which convert steps to the features that a network then standardizes.
+    """Protocol for readers, which convert steps to the features that a network then standardizes.
 
     Attributes:
-        doubt: warning that features can hardly tell the labeled steps apart; empty if they can.
+        doubt: warning that the labeled steps have almost the same features; empty if they don't.
     """
 
     doubt: str
 
     @property
     def inputs(self) -> frozenset[str]:
-        """Return the names from ``INPUTS`` that the features are made from."""
+        """Return the names of the ``INPUTS`` that features are computed from."""
 
     @property
     def bytes_per_step(self) -> int:
         """Return the size in bytes of one step's features."""
 
     def __call__(self, steps: Steps) -> Tensor:
-        """Convert steps to features ``(*batch, ...)``, a new tensor on the CPU.
+        """Convert steps to features ``(*batch, ...)`` in a new CPU tensor.
 
         Raises:
-            DataError: the steps do not fit the environment's spaces.
+            DataError: the steps do not match the environment's spaces.
         """
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Update the centers, which are subtracted from raw values, before a fit to ``dataset``.
+        """Before a fit to ``dataset``, update the centers that are subtracted from raw values.
 
         Returns:
-            The change of each feature's center, ``(size,)``; None if no center changed.
+            The change in each feature's center, ``(size,)``; None if no center changed.
         """
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
@@ -63,16 +63,16 @@ class Reader(Protocol):
         """Restore the centers returned by :meth:`state_dict`.
 
         Raises:
-            ValueError: they do not fit the environment's spaces.
+            ValueError: the centers do not match the environment's spaces.
         """
 
 
 class Features:
     """Converts batches of raw steps to float32 vectors that concatenate the chosen inputs.
 
-    The inputs have the order of ``INPUTS``. Box values are flattened, discrete values are one-hot encoded,
-    and ``terminated`` becomes 0 or 1. Values too far from 0 for the precision of float32 are centered before
-    the conversion; see :meth:`center_on`.
+    Inputs are concatenated in the order of ``INPUTS``. Box values are flattened, discrete values are one-hot
+    encoded, and ``terminated`` becomes 0 or 1. Values too far from 0 for the precision of float32 are
+    centered before the conversion; see :meth:`center_on`.
 
     Args:
         observation_space: observation space of a single environment.
@@ -81,7 +81,7 @@ class Features:
 
     Attributes:
         size: length of a feature vector.
-        columns: the slice of the feature vector that each input occupies, by name.
+        columns: slice of the feature vector that contains each input, by the input's name.
 
     Raises:
         EnvironmentUnsuitableError: a space is not Box, Discrete or MultiDiscrete.
@@ -115,11 +115,10 @@ class Features:
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
         """Update :attr:`doubt` and the centers of values that are too far from 0 for float32.
 
-        A center, once set, changes only if the centered values drift too far from 0, as the time on a running
-        clock does.
+        Once set, a center changes only if the centered values drift too far from 0, as timestamps do.
 
         Returns:
-            The change of each feature's center, ``(size,)``; None if no center changed.
+            The change in each feature's center, ``(size,)``; None if no center changed.
         """
         before = self._center()
         sources = list({source.what: source for source in self._sources.values()}.values())
@@ -154,8 +153,8 @@ class Features:
             center = np.asarray(state.get(source.what, np.zeros(source.size)), np.float64)
             if center.shape != (source.size,) or not np.isfinite(center).all():
                 raise ValueError(
-                    f"the saved center of the {source.what} has shape {center.shape}, but must have "
-                    f"{source.size} finite numbers"
+                    f"the saved center of the {source.what} must have {source.size} finite numbers, but has "
+                    f"shape {center.shape} or contains NaN or infinity"
                 )
             source.center = center
 
@@ -181,7 +180,7 @@ class _Vectors:
         what: ``observations`` or ``actions``; used in messages and as the key of saved centers.
         size: length of a feature vector.
         center: ``(size,)``, subtracted from Box values in double precision.
-        varies: True if any value varied across the latest preferences.
+        varies: True if any value varied across the dataset that was passed to :meth:`center_on`.
     """
 
     def __init__(self, what: str, space: Space) -> None:
@@ -208,12 +207,12 @@ class _Vectors:
             return flat - self.center if self.center.any() else flat
         indices = (array - self._space.start).reshape(*batch, len(self._counts))
         if not ((indices >= 0) & (indices < self._counts)).all():
-            raise self._refusal(f"{array.min()} to {array.max()}")
+            raise self._refusal(f"values from {array.min()} to {array.max()}")
         one_hot = [indices[..., [i]] == np.arange(count) for i, count in enumerate(self._counts)]
         return np.concatenate(one_hot, axis=-1)
 
     def center_on(self, column: Column) -> str:
-        """Update the center from a column of data; return a warning if precision stays too low, else ''."""
+        """Update the center from a dataset column; return a warning if precision stays too low, else ''."""
         spread = Spread.of(column.all_parts(), self._shape or (1,))
         self.varies = bool(spread.varies.any())
         dtype = column.rows.dtype
@@ -231,18 +230,19 @@ class _Vectors:
             return ""
         first = int(blurred[0])
         mean, std, spacing = (array.flat[first] for array in (spread.mean, spread.std, spread.spacing(dtype)))
-        others = f" ({pluralize(blurred.size, 'component')} in all)" if blurred.size > 1 else ""
+        others = f" ({pluralize(blurred.size, 'component')} are affected)" if blurred.size > 1 else ""
         remedy = "pass float64, or subtract" if dtype == _SINGLE else "subtract"
         return (
-            f"component {first} of the {self.what} is about {mean:.3g} with standard deviation {std:.3g} "
-            f"in the labeled segments, but {dtype} resolves only {spacing:.2g} there, so the predictor can "
-            f"hardly tell steps apart by this component{others}; {remedy} a constant near the mean"
+            f"component {first} of the {self.what} has mean {mean:.3g} and standard deviation {std:.3g} in "
+            f"the labeled segments, but {dtype} values of this size are {spacing:.2g} apart, so the "
+            f"predictor can hardly tell steps apart by this component{others}; {remedy} a constant near the "
+            "mean"
         )
 
     def _refusal(self, found: str) -> DataError:
         return DataError(
-            f"expected {self.what} of {one_line(self._space)}, got {found}; use data from the predictor's "
-            "environment"
+            f"the {self.what} must be in {one_line(self._space)}, but have {found}; use data from the "
+            "predictor's environment"
         )
 
 

@@ -32,7 +32,7 @@ class FitBudget:
 
     Attributes:
         epochs: passes over all pairs; ignored if ``updates`` is given.
-        updates: maximum number of updates of a fit to convergence; None to fit for ``epochs``.
+        updates: maximum number of updates in a fit to convergence; None to fit for ``epochs``.
     """
 
     epochs: int = 0
@@ -64,7 +64,7 @@ class Fitter:
     Args:
         network: the network to fit, in place.
         config: settings of the predictor.
-        generator: source of random minibatches, crops and step offsets.
+        generator: random generator for minibatches, crops and step offsets.
     """
 
     def __init__(self, network: RewardNetwork, config: RewardConfig, generator: torch.Generator) -> None:
@@ -133,10 +133,10 @@ class Fitter:
         return before + len(batches)
 
     def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[PairBatch]:
-        """Return the pairs of one update as ``accumulate`` batches, for gradient accumulation.
+        """Split the pairs of one update into ``accumulate`` batches for gradient accumulation.
 
-        The losses of the batches add up to the sum, over members, of the weighted mean loss of each member's
-        pairs. Held-out pairs have weight 0 and add nothing to the gradient.
+        The batch losses add up to the sum of all members' losses, each a weighted mean over the member's
+        pairs. Held-out pairs have weight 0 and do not contribute to the gradient.
 
         Args:
             pairs: the dataset.
@@ -159,7 +159,7 @@ class Fitter:
         ]
 
     def _draw_steps(self, pairs: Pairs, rows: Tensor) -> tuple[slice, Tensor]:
-        """Choose the steps that one update uses, at random; return their slice and weights."""
+        """Randomly choose the steps that an update uses; return their slice and weights."""
         step_weights, steps = self._step_weights(pairs), slice(None)
         if self._config.shortest_crop < 1:
             members, size = rows.shape
@@ -181,7 +181,7 @@ class Fitter:
     def _batches(self, weights: Tensor) -> Sequence[Tensor]:
         """Return an epoch's minibatches: indices ``(members, batch)`` of training pairs in random order.
 
-        Members with fewer training pairs than others are padded with their held-out pairs, of weight 0.
+        Members with fewer training pairs than others get held-out pairs as padding, which have weight 0.
         """
         order = torch.rand(weights.shape, generator=self._generator).to(weights.device)
         rows = _weighted_rows(weights, order)
@@ -255,7 +255,7 @@ class Fitter:
 
     @property
     def has_begun(self) -> bool:
-        """Return True if at least one update was ever made."""
+        """Return True if at least one update has ever been made."""
         return self._optimizer.steps > 0
 
     def is_sound(self) -> bool:
@@ -263,7 +263,7 @@ class Fitter:
         return bool(self._parameters.values.isfinite().all()) and self._optimizer.is_sound()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state and, with ``adapt``, the regularization strengths."""
+        """Return the optimizer's state and, if ``config.adapt`` is set, the regularization strengths."""
         state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}
         if self._config.adapt:
             state["regularizer"] = self._regularizer.state_dict()
@@ -277,7 +277,7 @@ class Fitter:
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc's malloc keep freed memory; otherwise page faults take 40 % of a fit on the CPU.
+    """Make glibc's malloc keep freed memory; otherwise page faults take 40 % of a CPU fit's time.
 
     malloc returns a freed block to the system if its size exceeds a threshold, which rises to the size of the
     largest block freed so far, up to 32 MiB. This function allocates and frees a block just below that limit.
@@ -287,16 +287,16 @@ def _keep_freed_memory() -> None:
 
 
 def _weighted_rows(weights: Tensor, order: Tensor) -> Tensor:
-    """Return the indices of each member's pairs of nonzero weight, sorted by ``order``: ``(members, n)``.
+    """Return the indices of each member's pairs with nonzero weight, sorted by ``order``: ``(members, n)``.
 
-    Members with fewer of them are padded with indices of pairs of weight 0.
+    Members with fewer such pairs than others are padded with pairs whose weight is 0.
     """
     rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
     return rows[:, : int((weights > 0).sum(dim=1).max())]
 
 
 def _validation_weights(weights: Tensor) -> Tensor:
-    """Return weights that select each member's held-out pairs, or its training pairs if there are none."""
+    """Return weights that select each member's held-out pairs, or its training pairs if none are held out."""
     held_out = (weights == 0).to(weights)
     return torch.where(held_out.any(dim=1, keepdim=True), held_out, weights)
 

@@ -1,7 +1,8 @@
 """Gradient of the loss on a minibatch, by autograd or by hand-derived formulas.
 
 :func:`add_gradient` uses autograd and works for every network. :func:`add_gradient_by_hand` computes the same
-gradient for the default MLPs. It is faster for small updates, of which autograd's bookkeeping takes a third.
+gradient for the default MLPs. It is faster for small updates, in which autograd's bookkeeping takes a third
+of the time.
 """
 
 from dataclasses import dataclass

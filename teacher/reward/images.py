@@ -24,16 +24,16 @@ CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
 FILTERS = 16
 UNITS = 64
 SMALLEST_SIDE = 43
-"""Smallest image side in pixels that fits the convolutions; smaller images are upscaled."""
+"""Smallest image side, in pixels, that the convolutions can process; smaller images are upscaled."""
 PAPER_SIDE = 84
-"""Image side in pixels in the paper; images at least twice as large are downsampled."""
+"""Image side in the paper, in pixels; images at least twice as large are downsampled."""
 
 
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     """Return True if observations are images, which need a convolutional network.
 
-    Images are uint8 arrays of two dimensions (grayscale), three (with channels) or four (several images with
-    channels, as frame stacking returns).
+    Images are uint8 arrays with two dimensions (grayscale), three (with channels) or four (stacked frames
+    with channels).
     """
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
@@ -41,19 +41,19 @@ def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
 class Images:
     """Reader that converts steps to channels-first images for :class:`ImageEnsemble`.
 
-    The images' first axis is the channel axis if it is shorter than both others, else the last axis is. If
-    both states are read, the channels of the next state follow the channels of the state.
+    The channel axis is the first one if it is shorter than both others, else the last one. If both states are
+    read, the next state's channels follow the state's channels.
 
     Args:
         space: observation space for which :func:`is_image_space` is True.
         inputs: ``state``, ``next_state``, or both separated by a comma; None means ``state``.
 
     Attributes:
-        shape: ``(channels, height, width)``; stacked images and both states count as channels.
+        shape: ``(channels, height, width)``; all channels of stacked images and of both states are counted.
 
     Raises:
-        ConfigError: ``inputs`` contains a different name.
-        EnvironmentUnsuitableError: a side of the images is 0.
+        ConfigError: ``inputs`` contains any other name.
+        EnvironmentUnsuitableError: the images' height, width or number of channels is 0.
     """
 
     def __init__(self, space: spaces.Box, inputs: str | None = None) -> None:
@@ -94,7 +94,11 @@ class Images:
         """Do nothing because pixel values are never centered."""
 
     def _channels(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Rearrange images to ``(*batch, channels, height, width)``; raise DataError if they do not fit."""
+        """Rearrange images to ``(*batch, channels, height, width)``.
+
+        Raises:
+            DataError: the images do not have the shape of the observation space, or are not uint8.
+        """
         images = np.asarray(images)
         dimensions = len(self._space_shape)
         if images.dtype != np.uint8 or images.shape[-dimensions:] != self._space_shape:
@@ -105,7 +109,7 @@ class Images:
         return self._arranged(images)
 
     def _arranged(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Move channels first and merge stacked images: ``(*batch, channels, height, width)``."""
+        """Move the channel axis first, and merge stacked images into one with all of their channels."""
         if len(self._space_shape) == 2:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -124,11 +128,11 @@ class ImageEnsemble(ModuleEnsemble):
     Args:
         shape: ``(channels, height, width)`` of an image.
         config: settings of the predictor: number of members, dropout and batch normalization.
-        generator: source of the initial parameters, different for each member, and of dropout masks.
+        generator: random generator for dropout masks and initial parameters, which differ between members.
         full_size: True to skip the downsampling of large images, as earlier versions did.
 
     Attributes:
-        averaged: factor by which height and width are downsampled; 1 for none.
+        averaged: factor by which height and width are downsampled; 1 if they are not.
     """
 
     LEARNING_RATE: ClassVar[float] = 1e-3  # with 3e-3, one of three members learned nothing

@@ -27,10 +27,10 @@ class ModuleEnsemble(RewardNetwork):
     """Ensemble of torch modules with the same architecture, evaluated one after another.
 
     Args:
-        make: function that makes one module; torch's global random generator is seeded for the call.
+        make: function that makes one module; torch's global random generator is seeded first.
         members: number of modules.
-        generator: source of the initial parameters, different for each member, and of random numbers in
-            training, such as dropout masks.
+        generator: random generator for initial parameters, which differ between members, and for random
+            numbers in training, such as dropout masks.
         dimensions: number of dimensions of one step's input.
     """
 
@@ -59,7 +59,7 @@ class ModuleEnsemble(RewardNetwork):
         self.train(mode=False)
 
     def _named(self, names: Iterable[str]) -> dict[str, str]:
-        """Return a dict from new attribute names to the parameters and buffers stored under them."""
+        """Choose attribute names for parameters and buffers; return a dict from new to original names."""
         taken = {*dir(self), *dir(nn.ParameterDict), *type(self).__annotations__, "weights"}
         keys = dict[str, str]()
         for name in names:
@@ -100,7 +100,7 @@ class ModuleEnsemble(RewardNetwork):
         return torch.stack(rewards).view(-1, *batch)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's return of the first segment minus the second's, ``(members, pairs)``."""
+        """Return each member's predicted return of the first segment minus the second's."""
         with seeded(self._generator) if self.training else contextlib.nullcontext():
             rewards = [self._rewards(member, own.flatten(0, 2)) for member, own in enumerate(inputs)]
         signed = signed_weights(step_weights, inputs.shape[:4])
@@ -120,15 +120,15 @@ class ModuleEnsemble(RewardNetwork):
 class OwnEnsemble(ModuleEnsemble):
     """Ensemble of reward networks made by a user's function.
 
-    The networks get images scaled to 0 to 1, or standardized feature vectors. The statistics for
+    The networks get images with values from 0 to 1, or standardized feature vectors. The statistics for
     standardization are computed in the first fit and stay fixed, because a custom network has no known layer
     that could compensate for a change. Parameters with ``requires_grad=False`` are not trained.
 
     Args:
         make: the user's function.
-        shape: shape of one step's input; three dimensions are an image.
+        shape: shape of one step's input; if it has three dimensions, the input is an image.
         members: number of networks.
-        generator: source of the initial parameters and of random numbers in training.
+        generator: random generator for initial parameters and for random numbers in training.
 
     Raises:
         ConfigError: the function fails, or its module has no trainable parameters or does not return one
@@ -181,9 +181,9 @@ class OwnEnsemble(ModuleEnsemble):
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """Adjust the input mean to features that are smaller by ``moved`` from now on.
+        """Subtract ``moved`` from the input mean because features will be smaller by this amount.
 
-        A mean far from all inputs seen so far is reset to 0.
+        A resulting mean more than ``FARTHEST_SHIFT`` standard deviations from 0 is reset to 0.
         """
         if self.adapted:
             mean = self.input_mean.double() - moved

@@ -1,6 +1,6 @@
 """Reward networks: the interface of ensembles, and the default ensemble of MLPs.
 
-An ensemble is a single module whose parameters have the member as their first dimension.
+An ensemble is a single module. The first dimension of each parameter indexes the ensemble members.
 """
 
 import math
@@ -24,8 +24,8 @@ _SMALLEST_SQUARE = 1e-2  # added to a squared feature, in squared standard devia
 class RewardNetwork(nn.Module, ABC):
     """Interface of an ensemble of reward models, for fitting and prediction.
 
-    The first dimension of every parameter is the member. The ``inputs`` of its methods are features
-    that :meth:`standardize` has converted, which is done only once per fit.
+    The first dimension of every parameter indexes the members. The methods' ``inputs`` are features
+    converted by :meth:`standardize`, which is called only once per fit.
 
     Attributes:
         LEARNING_RATE: default learning rate.
@@ -44,14 +44,14 @@ class RewardNetwork(nn.Module, ABC):
         """Update the input statistics from chunks of features; the outputs stay the same."""
 
     def recenter(self, moved: Tensor) -> None:
-        """Adjust to features that are smaller by ``moved`` from now on; the outputs stay the same."""
+        """Adjust the network to features that will be smaller by ``moved``; the outputs stay the same."""
 
     @abstractmethod
     def flatten(self) -> None:
         """Change the parameters so that every member gives every step reward 0."""
 
     def learned(self) -> Sequence[Tensor]:
-        """Return the tensors that a fit changes, each with the member as its first dimension."""
+        """Return the tensors that a fit changes; the first dimension of each indexes the members."""
         return list(self.parameters())
 
     @abstractmethod
@@ -76,18 +76,18 @@ class RewardEnsemble(RewardNetwork):
     """Ensemble of MLPs with two hidden layers and leaky ReLU, evaluated together.
 
     Features are standardized with statistics stored in the network and clipped to ten standard deviations, so
-    that a feature that hardly varied in training cannot dominate.
+    that a feature that hardly varied in training can't dominate.
 
-    With ``even``, each feature adds two inputs: the square of the standardized feature, and the logarithm of
-    the raw feature's square. Many distances and control costs are close to sums of squares, so the network
-    needs fewer labels to learn them. Logarithms resolve small distances. The distance cost of Levine et al.
-    (2016, "End-to-End Training of Deep Visuomotor Policies") combines both.
+    If ``even`` is True, each feature adds two inputs: the square of the standardized feature, and the
+    logarithm of the raw feature's square. Many distances and control costs are close to sums of squares, so
+    the network needs fewer labels to learn them. Logarithms distinguish small distances. The distance
+    cost of Levine et al. (2016, "End-to-End Training of Deep Visuomotor Policies") combines both.
 
     Args:
         members: number of networks.
         inputs: number of features per step.
         hidden: units per hidden layer.
-        generator: source of the initial parameters, different for each member, and of dropout masks.
+        generator: random generator for dropout masks and initial parameters, which differ between members.
         dropout: probability that a hidden unit is dropped for a step in training.
         even: True to add squares and logarithms as inputs.
 
@@ -197,7 +197,7 @@ class RewardEnsemble(RewardNetwork):
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """Adjust the input mean to features that are smaller by ``moved`` from now on.
+        """Subtract ``moved`` from the input mean because features will be smaller by this amount.
 
         Does nothing if the statistics were never set, as in an untrained network.
         """
@@ -210,9 +210,9 @@ class RewardEnsemble(RewardNetwork):
         """Replace the input statistics and adjust the first layer so that the outputs stay the same.
 
         A warm start therefore keeps what was learned. Outputs change only for clipped inputs, and slightly
-        for logarithms of features near 0. If the new mean is too far away for the biases to absorb, the old
-        mean is first moved closer to it. This changes the outputs, but the network has learned nothing about
-        such distant features anyway.
+        for logarithms of features near 0. If the new mean is too far from the old one for the biases to
+        absorb the shift, the old mean is first moved closer. This changes the outputs, but the network has
+        learned nothing about such distant features anyway.
 
         Args:
             mean: new mean of each feature.

@@ -35,7 +35,7 @@ class RewardNormalizer:
         self._steps = 0  # steps in the running statistics
 
     def fit(self, outputs: Tensor) -> None:
-        """Set the normalization from raw rewards of the labeled steps, ``(members, ...)``."""
+        """Set the normalization from the raw rewards of the labeled steps, ``(members, ...)``."""
         if self._config.normalization == "none":
             return
         std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
@@ -44,7 +44,7 @@ class RewardNormalizer:
             self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
 
     def follow(self, outputs: Tensor) -> None:
-        """Update the running statistics with raw rewards of a rollout, ``(members, ...)``."""
+        """Update the running statistics with the raw rewards of a rollout, ``(members, ...)``."""
         if outputs.numel() == 0:
             return
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
@@ -62,7 +62,7 @@ class RewardNormalizer:
         return (self._combined(outputs) - self._center) * self._scale
 
     def of_members(self, outputs: Tensor) -> Tensor:
-        """Convert each member's raw rewards to the scale of the final reward, without uncertainty bonus."""
+        """Convert each member's raw rewards to the final reward's scale, without the uncertainty bonus."""
         return (self._normalized(outputs) - self._center) * self._scale
 
     def _combined(self, outputs: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class RewardNormalizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`; earlier versions lack ``center`` and ``steps``."""
+        """Restore a state from :meth:`state_dict`; old ones lack ``center`` and ``steps``."""
         self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
         self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])

@@ -44,7 +44,7 @@ class FlatParameters:
 
 
 class FlatOptimizer:
-    """Adam on flat parameters, which needs only one call for all layers.
+    """Adam on flat parameters, so that a single call updates all layers.
 
     Calls :func:`torch.optim.adam.adam`, the function behind :class:`torch.optim.Adam`. The class itself would
     import torch's compiler, which takes longer than many fits.
@@ -96,7 +96,7 @@ class FlatOptimizer:
     def load_state_dict(self, state: Sequence[Mapping[str, Any]]) -> None:
         """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.
 
-        Entries of the last parameters may be missing: earlier versions saved none for parameters that never
+        Entries for the last parameters may be missing: earlier versions saved none for parameters that never
         had a gradient.
         """
         means, squares = (self._parameters.views(flat.zero_()) for flat in (self._mean, self._square))

@@ -1,4 +1,4 @@
-"""Reward predictor: an ensemble of reward models fitted to preferences, whose rewards are normalized."""
+"""Reward predictor: an ensemble of reward models fitted to preferences, with normalized rewards."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,8 +53,8 @@ class RewardPredictor:
         inputs: parts of each step that rewards are predicted from, such as ``next_state``.
         features: ``plain``, or ``even`` if squares and logarithms of features are network inputs too;
             ``auto`` until the first fit decides.
-        env_id: ID of the environment of the preferences; None before the first fit. Set it to None to
-            continue with preferences from a different environment with the same spaces.
+        env_id: ID of the environment that the preferences come from; None before the first fit. Set it to
+            None to continue with preferences from a different environment with the same spaces.
         own_network: the ``network`` argument; None for built-in networks.
     """
 
@@ -80,7 +80,7 @@ class RewardPredictor:
         if isinstance(self._read, Images) or network is not None:
             if config.features == "even":
                 raise ConfigError(
-                    "--reward.features must be plain or auto for images and custom networks, not even"
+                    "--reward.features=even can't be used with images or custom networks; use plain or auto"
                 )
             self.features = "plain"
         self._full_size = False
@@ -108,11 +108,11 @@ class RewardPredictor:
     ) -> FitReport:
         """Fit the ensemble to preferences, starting from its current parameters.
 
-        By default, the settings determine the length of the fit. A fit to convergence ends when no member
-        improves on its held-out pairs any more, and restores each member's best parameters.
+        By default, the settings determine the length of the fit. A fit to convergence ends when the members'
+        held-out losses have stopped improving, and then restores each member's best parameters.
 
         With ``features="auto"``, the first fit also chooses the features. If there are 40 or more
-        preferences, it fits both variants to convergence and keeps ``even`` if that predicts held-out labels
+        preferences, it fits both variants to convergence and keeps ``even`` if it predicts held-out labels
         clearly better. Otherwise it keeps ``plain``. Later fits do not change the choice.
 
         An empty dataset changes nothing. If the fit diverges, the last good parameters are kept: the best so
@@ -128,7 +128,7 @@ class RewardPredictor:
         Raises:
             ConfigError: the dataset exceeds ``max_preferences``, a limit is not an integer of 0 or more, or
                 both limits are given.
-            DataError: the preferences are from a different environment than those of earlier fits.
+            DataError: the preferences are from a different environment than in earlier fits.
         """
         effort = self._effort(max_epochs, max_updates)
         if len(dataset) == 0:
@@ -216,7 +216,7 @@ class RewardPredictor:
         if most is not None and len(dataset) > most:
             raise ConfigError(
                 f"the dataset has {len(dataset)} preferences, but --reward.max_preferences is {most}; "
-                f"set the dataset's max_size to {most} to keep only the latest"
+                f"set the dataset's max_size to {most} to keep only the newest"
             )
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
@@ -252,7 +252,7 @@ class RewardPredictor:
 
         Raises:
             ConfigError: a required input is missing.
-            DataError: the steps do not fit the predictor's spaces, or rewards are NaN or infinite.
+            DataError: the steps do not match the predictor's spaces, or rewards are NaN or infinite.
         """
         return self.step_rewards(StepsBatch(observations, actions, next_observations, terminated))
 
@@ -266,7 +266,7 @@ class RewardPredictor:
 
     @property
     def follows(self) -> bool:
-        """Return True if :meth:`follow` must be called with each rollout (running normalization)."""
+        """Return True if normalization is ``running``, so :meth:`follow` must be called with each rollout."""
         return self.config.normalization == "running"
 
     @torch.no_grad()
@@ -276,13 +276,13 @@ class RewardPredictor:
             self._normalize.follow(self._outputs(self._read(steps)))
 
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """Return the sum of predicted rewards of each segment: ``(len(segments),)``.
+        """Return each segment's sum of predicted rewards: ``(len(segments),)``.
 
         Args:
             segments: segments of equal length.
 
         Raises:
-            DataError: the segments differ in length or do not fit the predictor's spaces.
+            DataError: the segments differ in length or do not match the predictor's spaces.
         """
         if not segments:
             return np.empty(0)
@@ -292,7 +292,7 @@ class RewardPredictor:
 
     @torch.no_grad()
     def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
-        """Return each member's predicted return of each segment, discounted but not normalized.
+        """Return each member's predicted return for each segment, discounted but not normalized.
 
         The difference of two segments' returns is the logit of the member's preference between them.
 
@@ -303,7 +303,7 @@ class RewardPredictor:
             ``(members, len(segments))``.
 
         Raises:
-            DataError: the segments differ in length or do not fit the predictor's spaces.
+            DataError: the segments differ in length or do not match the predictor's spaces.
         """
         if not segments:
             return np.empty((self.config.members, 0))
@@ -319,7 +319,7 @@ class RewardPredictor:
 
     @torch.no_grad()
     def preference_logits(self, dataset: PreferenceDataset) -> NDArray[np.float64]:
-        """Return each member's logit of preferring the first segment of each pair.
+        """Return, for each pair, each member's logit of preferring the first segment.
 
         The logit is the first segment's return minus the second's, discounted but not normalized.
 
@@ -327,7 +327,7 @@ class RewardPredictor:
             ``(members, len(dataset))``.
 
         Raises:
-            DataError: the dataset does not fit the predictor's spaces.
+            DataError: the dataset does not match the predictor's spaces.
         """
         pairs = Pairs(dataset, self._read, self.config.members, self._device)
         steps = discounts(pairs.length, self.config.discount).to(self._device)
@@ -406,7 +406,7 @@ class RewardPredictor:
             self.features, self._full_size, self._network, self._fitter = before
             self._generator.set_state(generator)
             raise DataError(
-                "the saved predictor does not fit these --reward settings "
+                "the saved predictor does not match these --reward settings "
                 f"({describe_exception(error)}); use the settings that it was saved with"
             ) from error
 
@@ -421,5 +421,5 @@ class RewardPredictor:
 
 
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
-    """Return ``progress`` wrapped to add ``made`` earlier updates to its count; None if it is None."""
+    """Wrap ``progress`` to add ``made`` earlier updates to the count; return None if ``progress`` is None."""
     return None if progress is None else lambda updates: progress(made + updates)

@@ -30,7 +30,7 @@ class Regularizer:
     did (docs/fitting.md).
 
     Attributes:
-        strengths: ``(members,)``, strength of each member for 100 labels; changes only with ``config.adapt``.
+        strengths: ``(members,)``, each member's strength at 100 labels; fixed unless ``config.adapt`` is on.
     """
 
     def __init__(self, config: RewardConfig, strength: float, parameters: FlatParameters) -> None:
@@ -40,7 +40,7 @@ class Regularizer:
         self.strengths = torch.full((config.members,), strength, dtype=torch.float64)
 
     def apply(self, learning_rate: float, labels: int) -> None:
-        """Decay the parameters, or add the penalty's gradient, in a fit to ``labels`` labels."""
+        """Decay the parameters, or add the penalty's gradient, for a fit to ``labels`` labels."""
         values, gradient = self._parameters.values, self._parameters.gradient
         strength = self._of_parameters() * (_LABELS / labels) ** 0.5
         match self._config.regularization:

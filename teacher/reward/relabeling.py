@@ -31,7 +31,7 @@ def relabeled(
 
     Raises:
         ConfigError: a required input is missing.
-        DataError: the steps do not fit the predictor's spaces, or rewards are NaN or infinite.
+        DataError: the steps do not match the predictor's spaces, or rewards are NaN or infinite.
     """
     rewards = np.empty(len(observations))
     for start in range(0, len(rewards), STEPS_AT_ONCE):

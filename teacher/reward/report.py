@@ -26,20 +26,20 @@ class FitReport:
     """Metrics of one fit; NaN where there was nothing to measure.
 
     Attributes:
-        updates: optimizer steps made; 0 if every member holds out all pairs, so that nothing was learned.
+        updates: optimizer steps made; 0 if every member holds out all pairs, so nothing was learned.
         loss: training loss in nats, averaged over the members.
         validation_loss: loss on held-out pairs in nats, averaged over the members.
         accuracy: share of held-out pairs for which a member predicts the label. For ``equal``, the predicted
             probability must be between 0.25 and 0.75; for other labels, the preferred segment's must be above
             one half.
-        true_loss: loss on all pairs if the true rewards were the predictions, for reference. It exceeds 0 if
-            labels are wrong or true rewards have a different scale than the Bradley-Terry model assumes.
+        true_loss: for reference, the loss on all pairs if the true rewards were the predictions. It is high
+            if labels are wrong or true rewards have a different scale than the Bradley-Terry model assumes.
         order_loss: loss on held-out pairs after predicted returns are multiplied by the best factor from 0.05
             to 1.9. It measures the order of the returns and ignores overconfidence.
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
         settled: True if this fit chose to use squares and logarithms of features.
-        undecided: True if no label used for fitting prefers a segment, so that predictions are meaningless.
-        doubt: warning that the predictor can hardly tell the labeled steps apart; empty if it can.
+        undecided: True if no label used for fitting prefers a segment, which makes predictions meaningless.
+        doubt: warning that the labeled steps have almost the same features; empty if they don't.
     """
 
     updates: int = 0
@@ -55,7 +55,7 @@ class FitReport:
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return the fit's TensorBoard scalars, by tag."""
+        """Return the fit's TensorBoard scalars, keyed by tag."""
         return {
             "predictor/loss": self.loss,
             "predictor/validation_loss": self.validation_loss,
@@ -64,13 +64,13 @@ class FitReport:
         }
 
     def problems(self, learning_rate: str) -> dict[str, str]:
-        """Return warnings about the fit, by topic; empty if there are none.
+        """Return warnings about the fit, keyed by topic; empty if there are none.
 
         Args:
             learning_rate: name of the learning rate's setting, such as ``--reward.learning_rate``.
         """
         diverged = (
-            f"reward fit diverged (NaN), so the previous weights were kept; try a smaller {learning_rate}"
+            f"the reward fit diverged (NaN), so the previous weights were kept; try a smaller {learning_rate}"
         )
         texts = {
             "divergence": diverged if self.diverged else "",
@@ -103,7 +103,10 @@ def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: flo
 
 
 def chance_of_first(logits: Tensor, noise: float) -> Tensor:
-    """Return the probability of a label for the first segment; a share ``noise`` of labels is random."""
+    """Return the probability that a label prefers the first segment.
+
+    A share ``noise`` of labels is assumed to be random.
+    """
     return (1 - noise) * torch.sigmoid(logits) + noise / 2
 
 

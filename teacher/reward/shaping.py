@@ -16,14 +16,14 @@ class ShapedEnsemble(RewardNetwork):
     Reward and potential are separate networks, trained together.
 
     The potential can explain labels that depend on the state in which a segment starts or ends, and it does
-    not change the optimal policy. After a terminal step it counts as 0. The design follows imitation's
-    ``BasicShapedRewardNet``.
+    not change the optimal policy. After a terminal step, the potential counts as 0. The design follows
+    imitation's ``BasicShapedRewardNet``.
 
     Args:
         features: reader whose inputs include ``state``, ``next_state`` and ``terminated``.
         config: settings of the predictor: members, hidden units, dropout and features.
         discount: discount factor of the next state's potential.
-        generator: source of the initial parameters and dropout masks.
+        generator: random generator for initial parameters and dropout masks.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ShapedEnsemble(RewardNetwork):
         self.potential.restandardize(self.reward.input_mean[self._state], self.reward.input_std[self._state])
 
     def recenter(self, moved: Tensor) -> None:
-        """Adjust both networks to features that are smaller by ``moved`` from now on."""
+        """Adjust both networks to features that will be smaller by ``moved``."""
         self.reward.recenter(moved)
         self.potential.recenter(moved[self._state])
 
@@ -80,7 +80,7 @@ class ShapedEnsemble(RewardNetwork):
         return rewards
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's return of the first segment minus the second's, including shaping."""
+        """Return each member's predicted return, with shaping, of the first segment minus the second's."""
         steps, before, after, ended = torch.split(inputs, self._sizes, dim=-1)
         gained = self.potential.logits(after, step_weights * self._next_discount(ended))
         return self.reward.logits(steps, step_weights) + gained - self.potential.logits(before, step_weights)

@@ -16,7 +16,7 @@ def reject_unused_of_network(
     own_network: bool = False,
     prefix: str = "reward.",
 ) -> None:
-    """Raise :class:`ConfigError` if a setting was changed that the predictor's kind of network ignores.
+    """Raise :class:`ConfigError` if a setting that the predictor's kind of network ignores was changed.
 
     Args:
         config: settings of the predictor.

@@ -14,19 +14,19 @@ DEFAULT_PROMPT = "Choose the clip in which the agent does better."
 Prompt = Annotated[
     str,
     "the question that labelers see",
-    Fits("one sentence of at most 500 characters", lambda text: 0 < len(text.strip()) <= 500),
+    Fits("a sentence of up to 500 characters", lambda text: 0 < len(text.strip()) <= 500),
 ]
 SiteURL = Annotated[
-    str | None, "labeling site to use, with its token in TEACHER_TOKEN (default: one on this machine)"
+    str | None, "URL of the labeling site, with its token in TEACHER_TOKEN (default: a site on this machine)"
 ]
 ClipStore = Annotated[str | None, "clip store: s3://bucket/prefix or a folder"]
-StateDir = Annotated[str, "folder of this machine's site"]
+StateDir = Annotated[str, "folder for the data of this machine's site"]
 BindAddress = Annotated[str, "IP address or host name that this machine's site listens on"]
 PublicURL = Annotated[str | None, "URL at which labelers reach this machine's site"]
 
 
 def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
-    """Return the checks of the labeling site's settings, which are fields of ``TeachConfig``."""
+    """Return the checks for the labeling site's settings, which are fields of ``TeachConfig``."""
     store = storage or ""
     return [
         ("site_url", site_url is None or is_http_url(site_url), "expected http(s)://host[/path]"),

@@ -12,7 +12,7 @@ class AgentConfiguration(Protocol):
 
 
 def settings_of_agent(config: AgentConfiguration) -> tuple[str, dict[str, Any]]:
-    """Return the name of the RL algorithm and its hyperparameters by name.
+    """Return the name of the RL algorithm, and its hyperparameters keyed by name.
 
     Raises:
         ConfigError: the custom network is not an importable function, so it can't be saved by name.

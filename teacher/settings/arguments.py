@@ -40,7 +40,7 @@ class OneLineParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> argparse.Namespace:
-        """Parse a command line. The error for an unknown option suggests a similar one if there is any."""
+        """Parse a command line. The error for an unknown option suggests a similar one if there is one."""
         given: argparse.Namespace
         given, unknown = self.parse_known_args(args, namespace)
         if unknown:
@@ -63,7 +63,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     @property
     def name(self) -> str:
-        """Name to start errors with: ``teach fit``, or ``record`` for ``python -m teacher.record``."""
+        """Name that starts error messages: ``teach fit``, or ``record`` for ``python -m teacher.record``."""
         return self.prog.rpartition("-m ")[2].rpartition(".")[2]
 
 

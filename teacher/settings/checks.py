@@ -18,12 +18,12 @@ from typing import Any, Literal, get_args, get_origin
 from teacher.errors import ConfigError, one_line
 
 Check = tuple[str, bool, str]
-"""Name of a field, True if its value is valid, and what to print after the name if it is not."""
+"""Name of a field, True if its value is valid, and a message to print after the name if it is not."""
 
 
 @dataclass(frozen=True)
 class Fits:
-    """Constraint on a field's value. None always passes; the field's type decides if it is allowed.
+    """Constraint on a field's value. None always passes; the field's type determines whether None is allowed.
 
     Attributes:
         expectation: the constraint in words, such as ``1 or more``.
@@ -35,13 +35,13 @@ class Fits:
 
 
 def at_most(limit: str) -> Fits:
-    """Return the constraint of being at most ``limit``, a number as it appears in the error message."""
+    """Return the constraint that a value is at most ``limit``, a number as written in error messages."""
     return Fits(f"{limit} or less", lambda value: value <= float(limit))
 
 
 COUNT = Fits("1 or more", lambda value: value >= 1)
 MILLION, BILLION = at_most("1e6"), at_most("1e9")
-"""Upper limits of epochs (a million), and of steps and labels (a billion), to catch typing errors."""
+"""Upper limits of epochs (a million), and of steps and labels (a billion), to catch typos."""
 POSITIVE = Fits("more than 0", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Fits("0 or more", lambda value: 0 <= value < math.inf)
 SHARE = Fits("0 to 1", lambda value: 0 <= value <= 1)
@@ -72,7 +72,7 @@ def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") ->
 
 
 def named_values(text: str | None) -> dict[str, Any]:
-    """Parse ``name=value`` pairs joined by commas; each value is JSON, or else text.
+    """Parse ``name=value`` pairs joined by commas; values that are not JSON are kept as strings.
 
     A JSON object such as ``{"name": value}`` is accepted too, for values with commas.
 
@@ -96,7 +96,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def are_named_values(text: str) -> bool:
-    """Return True if :func:`named_values` can parse ``text`` and finds a value."""
+    """Return True if :func:`named_values` can parse ``text`` and the result is not empty."""
     try:
         return bool(named_values(text))
     except (ValueError, TypeError, RecursionError):
@@ -134,16 +134,16 @@ def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
         (
             name,
             _is_of(getattr(settings, name), kind),
-            f"expected {_told(kind)}",
+            f"expected {_type_words(kind)}",
         )
         for name, kind in hints.items()
     ]
 
 
-def _told(kind: Any) -> str:
+def _type_words(kind: Any) -> str:
     """Return a description of a type for error messages."""
     kinds = set(get_args(kind) or (kind,)) - {types.NoneType}
-    words = {int: "a whole number such as 1400 or 5e6", float: "a number", str: "a text"}
+    words = {int: "a whole number such as 1400 or 5e6", float: "a number", str: "text"}
     if len(kinds) == 1 and kinds <= words.keys():
         return words[kinds.pop()]
     return kind.__name__ if isinstance(kind, type) else str(kind)
@@ -171,8 +171,8 @@ def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str =
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ConfigError(
-            f"{path} was written by a newer version of this program: unknown setting "
-            f"{prefix}{unknown[0]}; update the program"
+            f"{path} was written by a newer version of RL-Teacher: unknown setting {prefix}{unknown[0]}; "
+            "update RL-Teacher"
         )
 
 

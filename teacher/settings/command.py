@@ -1,4 +1,4 @@
-"""Conversion of settings to the ``teach`` command that has them."""
+"""Conversion of settings to the ``teach`` command that sets them."""
 
 import dataclasses
 import shlex
@@ -11,7 +11,7 @@ from teacher.settings.options import PRESETS
 
 
 def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
-    """Return the ``teach`` command that starts a run with a configuration and some changes.
+    """Return the ``teach`` command that starts a run with ``config``, modified by ``changes``.
 
     Options at their defaults are omitted. A change to None omits an option. The changed configuration is not
     validated, because a value may be a placeholder such as ``NAME``.
@@ -24,7 +24,7 @@ def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
 
 
 def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return True if the settings have all values of a preset."""
+    """Return True if the settings have all of a preset's values."""
 
     def value_of(name: str) -> Any:
         part, dot, rest = name.partition(".")

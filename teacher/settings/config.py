@@ -67,7 +67,7 @@ class TeachConfig:
     """
 
     env_id: Annotated[
-        str, "Gymnasium environment id, or module:Env-v0", "-e", Fits("an environment id", str.strip)
+        str, "Gymnasium environment ID, or module:Env-v0", "-e", Fits("an environment ID", str.strip)
     ]
     predictor: Annotated[
         Predictor,
@@ -82,7 +82,9 @@ class TeachConfig:
         Fits("letters, digits, _ and - only", _NAME.fullmatch),
     ]
     seed: Annotated[int, "random seed", "-s", SEED] = 1
-    workers: Annotated[int, "threads that step environments; results do not depend on it", "-w", COUNT] = 1
+    workers: Annotated[
+        int, "threads that step environments; their number does not affect results", "-w", COUNT
+    ] = 1
     n_labels: Annotated[
         int | None,
         "labels in total (default: one every 3 s of training)",
@@ -92,7 +94,7 @@ class TeachConfig:
     ] = None
     pretrain_labels: Annotated[
         int | None,
-        f"labels before training starts (a quarter of n_labels, or {DEFAULT_PRETRAIN_LABELS} without it)",
+        f"labels before training (default: a quarter of n_labels, or {DEFAULT_PRETRAIN_LABELS} if not set)",
         "-L",
         COUNT,
         BILLION,
@@ -116,13 +118,13 @@ class TeachConfig:
         "-a",
     ] = "ppo"
     agent_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters set with ``--agent.*``; others have the defaults of the environment."""
-    num_envs: Annotated[int | None, "parallel environments (default: the task's)", COUNT, at_most("4096")] = (
-        None
-    )
+    """Hyperparameters set with ``--agent.*``; others have the environment's defaults."""
+    num_envs: Annotated[
+        int | None, "parallel environments (default: depends on env_id)", COUNT, at_most("4096")
+    ] = None
     ent_coef: Annotated[
         float | None,
-        "entropy bonus coefficient; advantages are normalized (default: the task's, 0 for most)",
+        "entropy bonus coefficient; advantages are normalized (default: depends on env_id, usually 0)",
         NOT_NEGATIVE,
         at_most("1000"),
     ] = None
@@ -154,13 +156,13 @@ class TeachConfig:
     segment_steps: Annotated[int | None, "clip length in environment steps, instead of seconds", COUNT] = None
     hard_labels: Annotated[
         bool,
-        "train on decisions as certain, as the 2017 paper does (default: on the probability that the site"
-        " infers from all labels of a comparison)",
+        "train on decisions as if they were certain, as the 2017 paper does (default: on the probability that"
+        " the site infers from all labels of a comparison)",
     ] = False
     gold: Annotated[
         float,
-        "with human: share of attention checks, such as 0.05: extra comparisons with a known answer, from"
-        " the true reward or the function of --teacher",
+        "with human, share of attention checks, such as 0.05; checks are extra comparisons with a known "
+        "answer from the true reward or the function of --teacher",
         Fits("a share from 0 to 0.5", lambda share: 0 <= share <= 0.5),
     ] = 0.0
     pace: Annotated[
@@ -201,7 +203,7 @@ class TeachConfig:
     reward: Annotated[RewardConfig, "reward predictor settings"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "query selection settings"] = field(default_factory=QueryConfig)
     stages: tuple[RunStage, ...] = ()
-    """Targets of the run before each of its extensions."""
+    """The run's targets before each extension."""
 
     def __post_init__(self) -> None:
         if dataclasses.is_dataclass(self.agent):
@@ -246,22 +248,22 @@ class TeachConfig:
             (
                 "segment_seconds",
                 None in (self.segment_seconds, self.segment_steps),
-                "expected either --segment_seconds or --segment_steps",
+                "can't be combined with --segment_steps",
             ),
             (
                 "ent_coef",
                 self.ent_coef is None or "ent_coef" not in self.agent_settings,
-                "expected either --ent_coef or --agent.ent_coef, which are the same",
+                "can't be combined with --agent.ent_coef, which is the same setting",
             ),
             (
                 "network",
                 self.network is None or self.reward.shaping is None,
-                "expected no --reward.shaping with it; the module can do that itself",
+                "can't be combined with --reward.shaping; add shaping to the module instead",
             ),
             (
                 "env_kwargs",
                 not _OWN_ARGUMENTS & named_values(self.env_kwargs).keys(),
-                f"expected none of {', '.join(sorted(_OWN_ARGUMENTS))}, which other options set",
+                f"can't contain {', '.join(sorted(_OWN_ARGUMENTS))}, which RL-Teacher sets",
             ),
             *site_checks(self.site_url, self.storage, self.bind, self.public_url),
         ]
@@ -274,19 +276,19 @@ class TeachConfig:
                 self.predictor != "human" or not error_model.errs,
                 (
                     "expected only module:function, myopic:G or discount:G with human; for scripted labelers "
-                    "that err use python -m teacher.bots --teacher"
+                    "that make mistakes, use python -m teacher.bots --teacher"
                 ),
             ),
         ]
 
     @property
     def error_model(self) -> ErrorModel:
-        """Error model that the setting ``teacher`` describes."""
+        """Error model parsed from the ``teacher`` setting."""
         return ErrorModel.parse(self.teacher)
 
     @property
     def num_pretrain_labels(self) -> int:
-        """Number of labels before training: ``pretrain_labels``, or a quarter of ``n_labels``, or 175."""
+        """Number of labels before training: ``pretrain_labels``, else a quarter of ``n_labels``, else 175."""
         if self.pretrain_labels is not None:
             return self.pretrain_labels
         return DEFAULT_PRETRAIN_LABELS if self.n_labels is None else self.n_labels // 4
@@ -338,8 +340,8 @@ class RunSettings:
         run_id: ID of the run; a resumed run keeps its ID.
         resumed: True to continue an earlier run.
         reopen: True to continue even if the experiment was finished on the site.
-        refused: error that names all invalid settings, for which ``config`` has valid ones; None if there are
-            none.
+        refused: error that names all invalid settings, which were replaced in ``config``; None if all were
+            valid.
     """
 
     config: TeachConfig
@@ -350,7 +352,7 @@ class RunSettings:
 
 
 def slug(text: str) -> str:
-    """Return ``text`` with each run of other characters than letters, digits, _ and - replaced by ``-``."""
+    """Return ``text`` with any characters other than letters, digits, _ and - replaced by ``-``."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
 
 

@@ -23,9 +23,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text())
     except OSError as error:
-        raise ConfigError(f"--config: cannot read {path}: {error.strerror or error}") from error
+        raise ConfigError(f"--config: can't read {path}: {error.strerror or error}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"--config: {path} is not TOML: {one_line(error)}") from error
+        raise ConfigError(f"--config: {path} is not valid TOML: {one_line(error)}") from error
     options: dict[str, Any] = {}
     for name, value in content.items():
         if not isinstance(value, Mapping):
@@ -38,7 +38,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
     for name, value in options.items():
         if name not in known and not name.startswith("agent."):
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else "; teach --help-all lists all"
+            hint = f"; did you mean {close[0]}?" if close else "; teach --help-all lists all options"
             raise ConfigError(f"--config: {path}: unknown option {name}{hint}")
         if not isinstance(value, (str, int, float, bool, list)):
             found = one_line(repr(value))

@@ -18,7 +18,7 @@ ANY_NAME = "NAME"
 _OF_THE_ENVIRONMENT = {"env_kwargs", "obs_transform", "max_episode_steps"}
 """Settings that must be valid before the environment can be checked."""
 _PUBLIC_URL = "http://this-machine:8000"
-_SHORT = 40  # characters that a too long name is cut to
+_SHORT = 40  # length that names are cut to if they are too long
 
 
 def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigError | None]:
@@ -29,7 +29,7 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
 
     Returns:
         The configuration, and an error that names all invalid options, or None if all are valid. The error's
-        ``remedy`` maps each invalid option to its replacement, or to None if it is left out.
+        ``remedy`` maps each invalid option to its replacement, or to None if it must be left out.
 
     Raises:
         ConfigError: the environment ID is invalid, or an option can't be replaced. The message names all
@@ -38,7 +38,7 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
     given, said = dict(options), dict[str, str]()
     remedy: dict[str, Any] = {}
     if "name" not in given:
-        said["name"] = "expected -n/--name"
+        said["name"] = "-n/--name is required"
         given["name"] = remedy["name"] = ANY_NAME
     while True:
         try:

@@ -31,11 +31,11 @@ NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
 
 MAX_UPDATES = 10_000
-"""Default limit of updates in one fit; early stopping usually ends a fit before that."""
+"""Default maximum number of updates in a fit; early stopping usually ends the fit sooner."""
 INPUTS = ("state", "action", "next_state", "terminated")
 """Parts of a step that a reward model can take as inputs."""
 _MOST_WEIGHTS = 200_000_000
-"""Maximum number of weights between hidden layers, over all members. A fit needs 16 bytes each: 3 GiB."""
+"""Maximum number of weights between hidden layers, over all members. A fit needs 16 bytes each, or 3 GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class RewardConfig:
         f"inputs of a reward model at each step: one or more of {','.join(INPUTS)}, joined by commas; for "
         "images state, next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
-    ] = "next_state"  # None, as in runs and files from before: state,action, or of images state
+    ] = "next_state"  # None, from runs and files of earlier versions, means state,action, or state for images
     members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
     hidden: Annotated[
         int,
@@ -77,9 +77,9 @@ class RewardConfig:
     ] = 64
     features: Annotated[
         NumberFeatures,
-        "input features: plain = the number itself, even = its square and logarithm as well, which learns"
-        " distances from fewer labels; auto = the first fit, if it has 40 labels or more, picks even "
-        "if that clearly lowers the held-out loss",
+        "input features: plain = the values themselves, even = also their squares and logarithms, so that "
+        "fewer labels are needed to learn distances; auto = chosen by the first fit, where even needs 40 or "
+        "more labels and a clearly lower held-out loss",
     ] = "auto"
     dropout: Annotated[float, "dropout probability while fitting (rl-teacher)", SHARE_OF_LESS] = 0.0
     shaping: Annotated[
@@ -126,7 +126,7 @@ class RewardConfig:
     ] = 1.0
     stride: Annotated[
         int,
-        "fit to every N-th step of both segments, from a random offset; 1 = to all",
+        "fit to every N-th step of both segments, from a random offset; 1 = every step",
         COUNT,
     ] = 3
     batch_size: Annotated[int, "comparisons per minibatch", COUNT] = 32
@@ -140,9 +140,9 @@ class RewardConfig:
         int | None, "epochs of the first fit (imitation; default: until convergence)", COUNT, MILLION
     ] = None
     converge: Annotated[
-        bool, "fit until the held-out loss stops improving every time (B-Pref: until 97% training accuracy)"
+        bool, "in every fit, continue until the held-out loss stops improving (B-Pref: 97% training accuracy)"
     ] = False
-    patience: Annotated[int, "early stopping: updates without a lower held-out loss", COUNT] = 300
+    patience: Annotated[int, "early stopping: maximum updates without a lower held-out loss", COUNT] = 300
     # Small, so that returns are of order 1 and a value function that starts at 0 learns them in a few
     # rollouts.
     reward_std: Annotated[
@@ -165,7 +165,7 @@ class RewardConfig:
         False
     )
     max_preferences: Annotated[
-        int | None, "keep only this many labels, the newest (2017 paper, Atari: 3000)", COUNT
+        int | None, "keep only this many of the newest labels (2017 paper, Atari: 3000)", COUNT
     ] = None
 
     def __post_init__(self) -> None:
@@ -181,17 +181,17 @@ class RewardConfig:
             (
                 "inputs",
                 self.shaping is None or {"state", "next_state", "terminated"} <= read,
-                "--reward.shaping needs state, next_state and terminated among them",
+                "must include state, next_state and terminated if --reward.shaping is set",
             ),
             (
                 "strength",
                 self.strength is None or self.strength > 0 or not self.adapt,
-                "expected more than 0 for --reward.adapt to change",
+                "expected more than 0 with --reward.adapt, which scales it",
             ),
             (
                 "uncertainty_bonus",
                 self.uncertainty_bonus == 0 or self.members >= 2,
-                "expected 0 with one member",
+                "expected 0 with only one ensemble member",
             ),
         ]
         refuse_all(self, checks, "--reward.")
@@ -207,7 +207,7 @@ def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
-"""Values of predictor settings that files of earlier versions lack."""
+"""Values of predictor settings that are missing from files of earlier versions."""
 
 Selection = Literal["random", "active"]
 Uncertainty = Literal["probability", "logit", "label"]
@@ -221,7 +221,7 @@ class QueryConfig:
         "active"
     )
     uncertainty: Annotated[
-        Uncertainty, "what active compares: predicted probability, logit or label (imitation)"
+        Uncertainty, "prediction whose variance active maximizes: probability, logit or label (imitation)"
     ] = "probability"
     candidates: Annotated[
         int,
@@ -241,7 +241,7 @@ class QueryConfig:
     ] = 150.0
     oversampling: Annotated[
         float | None,
-        "sample from the newest N x the segments needed (imitation; default: the newest 2000)",
+        "sample from the newest segments, N times as many as needed (imitation; default: 2000 segments)",
         Fits("1 or more", lambda value: 1 <= value < math.inf),
     ] = None
     exploration_frac: Annotated[
@@ -312,7 +312,7 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
 
 
 def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace ``preset`` in ``options`` with its values that have an effect and are not given."""
+    """Replace ``preset`` in ``options`` with the preset's values, except unused or overridden ones."""
     name = options.get("preset", "default")
     if name not in PRESETS:
         raise ConfigError(f"--preset: expected {' or '.join(get_args(Preset))}; got {name!r}")

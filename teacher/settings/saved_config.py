@@ -22,7 +22,7 @@ def refuse_existing(config: TeachConfig) -> None:
     if (config.run_dir / CONFIG_NAME).exists():
         raise ConfigError(
             f"{config.run_dir} already exists; continue it with teach --resume {config.run_dir}, or choose a "
-            "different -n"
+            "different name with -n"
         )
 
 
@@ -42,7 +42,7 @@ def save_config(config: TeachConfig, run_id: uuid.UUID) -> None:
 
 
 def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
-    """Read ``config.json`` of a run, and return its settings and ID.
+    """Read a run's ``config.json``; return the run's settings and ID.
 
     Raises:
         ConfigError: the file is missing or invalid, or the run's folder was renamed.
@@ -69,7 +69,7 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
 
 
 def _without_unused(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop saved settings without effect, which earlier versions accepted and this one refuses."""
+    """Drop saved settings that have no effect: earlier versions accepted them, but this one doesn't."""
     used = without_unused(data, data["predictor"])
     if "queries" in used:
         queries = used["queries"]

@@ -1,7 +1,7 @@
 """Error models of scripted teachers, which label by return, with or without human-like mistakes.
 
 The models are those of B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and of imitation's
-``SyntheticGatherer``, combined by commas, such as ``mistake:0.1,equal:0.5``:
+``SyntheticGatherer``, joined by commas, such as ``mistake:0.1,equal:0.5``:
 
 ===================  ====================================================================================
 ``oracle``           prefers the higher return; labels equal returns as equal
@@ -19,7 +19,7 @@ The average is the mean absolute value of the last 200 returns that the teacher 
 current pair. If all returns are negative, ``skip`` needs a negative ``X``: ``skip:-1.5`` answers
 "can't tell" if both returns are below -1.5 times the average.
 
-It only needs returns, so that labeler bots, which see nothing else, can use it.
+Error models need only returns, so labeler bots, which get nothing else, can use them too.
 """
 
 import math
@@ -73,17 +73,17 @@ class ErrorModel:
 
     @classmethod
     def parse(cls, text: str, option: str = "--teacher") -> "ErrorModel":
-        """Parse a text such as ``mistake:0.1,equal:0.5``.
+        """Parse a string such as ``mistake:0.1,equal:0.5``.
 
         Raises:
-            ConfigError: the text is invalid; the message starts with the name of the option.
+            ConfigError: the string is invalid; the message starts with the name of the option.
         """
         parts: dict[str, float | str] = {}
         try:
             for part in filter(lambda part: part != "oracle", text.split(",")):
                 name, value = _read(part, text)
                 if name in parts:
-                    raise ConfigError(f"expected {name} once; got {text!r}")
+                    raise ConfigError(f"expected {name} only once; got {text!r}")
                 parts[name] = value
             _require_fitting(parts, got=repr(text))
         except ConfigError as error:
@@ -93,7 +93,7 @@ class ErrorModel:
 
     @property
     def needs_segment(self) -> bool:
-        """True if labels do not only depend on the sums of true rewards."""
+        """True if labels depend on more than the sums of true rewards."""
         return any(part is not None for part in (self.function, self.myopic, self.discount))
 
     @property
@@ -103,7 +103,7 @@ class ErrorModel:
 
     @property
     def has_thresholds(self) -> bool:
-        """True if labels depend on the average return, and so on earlier comparisons."""
+        """True if labels depend on the average return, and therefore on earlier comparisons."""
         return self.skip is not None or self.equal is not None
 
 
@@ -136,7 +136,7 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
 class Answerer:
     """Labels pairs of returns according to an error model.
 
-    The label depends only on seed, key and returns, and with ``skip`` or ``equal`` also on earlier returns.
+    A label depends only on seed, key and returns, and for ``skip`` and ``equal`` also on earlier returns.
 
     Args:
         error_model: the error model.
@@ -173,7 +173,7 @@ class Answerer:
 
 
 def preference(margin: float, temperature: float) -> float:
-    """Return the Bradley-Terry probability of preferring the segment whose return is ``margin`` higher."""
+    """Return the Bradley-Terry probability of preferring the segment whose return is higher by ``margin``."""
     if temperature == 0 or margin == 0:
         return 0.5 if margin == 0 else float(margin > 0)
     return 0.5 + 0.5 * math.tanh(0.5 * margin / temperature)  # as 1 / (1 + exp(-x)), without its overflow

@@ -50,7 +50,7 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
 
 
 def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` if a setting without effect in a mode was changed from its default.
+    """Raise :class:`ConfigError` if a setting that has no effect in ``mode`` is not at its default.
 
     Args:
         settings: a dataclass of settings.
@@ -81,6 +81,6 @@ def _default(settings: Any, name: str) -> Any:
 
 
 def without_unused(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
-    """Return ``options`` without those that have no effect in ``mode``."""
+    """Return ``options`` without the options that have no effect in ``mode``."""
     unused = UNUSED.get(mode, {})
     return {name: value for name, value in options.items() if name.partition(".")[0] not in unused}

@@ -25,11 +25,13 @@ def read_redis_url() -> str | None:
     except ValueError:
         fits = False
     if not fits or not re.fullmatch(r"/?\d*", parts.path) or parts.query or parts.fragment:
-        raise ConfigError(f"{REDIS_VARIABLE}: not a Redis URL; set it to redis://:password@host:6379/0")
+        raise ConfigError(f"{REDIS_VARIABLE} is not a Redis URL; set it to redis://:password@host:6379/0")
     return url
 
 
 def require_token(site_url: str | None) -> None:
-    """Raise :class:`ConfigError` if a site URL is given but no token for it."""
+    """Raise :class:`ConfigError` if a site URL is given, but ``TEACHER_TOKEN`` is not set."""
     if site_url is not None and not os.environ.get(TOKEN_VARIABLE):
-        raise ConfigError(f"--site_url needs an API token of that site; set the variable {TOKEN_VARIABLE}")
+        raise ConfigError(
+            f"--site_url needs an API token for that site; put it in the variable {TOKEN_VARIABLE}"
+        )

@@ -61,7 +61,7 @@ def test_what_is_printed_works_in_a_fresh_shell(
         ({"labels": 3}, "--labels: expected 4 or more; got 3"),
         ({"pretrain_labels": 9}, "--pretrain-labels: expected no more than --labels (8); got 9"),
         ({"steps": 0}, "--steps: expected 1 or more; got 0"),
-        ({"env_id": ""}, "--env: expected an environment id; got ''"),
+        ({"env_id": ""}, "--env: expected an environment ID; got ''"),
     ],
 )
 def test_an_error_names_the_option_as_it_is_called_here(

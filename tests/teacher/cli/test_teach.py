@@ -400,8 +400,8 @@ def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
     assert main("-p synth -e ShortReacher-v1 -n x -l 2000 --segment_steps 2 --teacher skip:1000".split()) == 2
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
-    assert "skip:1000 gave no label for 1000 pairs in a row; lower the teacher's skip:X" in line
-    assert "nothing is learned from them; lower the teacher's skip:X, below 0 if" in said.out
+    assert "skip:1000 gave no label for 1000 pairs in a row; lower X in the teacher's skip:X" in line
+    assert "nothing is learned from them; lower X in the teacher's skip:X; X must be negative if" in said.out
     assert "a run can't change its teacher, so start a new run with a different -n and --teacher" in line
     assert "resume" not in said.out
 

@@ -103,7 +103,7 @@ def test_a_file_of_a_newer_version_is_named_as_such(tmp_path: Path) -> None:
     state = load_state(path)
     state["about"]["reward"]["new_option"] = 3
     save_state(path, state)
-    with pytest.raises(ConfigError, match=r"newer version .* unknown setting reward\.new_option; update the"):
+    with pytest.raises(ConfigError, match=r"newer version .* setting reward\.new_option; update RL-Teacher"):
         load_predictor(path)
     state["about"]["reward"] = 3
     save_state(path, state)

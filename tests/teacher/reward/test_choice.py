@@ -96,7 +96,7 @@ def test_what_was_settled_is_saved_and_is_no_other_choice(ask: Ask, tmp_path: Pa
         np.testing.assert_array_equal(again.rewards(states, actions), model.rewards(states, actions))
         again.fit(answers, max_epochs=2)
         model.fit(answers, max_epochs=2)
-    with pytest.raises(DataError, match="does not fit these --reward settings"):
+    with pytest.raises(DataError, match="does not match these --reward settings"):
         predictor("plain").load_state_dict(model.state_dict())
 
 
@@ -113,7 +113,7 @@ def test_a_state_brings_along_what_was_settled(ask: Ask) -> None:
 
 @pytest.mark.parametrize("damaged", ["odd", None, np.array([1, 2])])
 def test_a_damaged_choice_is_refused(ask: Ask, damaged: Any) -> None:
-    with pytest.raises(DataError, match="does not fit these --reward settings"):
+    with pytest.raises(DataError, match="does not match these --reward settings"):
         predictor().load_state_dict(predictor().state_dict() | {"features": damaged})
 
 

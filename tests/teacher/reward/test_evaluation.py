@@ -109,13 +109,13 @@ def test_a_dataset_of_another_environment_is_refused(
     dataset = PreferenceDataset()
     pair = make_segment(1, observation_size=4), make_segment(2, observation_size=4)
     dataset.upsert([Preference(UUID(int=1), *pair, 1.0)])
-    with pytest.raises(DataError, match="expected observations of Box"):
+    with pytest.raises(DataError, match="the observations must be in Box"):
         evaluate(fitted, dataset)
     fitted.env_id = "Other-v0"
     with pytest.raises(DataError, match=r"labels are from Any-v0, .* fitted to Other-v0"):
         evaluate(fitted, dataset)
     fitted.env_id = "Reach"  # without a version it is no id
-    with pytest.raises(DataError, match="expected observations of Box"):
+    with pytest.raises(DataError, match="the observations must be in Box"):
         evaluate(fitted, dataset)
     with pytest.raises(DataError, match="dataset without labels"):
         evaluate(fitted, PreferenceDataset())
@@ -277,7 +277,7 @@ def test_a_predictor_that_learned_nothing_is_not_saved(
     assert fit_one(number, pairs[0], tmp_path) == (1, tmp_path / "reward.npz")
     said = capsys.readouterr().err
     assert said.startswith(
-        "teach fit: nothing was learned because every ensemble member holds out all preferences (1)"
+        "teach fit: nothing was learned from 1 preference because every ensemble member holds out all of them"
     )
     assert said.count("\n") == 1
     assert not (tmp_path / "reward.npz").exists()

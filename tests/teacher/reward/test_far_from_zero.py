@@ -247,10 +247,16 @@ def test_a_state_without_a_center_takes_it_away() -> None:
     [
         (
             episodes(offset=1e9, scale=100.0, dtype=np.float32),
-            "component 0 of the observations is .*1e[+]09",
+            "component 0 of the observations has mean .*1e[+]09",
         ),
-        (episodes(offset=1e9, dtype=np.float32), "float32 resolves only .* pass float64, or subtract"),
-        (episodes(offset=1e17), "float64 resolves only .* subtract a constant near the mean"),
+        (
+            episodes(offset=1e9, dtype=np.float32),
+            "float32 values of this size are .* apart, .* pass float64, or subtract",
+        ),
+        (
+            episodes(offset=1e17),
+            "float64 values of this size are .* apart, .* subtract a constant near the mean",
+        ),
         (episodes(scale=1e-9), "no predictor input varies by more than 1e-06"),
     ],
     ids=["hardly apart", "all the same", "beyond double precision", "too small"],

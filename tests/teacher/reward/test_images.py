@@ -300,7 +300,7 @@ def test_images_of_another_environment_or_other_inputs_are_refused() -> None:
         Images(SMALL)(StepsBatch(np.zeros((5, 48, 50, 3), np.float32), np.zeros(5)))
     with pytest.raises(ConfigError, match=r"^--reward\.inputs must be state, next_state or both"):
         RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(inputs="state,action"), seed=1)
-    with pytest.raises(ConfigError, match=r"^--reward\.features must be plain or auto for .* not even"):
+    with pytest.raises(ConfigError, match=r"^--reward\.features=even can't .* images .*; use plain or auto"):
         RewardPredictor(SMALL, spaces.Discrete(4), RewardConfig(features="even"), seed=1)
 
 

@@ -54,7 +54,7 @@ def test_a_run_learns_by_the_network_of_the_page_and_goes_on_with_it(tmp_path: P
         ),
         (
             "--network my_network:quadratic --reward.inputs state,next_state,terminated --reward.shaping 0.9",
-            "--network: expected no --reward.shaping with it",
+            "--network: can't be combined with --reward.shaping",
         ),
     ],
 )

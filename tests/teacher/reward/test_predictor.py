@@ -289,7 +289,7 @@ def test_a_saved_predictor_goes_on_exactly(make_segment: MakeSegment, tmp_path: 
 
 @pytest.mark.parametrize("settings", [{"members": 4}, {"hidden": 8}, {"inputs": "state"}, {"adapt": True}])
 def test_the_state_of_other_settings_is_refused_in_a_line(settings: dict[str, Any]) -> None:
-    with pytest.raises(DataError, match=r"^the saved predictor does not fit these --reward.*$"):
+    with pytest.raises(DataError, match=r"^the saved predictor does not match these --reward.*$"):
         predictor(**settings).load_state_dict(predictor().state_dict())
 
 

@@ -117,7 +117,7 @@ def test_a_network_of_ones_own_is_trained_and_restored(
             "--agent.hidden_sizes 0",
             "--agent: hidden_sizes must list one or more layer sizes, each from 1 to 4096",
         ),
-        ("--ent_coef 0.1 --agent.ent_coef 0.2", "expected either --ent_coef or --agent.ent_coef"),
+        ("--ent_coef 0.1 --agent.ent_coef 0.2", "--ent_coef: can't be combined with --agent.ent_coef"),
         ("--agent.network own_policies:narrow", "policy network must return outputs of shape"),
         ("--agent.network own_policies:wide --agent.hidden_sizes 8", "have no effect with a custom network"),
         ("-e teacher/MovingDot-v1 --agent.hidden_sizes 8", "have no effect with image observations"),

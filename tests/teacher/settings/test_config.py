@@ -62,9 +62,12 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
         ({"agent": "dqn"}, "ppo or trpo"),
         ({"segment_seconds": 0.0}, "more than 0"),
         ({"segment_steps": 0}, "1 or more"),
-        ({"segment_seconds": 2.0, "segment_steps": 30}, "either --segment_seconds or --segment_steps; got 2"),
+        (
+            {"segment_seconds": 2.0, "segment_steps": 30},
+            "--segment_seconds: can't be combined with --segment_steps; got 2",
+        ),
         ({"predictor": "human", "pace": "slow"}, "labels or free"),
-        ({"predictor": "human", "prompt": "  "}, "one sentence"),
+        ({"predictor": "human", "prompt": "  "}, "a sentence of up to 500"),
         ({"predictor": "human", "site_url": "ftp://host", "storage": "s3://b/p"}, "http"),
         ({"predictor": "human", "site_url": "https://labels.example.org"}, "s3://"),
         ({"predictor": "human", "public_url": "labels.example.org"}, "http"),
@@ -116,7 +119,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"dropout": 1.0}, "less than 1"),
         ({"regularization": "l3"}, "weight_decay, l1 or l2"),
         ({"strength": float("nan")}, "0 or more"),
-        ({"strength": 0.0, "adapt": True}, r"more than 0 for --reward\.adapt"),
+        ({"strength": 0.0, "adapt": True}, r"more than 0 with --reward\.adapt"),
         ({"label_smoothing": 0.5}, "less than 0.5"),
         ({"shortest_crop": 0.0}, "more than 0"),
         ({"accumulate": 0}, "1 or more"),
@@ -180,12 +183,12 @@ def test_one_member_cannot_disagree_with_itself() -> None:
 
 @pytest.mark.parametrize("inputs", [None, "state,action", "state,next_state"])
 def test_shaping_needs_what_it_reads(inputs: str | None) -> None:
-    with pytest.raises(ConfigError, match="needs state, next_state and terminated"):
+    with pytest.raises(ConfigError, match="must include state, next_state and terminated"):
         RewardConfig(inputs=inputs, shaping=0.99)
 
 
 def test_one_member_cannot_disagree() -> None:
-    with pytest.raises(ConfigError, match="0 with one member"):
+    with pytest.raises(ConfigError, match="0 with only one ensemble member"):
         RewardConfig(members=1, uncertainty_bonus=0.5)
 
 
@@ -260,7 +263,7 @@ def test_a_setting_of_a_newer_version_is_named_as_such(tmp_path: Path, part: str
     (data[part] if part else data)["new_option"] = 3
     path.write_text(json.dumps(data))
     name = f"{part}.new_option" if part else "new_option"
-    message = rf"^{path} was written by a newer version .* unknown setting {name}; update the program$"
+    message = rf"^{path} was written by a newer version .* unknown setting {name}; update RL-Teacher$"
     with pytest.raises(ConfigError, match=message):
         load_config(config.run_dir)
 
@@ -404,7 +407,7 @@ def test_an_address_that_is_no_redis_is_refused_without_showing_it(
 ) -> None:
     monkeypatch.setenv("REDIS_URL", url)
     with pytest.raises(
-        ConfigError, match="REDIS_URL: not a Redis URL; set it to redis://:password@host:6379/0"
+        ConfigError, match="REDIS_URL is not a Redis URL; set it to redis://:password@host:6379/0"
     ) as caught:
         read_redis_url()
     assert "secret" not in str(caught.value)
@@ -423,7 +426,7 @@ def test_the_address_of_redis_is_read_without_blanks_around_it(monkeypatch: pyte
         ({"members": 2.5}, "members: expected a whole number such as 1400 or 5e6; got 2.5"),
         ({"hidden": "64"}, "hidden: expected a whole number such as 1400 or 5e6; got '64'"),
         ({"members": None}, "members: expected a whole number such as 1400 or 5e6; got None"),
-        ({"inputs": ["state"]}, r"inputs: expected a text; got \['state'\]"),
+        ({"inputs": ["state"]}, r"inputs: expected text; got \['state'\]"),
     ],
 )
 def test_a_setting_of_another_type_is_refused_from_python_too(changes: dict[str, Any], says: str) -> None:

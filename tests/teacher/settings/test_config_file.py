@@ -59,7 +59,7 @@ def test_the_command_line_overrides_the_file(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("seed = ", "is not TOML"),
+        ("seed = ", "is not valid TOML"),
         ("sed = 3", "unknown option sed; did you mean seed?"),
         ("[reward]\nmember = 3", r"unknown option reward\.member; did you mean reward\.members\?"),
         ("stages = []", "unknown option stages"),
@@ -77,6 +77,6 @@ def test_a_file_that_is_missing_or_beside_a_resumed_run_is_refused(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--config", "no.toml"]) == 2
-    assert "--config: cannot read no.toml: No such file" in capsys.readouterr().err
+    assert "--config: can't read no.toml: No such file" in capsys.readouterr().err
     assert main(["--config", str(path), "--resume", "runs/x"]) == 2
     assert "remove --config" in capsys.readouterr().err

@@ -117,7 +117,7 @@ def test_parts_are_read_in_any_order() -> None:
         ("myopic:1.1", "a discount"),
         ("a:b:c", "expected oracle"),
         ("module:", "expected oracle"),
-        ("mistake:0.1,mistake:0.2", "expected mistake once"),
+        ("mistake:0.1,mistake:0.2", "expected mistake only once"),
         ("noisy:1,soft:1", "noisy or soft, not both"),
         ("myopic:0.9,a:b", "myopic or function, not both"),
     ],

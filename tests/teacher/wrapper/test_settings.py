@@ -120,7 +120,7 @@ def test_every_argument_is_on_its_page_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": "  "}, r"^site\.prompt: expected one sentence of at most 500 characters; got '  '$"),
+        ({"prompt": "  "}, r"^site\.prompt: expected a sentence of up to 500 characters; got '  '$"),
         ({"site_url": "here"}, r"^site\.site_url: expected http\(s\)://host\[/path\]; got 'here'"),
         ({"bind": "::"}, r"^site\.bind: needs public_url"),
     ],
