@@ -81,7 +81,7 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
     about = yaml.safe_load(header)
     assert about["configs"][0]["data_files"] == [{"split": "train", "path": "train.parquet"}]
     assert about["size_categories"] == ["n<1K"]
-    assert "5 labels on which of two clips" in text
+    assert "5 labels saying which of two clips" in text
     assert "a scripted teacher (`oracle`)" in text
     listed = set(
         re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line[:1] == "|"))
@@ -124,7 +124,10 @@ def test_nothing_is_exported_over_what_is_there(
         ([folder], folder),
     ):
         assert main(["export", str(run_dir), *map(str, words)]) == 2
-        assert capsys.readouterr().err == f"teach export: {taken} exists; choose another name or remove it\n"
+        assert (
+            capsys.readouterr().err
+            == f"teach export: {taken} already exists; choose another name or remove it\n"
+        )
     assert main(["export", str(run_dir), new, "--predictor", new]) == 2
     assert "labels and predictor can't both be written to" in capsys.readouterr().err
     assert main(["export", str(run_dir), str(tmp_path / f"{'x' * 300}.npz")]) == 2
