@@ -1,17 +1,17 @@
-"""What do the agents reach? PPO beside Stable-Baselines3's, TRPO beside sb3-contrib's, step for step.
+"""Benchmark of returns: our PPO against Stable-Baselines3's, our TRPO against sb3-contrib's.
 
-Both sides train with the hyperparameters of ``agents/defaults.py``, on as many environments for as many
-steps, with networks of 64-64 tanh and one thread. Ours normalizes rewards, and observations but for Pendulum;
-theirs both (by VecNormalize) where RL Baselines3 Zoo does: neither on Pendulum nor on CartPole. The policy
-that a run ends with plays 20 episodes, seeded apart from training, its actions sampled. The score of a side
-is the interquartile mean (IQM) of their mean returns over the seeds, with a 95 % bootstrap interval (Agarwal
-et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
+Both sides use the hyperparameters in ``agents/defaults.py``, the same number of environments and steps,
+64-64 tanh networks, and one thread. Ours always normalizes rewards, and normalizes observations except on
+Pendulum. Theirs normalizes both (with VecNormalize) where RL Baselines3 Zoo does, so neither on Pendulum nor
+on CartPole. Each run's final policy plays 20 episodes with sampled actions and seeds not used in training.
+A side's score is the interquartile mean (IQM) over the seeds of the mean return, with a 95 % bootstrap
+interval (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
 
-    python -m benchmarks.agents_return --plot returns.png                     from the results that are kept
-    python -m benchmarks.agents_return --results new.jsonl --workers 2        all anew, over an hour of CPU
+    python -m benchmarks.agents_return --plot returns.png                     plot the stored results
+    python -m benchmarks.agents_return --results new.jsonl --workers 2        run everything, 1+ hour of CPU
     python -m benchmarks.agents_return --results new.jsonl --sides ours --seeds 1 2
 
-Every finished run is kept as a line of the results file, and runs that it has are not made again.
+Every finished run is appended to the results file; runs that are already in the file are skipped.
 """
 
 import argparse
@@ -72,7 +72,7 @@ Policy = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Job:
-    """One run, to make or made."""
+    """One training run, identified by everything that determines its result."""
 
     env_id: str
     algorithm: str
@@ -82,6 +82,7 @@ class Job:
 
 
 def train_ours(job: Job) -> tuple[Policy, Curve]:
+    """Train our PPO or TRPO; return the final policy (with sampled actions) and the learning curve."""
     row, task = defaults_for(job.env_id), describe_task(job.env_id)
     envs, curve = make_vector_env(task, row.num_envs, job.seed), Curve(job.steps)
     agent: Agent
@@ -100,7 +101,7 @@ def train_ours(job: Job) -> tuple[Policy, Curve]:
 
 
 class CurveCallback(BaseCallback):
-    """Fills a curve while Stable-Baselines3 trains."""
+    """Stable-Baselines3 callback that adds the return of each finished episode to a learning curve."""
 
     def __init__(self, curve: Curve) -> None:
         super().__init__()
@@ -117,6 +118,7 @@ class CurveCallback(BaseCallback):
 
 
 def train_theirs(job: Job) -> tuple[Policy, Curve]:
+    """Train Stable-Baselines3's PPO or sb3-contrib's TRPO; return the final policy and the learning curve."""
     row, curve = defaults_for(job.env_id), Curve(job.steps)
     config = row.ppo if job.algorithm == "ppo" else row.trpo
     rate = config.learning_rate
@@ -154,7 +156,7 @@ def train_theirs(job: Job) -> tuple[Policy, Curve]:
             "MlpPolicy",
             envs,
             learning_rate=rate,
-            target_kl=row.trpo.target_kl,  # theirs is the mean over the action's dimensions, as in the row
+            target_kl=row.trpo.target_kl,  # averaged over action dimensions, as in our table
             cg_max_steps=row.trpo.cg_max_steps,
             cg_damping=row.trpo.cg_damping,
             line_search_shrinking_factor=row.trpo.line_search_shrinking_factor,
@@ -173,7 +175,7 @@ def train_theirs(job: Job) -> tuple[Policy, Curve]:
 
 
 def evaluate(policy: Policy, job: Job) -> float:
-    """Mean return over new episodes, played side by side."""
+    """Play new episodes in parallel and return their mean return."""
     envs = SyncVectorEnv([lambda: make_env(job.env_id, {})] * EVALUATION_EPISODES)
     observations, _ = envs.reset(seed=[1_000_000 * job.seed + index for index in range(EVALUATION_EPISODES)])
     totals, playing = np.zeros(EVALUATION_EPISODES), np.ones(EVALUATION_EPISODES, dtype=bool)
@@ -186,14 +188,14 @@ def evaluate(policy: Policy, job: Job) -> float:
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Train and evaluate, in a process of its own; a line of the results file."""
+    """Train and evaluate one run in a worker process; return its line of the results file."""
     torch.set_num_threads(1)
     policy, curve = (train_ours if job.side == "ours" else train_theirs)(job)
     return {**asdict(job), "return": round(evaluate(policy, job), 3), "curve": curve.means()}
 
 
 def missing(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> list[Job]:
-    """The runs asked for that are not among the results; all of one seed before the next."""
+    """Return the requested runs that have no result yet, ordered by seed."""
     made = {Job(*(result[name] for name in Job.__dataclass_fields__)) for result in results}
     wanted = itertools.product(options.seeds, options.sides, options.algorithms, options.envs)
     jobs = [Job(env_id, algorithm, side, seed, STEPS[env_id]) for seed, side, algorithm, env_id in wanted]
@@ -201,7 +203,7 @@ def missing(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> l
 
 
 def make_runs(jobs: Sequence[Job], workers: int, path: Path) -> Iterator[dict[str, Any]]:
-    """The results as they come, each written down first."""
+    """Make the runs in worker processes; append each result to the file and yield it."""
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         for result in pool.imap_unordered(run, jobs):
             append(path, result)
@@ -210,7 +212,13 @@ def make_runs(jobs: Sequence[Job], workers: int, path: Path) -> Iterator[dict[st
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both sides on one environment by one algorithm, with intervals; the difference is ours - theirs."""
+    """Scores of both sides with one algorithm on one environment, with 95 % intervals.
+
+    Attributes:
+        iqm: interquartile mean of the returns, by side.
+        interval: its 95 % bootstrap interval, by side.
+        difference: 95 % bootstrap interval of ours minus theirs.
+    """
 
     env_id: str
     algorithm: str
@@ -220,18 +228,19 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
+        """``above`` or ``below`` if the interval of the difference excludes 0, else ``level``."""
         low, high = self.difference
         return "above" if low > 0 else "below" if high < 0 else "level"
 
 
 def select(results: Sequence[dict[str, Any]], env_id: str, algorithm: str, side: str) -> list[dict[str, Any]]:
-    """The results of all seeds; those of runs of another length do not count."""
+    """Return the results of all seeds for one side, without runs that have a different number of steps."""
     wanted = {"env_id": env_id, "algorithm": algorithm, "side": side, "steps": STEPS[env_id]}
     return [result for result in results if wanted.items() <= result.items()]
 
 
 def compare(results: Sequence[dict[str, Any]], env_id: str, algorithm: str) -> Comparison | None:
-    """None unless both sides have been run."""
+    """Compare both sides on one environment; return None if either side has no results."""
     returns = {
         side: np.array([result["return"] for result in select(results, env_id, algorithm, side)])
         for side in SIDES
@@ -250,6 +259,7 @@ def compare(results: Sequence[dict[str, Any]], env_id: str, algorithm: str) -> C
 
 
 def print_table(comparisons: Sequence[Comparison]) -> None:
+    """Print one row per comparison: both scores, their difference and the verdict."""
     table = Table("algorithm", "environment", "ours, IQM", "theirs, IQM", "ours - theirs", "verdict")
 
     def spread(bounds: tuple[float, float]) -> str:
@@ -264,7 +274,7 @@ def print_table(comparisons: Sequence[Comparison]) -> None:
 
 
 def draw(results: Sequence[dict[str, Any]], comparisons: Sequence[Comparison], path: Path) -> None:
-    """A panel for each comparison: returns while training, and at its end those of the final policies."""
+    """Plot one panel per comparison: returns during training, then the final policies' returns."""
     mpl.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     columns = [env_id for env_id in STEPS if any(one.env_id == env_id for one in comparisons)]
     rows = [name for name in ALGORITHMS if any(one.algorithm == name for one in comparisons)]
@@ -291,10 +301,10 @@ def draw(results: Sequence[dict[str, Any]], comparisons: Sequence[Comparison], p
 def draw_side(
     axes: Axes, results: Sequence[dict[str, Any]], comparison: Comparison, side: str, offset: int
 ) -> None:
-    """IQM over the seeds with its interval: a line with a band, and a point with a bar."""
+    """Plot one side's IQM and interval: a line with a band during training, a point with a bar at the end."""
     steps, color = STEPS[comparison.env_id], COLORS[side]
     at = curve_steps(steps)
-    curves = np.array([result["curve"] for result in results], dtype=np.float64).T  # None becomes nan
+    curves = np.array([result["curve"] for result in results], dtype=np.float64).T  # None becomes NaN
     known = ~np.isnan(curves).any(axis=1)
     middle = iqm(curves[known])
     low, high = np.quantile(bootstrap(curves[known], np.random.default_rng(0)), (0.025, 0.975), axis=0)
@@ -308,6 +318,7 @@ def draw_side(
 
 
 def main() -> None:
+    """Make the missing runs, print the table, and draw the plot if asked for."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.agents_return",
         description=__doc__,
@@ -317,9 +328,11 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
     parser.add_argument("--seeds", nargs="+", type=int, default=range(1, 6))
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="default: beside this script")
-    parser.add_argument("--plot", type=Path, help="draw learning curves into this file")
+    parser.add_argument("--workers", type=int, default=1, help="number of worker processes")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="results file (default: next to this script)"
+    )
+    parser.add_argument("--plot", type=Path, help="save a plot of the learning curves to this file")
     options = parser.parse_args()
     results = load(options.results)
     jobs = missing(options, results)

@@ -1,10 +1,10 @@
-"""How fast do the agents train? PPO beside Stable-Baselines3's and sbx's (JAX), TRPO beside sb3-contrib's.
+"""Benchmark of training speed: our PPO against Stable-Baselines3 and sbx (JAX), our TRPO against sb3-contrib.
 
-The same hyperparameters on all sides: 8 environments x 256 steps, 10 epochs in minibatches of 64 (TRPO's
-critic: of 128), networks of 64-64 tanh, one thread of torch, of XLA and of BLAS. All run in one process and
-take turns, some rollouts with their updates each. Printed are median steps a second, our ratio to each of the
-others, how our time is shared between rollout and update, and what sbx needs to compile, which its median
-leaves out. Times are wall-clock: nothing else should run beside it. Without sbx its columns stay empty.
+All sides use the same hyperparameters: 8 environments x 256 steps, 10 epochs with minibatches of 64 (128 for
+TRPO's critic), 64-64 tanh networks, and one thread each for torch, XLA and BLAS. All run in one process and
+take turns; a turn is a few rollouts with their updates. The table shows median steps per second, our speed
+divided by each other side's, the split of our time between rollout and update, and sbx's compile time, which
+its median excludes. Times are wall-clock, so run nothing else at the same time. sbx is optional.
 
     python benchmarks/agents_speed.py
     python benchmarks/agents_speed.py --envs Hopper-v5 --rounds 5 --workers 2
@@ -47,14 +47,14 @@ NET_ARCH = {"pi": [64, 64], "vf": [64, 64]}
 
 @dataclass
 class Side:
-    """One trainer.
+    """One trainer and its timings; a slice is one rollout with its update.
 
     Attributes:
-        slice: trains on one rollout and returns the seconds of collecting and of updating; a library that
-            does not tell them apart gives all as collecting.
-        rollouts: seconds of collecting of each slice.
-        updates: seconds of updating.
-        first: seconds of the very first slice, in which all is made that is made once.
+        slice: runs one slice and returns the seconds for the rollout and for the update. A library that
+            can't time them separately reports everything as rollout.
+        rollouts: rollout seconds of each slice.
+        updates: update seconds of each slice.
+        first: seconds of the first slice, which includes one-time work such as compilation.
     """
 
     slice: Callable[[], tuple[float, float]]
@@ -63,9 +63,11 @@ class Side:
     first: float = 0.0
 
     def warm_up(self) -> None:
+        """Run the first slice, which the median excludes."""
         self.first = sum(self.slice())
 
     def turn(self, slices: int) -> None:
+        """Run and time the given number of slices."""
         for _ in range(slices):
             rollout, update = self.slice()
             self.rollouts.append(rollout)
@@ -73,21 +75,23 @@ class Side:
 
     @property
     def speed(self) -> float:
-        """Median environment steps a second."""
+        """Median environment steps per second."""
         return NUM_ENVS * NUM_STEPS / self.median
 
     @property
     def median(self) -> float:
-        """Seconds of a slice."""
+        """Median seconds per slice."""
         return statistics.median(a + b for a, b in zip(self.rollouts, self.updates, strict=True))
 
     @property
     def rollout_share(self) -> float:
+        """Share of the total time spent on rollouts."""
         rollouts = sum(self.rollouts)
         return rollouts / (rollouts + sum(self.updates))
 
 
 def ours(algorithm: str, env_id: str, workers: int) -> Side:
+    """Return a side that trains our PPO or TRPO, with ``workers`` threads stepping the environments."""
     envs = make_vector_env(describe_task(env_id), NUM_ENVS, seed=0, workers=workers)
     agent: Agent = (
         PPO(envs, PPOConfig(num_steps=NUM_STEPS), seed=0)
@@ -107,12 +111,13 @@ def ours(algorithm: str, env_id: str, workers: int) -> Side:
 
 
 def theirs(library: str, algorithm: str, env_id: str) -> Side:
+    """Return a side that trains with Stable-Baselines3, sb3-contrib or sbx."""
     envs = make_vec_env(env_id, n_envs=NUM_ENVS, seed=0)
     common: dict[str, Any] = {"n_steps": NUM_STEPS, "device": "cpu", "seed": 0}
     if library == "sbx":
-        import sbx  # noqa: PLC0415 - only where it is installed
+        import sbx  # noqa: PLC0415 - optional dependency
 
-        policy = {"net_arch": NET_ARCH}  # with tanh
+        policy = {"net_arch": NET_ARCH}  # sbx uses tanh by default
         model = sbx.PPO("MlpPolicy", envs, batch_size=64, n_epochs=10, policy_kwargs=policy, **common)
     else:
         common["policy_kwargs"] = {"net_arch": NET_ARCH, "activation_fn": torch.nn.Tanh}
@@ -131,6 +136,7 @@ def theirs(library: str, algorithm: str, env_id: str) -> Side:
 
 
 def measure(algorithm: str, env_id: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Time all sides in turn; return steps per second by side, our rollout share and sbx's compile time."""
     sides = {"ours": ours(algorithm, env_id, options.workers), "sb3": theirs("sb3", algorithm, env_id)}
     if algorithm == "ppo" and importlib.util.find_spec("sbx"):
         sides["sbx"] = theirs("sbx", algorithm, env_id)
@@ -147,6 +153,7 @@ def measure(algorithm: str, env_id: str, options: argparse.Namespace) -> dict[st
 
 
 def print_table(outcomes: Sequence[dict[str, Any]], console: Console) -> None:
+    """Print one row per algorithm and environment."""
     table = Table(
         "",
         "environment",
@@ -160,7 +167,7 @@ def print_table(outcomes: Sequence[dict[str, Any]], console: Console) -> None:
     )
     for outcome in outcomes:
         share = outcome["rollout_share"]
-        sbx = ["not installed" if outcome["algorithm"] == "ppo" else "has none", "", ""]
+        sbx = ["not installed" if outcome["algorithm"] == "ppo" else "no TRPO", "", ""]
         if "sbx" in outcome:
             sbx = [
                 f"{outcome['sbx']:,.0f}",
@@ -180,15 +187,16 @@ def print_table(outcomes: Sequence[dict[str, Any]], console: Console) -> None:
 
 
 def main() -> None:
+    """Measure each algorithm on each environment and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--envs", nargs="+", default=ENVS)
     parser.add_argument("--algorithms", nargs="+", choices=("ppo", "trpo"), default=("ppo", "trpo"))
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each side")
-    parser.add_argument("--slices", type=int, default=8, help="rollouts in a turn")
+    parser.add_argument("--rounds", type=int, default=3, help="number of turns per side")
+    parser.add_argument("--slices", type=int, default=8, help="rollouts per turn")
     parser.add_argument("--workers", type=int, default=2, help="threads that step our environments")
-    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
+    parser.add_argument("--json", type=Path, help="write the results to this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     pairs = [(algorithm, env_id) for algorithm in options.algorithms for env_id in options.envs]

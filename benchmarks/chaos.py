@@ -1,18 +1,19 @@
-"""Is anything lost where everything dies?
+"""Fault-injection test of the full stack: checks that no label is lost, doubled or inverted.
 
-    python -m benchmarks.chaos --kills 1000     until so many programs were killed; goes on where it stopped
-    python -m benchmarks.chaos --show           what benchmarks/chaos.jsonl holds
+    python -m benchmarks.chaos --kills 1000     run until 1000 kills in total; continues earlier results
+    python -m benchmarks.chaos --show           print a summary of benchmarks/chaos.jsonl
 
-Each batch is an experiment with scripted labelers on the full stack: PostgreSQL, Redis, S3, two web servers,
-chores, render worker, trainer, labelers. While it goes on, one of these is killed (SIGKILL) at a moment drawn
-from the batch's seed, or the link to a server is cut or slowed for some seconds, or the disk of the media
-store is full for as long; or a new version of the site comes: its migration is applied, and both web servers,
-chores, render worker and trainer are restarted one after the other, while the others go on. The clocks of
-trainer, labelers and render worker are ten minutes fast. Afterwards the labelers' own log of acknowledged
-answers, the site's database and the trainer's ledger have to agree: every answer is there once, every
-decision has the right sign, no comparison is stuck.
+Each batch runs an experiment with scripted labelers on the full stack: PostgreSQL, Redis, S3, two web
+servers, chores, a render worker and a trainer. At random times, drawn from the batch's seed, it injects a
+fault. Either a program is killed (SIGKILL), the connection to a server is cut or slowed for a few seconds, or
+the media store's disk is full for a few seconds. Or a new version of the site is rolled out: a migration
+runs, then both web servers, chores, the render worker and the trainer restart one by one. The clocks of the
+trainer, labelers and render worker run ten minutes fast. At the end of the batch, the labelers' log of
+acknowledged answers, the site's database and the trainer's ledger must agree: every answer is stored exactly
+once, every decision has the right sign, and no comparison is stuck.
 
-The disk needs root (a tmpfs), the clocks a C compiler; what is missing is said and left out.
+The full disk needs root (it is a tmpfs) and the fast clocks need a C compiler. If either is missing, that
+fault is skipped with a message.
 """
 
 import argparse
@@ -45,25 +46,27 @@ from stack.supervisor import Supervisor
 RESULTS = Path(__file__).with_suffix(".jsonl")
 PROGRAMS = ("postgres", "redis", "s3", "web-1", "web-2", "chores", "render-1", "trainer", "bots")
 LINKS = ("postgres", "redis", "s3", "site")
-ROLLED = ("web-1", "web-2", "chores", "render-1", "trainer")  # in this order
+ROLLED = ("web-1", "web-2", "chores", "render-1", "trainer")  # restart order of a rollout
 EXPERIMENT = ExperimentOptions(env_id="Reacher-v1", labels=300, pretrain_labels=60, steps=60_000, bots=5)
 FAST_SECONDS = 600
 FAULTS = ("lost", "doubled", "inverted", "unknown", "stuck", "gaps")
-_DELAY_SECONDS = 0.2  # of each chunk on a slow link
+_DELAY_SECONDS = 0.2  # added to each chunk on a slow link
 _STORE_MB = 64
 _FILLER = "filler"
 _ROLL = "roll site"
-_MAX_FAILURES = 20  # in a row: it may be killed whenever it is back, and what it needs may be down
+_MAX_FAILURES = 20  # in a row: a program may be killed after each restart, or its servers may be down
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that happens: ``kill`` a program, ``cut`` or ``slow`` a link, ``fill`` the store's disk, or
-    ``roll`` the site on to another version.
+    """A fault to inject.
 
     Attributes:
-        pause: seconds after the fault before.
-        lasts: seconds, for what is mended again.
+        kind: ``kill`` a program, ``cut`` or ``slow`` a link, ``fill`` the store's disk, or ``roll`` out a
+            new version of the site.
+        target: name of the program, link or server.
+        pause: seconds to wait after the previous fault.
+        lasts: seconds until a cut, slow or fill fault is undone.
     """
 
     kind: str
@@ -76,7 +79,7 @@ class Fault:
 
 
 def drawn_faults(seed: int, count: int, every: float) -> Iterator[Fault]:
-    """Seven of ten are kills; ``every`` is the mean of the pauses in seconds."""
+    """Yield ``count`` random faults, 70 % of them kills; ``every`` is the mean pause in seconds."""
     rng = random.Random(seed)
     for _ in range(count):
         pause = rng.expovariate(1 / every)
@@ -90,7 +93,11 @@ def drawn_faults(seed: int, count: int, every: float) -> Iterator[Fault]:
 
 
 class Store:
-    """The disk of the media store: a small one of its own, which can be filled up; a context manager."""
+    """Context manager that mounts a small tmpfs as the media store's disk, so that it can be filled.
+
+    Attributes:
+        is_small: True if the mount succeeded; it needs root.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -107,21 +114,21 @@ class Store:
             subprocess.run(["umount", "--lazy", str(self._folder)], check=True)
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Fill the disk completely."""
         with contextlib.suppress(OSError), (self._folder / _FILLER).open("wb", buffering=0) as file:
             for _ in range(_STORE_MB * 256):
                 file.write(bytes(4096))
 
     def empty(self) -> None:
-        """Make room again."""
+        """Free the space taken by ``fill``."""
         (self._folder / _FILLER).unlink(missing_ok=True)
 
 
 class FaultInjector(Supervisor):
-    """A supervisor that gives faults to what it keeps running.
+    """Supervisor that injects faults into the programs it runs.
 
     Attributes:
-        given: how often each fault was given, a roll once it is over.
+        given: number of injections of each fault; a rollout counts when it is complete.
     """
 
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
@@ -129,7 +136,7 @@ class FaultInjector(Supervisor):
         self.given: Counter[str] = Counter()
         self._faults: Iterator[Fault] = iter(())
         self._links: Mapping[str, Link] = {}
-        self._mends: list[tuple[float, Callable[[], None]]] = []
+        self._repairs: list[tuple[float, Callable[[], None]]] = []
         self._roll: Iterator[None] | None = None
         self._wait_for_next()
 
@@ -140,12 +147,12 @@ class FaultInjector(Supervisor):
         store: Store,
         roll: Callable[[], Iterator[None]],
     ) -> None:
-        """Strike from now on, whenever everything is looked at."""
+        """Start injecting ``faults``; each call of ``look`` injects the next one if it is due."""
         self._faults, self._links, self._store, self._new_roll = faults, links, store, roll
         self._wait_for_next()
 
     def start(self, *services: Service) -> list[Process]:
-        """Start programs, and wait until all are ready; to be killed is no failure of theirs."""
+        """Start programs and wait until all are ready, allowing more failures because of the kills."""
         return super().start(
             *(
                 each if each.max_failures == 1 else replace(each, max_failures=_MAX_FAILURES)
@@ -154,39 +161,39 @@ class FaultInjector(Supervisor):
         )
 
     def process(self, service: Service) -> Process:
-        """A program that is not kept running yet."""
+        """Return a process for a service without starting or supervising it."""
         return Process(service, self._logs, [self._keep_open])
 
     def look(self) -> None:
-        """See how everything is, mend what has been broken for long enough, and strike where that is due."""
+        """Check all programs, undo the faults that have lasted long enough, and inject a fault if due."""
         super().look()
         is_over = any(each.service.name == "trainer" and each.state is State.DONE for each in self.processes)
         now = float("inf") if is_over else time.monotonic()
-        for mend in [mend for at, mend in self._mends if at <= now]:
-            mend()
-        self._mends = [(at, mend) for at, mend in self._mends if at > now]
+        for repair in [repair for at, repair in self._repairs if at <= now]:
+            repair()
+        self._repairs = [(at, repair) for at, repair in self._repairs if at > now]
         if self._roll is not None and not is_over:
-            self._go_on_rolling(self._roll)
+            self._continue_roll(self._roll)
         if self._next is not None and not is_over and now >= self._due and self._inject(self._next):
             self._display.say(f"chaos: {self._next}")
             if self._next.kind != "roll":
                 self.given[str(self._next)] += 1
             self._wait_for_next()
 
-    def _go_on_rolling(self, steps: Iterator[None]) -> None:
+    def _continue_roll(self, steps: Iterator[None]) -> None:
         try:
             next(steps)
         except StopIteration:
             self._roll = None
             self.given[_ROLL] += 1
-            self._display.say("chaos: the new version is everywhere")
+            self._display.say("chaos: the new version is fully rolled out")
 
     def _wait_for_next(self) -> None:
         self._next = next(self._faults, None)
         self._due = time.monotonic() + (self._next.pause if self._next else 0.0)
 
     def _inject(self, fault: Fault) -> bool:
-        """False where it has to wait until the program is there to be killed, or the last roll is over."""
+        """Inject a fault; return False if its program isn't running yet or a rollout is still in progress."""
         match fault.kind:
             case "kill":
                 return self._kill(fault.target)
@@ -201,8 +208,8 @@ class FaultInjector(Supervisor):
                 self._links[fault.target].slow(_DELAY_SECONDS)
             case _:
                 self._store.fill()
-        mend = self._store.empty if fault.kind == "fill" else self._links[fault.target].mend
-        self._mends.append((time.monotonic() + fault.lasts, mend))
+        repair = self._store.empty if fault.kind == "fill" else self._links[fault.target].restore
+        self._repairs.append((time.monotonic() + fault.lasts, repair))
         return True
 
     def _kill(self, name: str) -> bool:
@@ -216,15 +223,15 @@ class FaultInjector(Supervisor):
 
 @dataclass(frozen=True)
 class FastSite(Site):
-    """A site whose trainer, labelers and render worker live some minutes later than its servers."""
+    """Site whose trainer, labelers and render worker run with a fast clock (see ``FAST_SECONDS``)."""
 
     def trainer_environment(self) -> dict[str, str]:
-        """All variables of a trainer, the clock's among them."""
+        """Return the trainer's environment variables, including those that make its clock fast."""
         return super().trainer_environment() | fast_clock(self.folder.path)
 
 
 def fast_clock(folder: Path) -> dict[str, str]:
-    """The variables that make a program's clock fast; none where there is no C compiler."""
+    """Compile the clock library if needed; return its environment variables, or {} without a C compiler."""
     library, compiler = folder / "fast_clock.so", shutil.which("cc")
     if not library.exists() and compiler is not None:
         source = Path(__file__).with_name("fast_clock.c")
@@ -235,12 +242,12 @@ def fast_clock(folder: Path) -> dict[str, str]:
 def run_batch(
     folder: Folder, options: ExperimentOptions, faults: Iterator[Fault], console: Console
 ) -> dict[str, Any]:
-    """Run an experiment under faults; what was done to it, and what became of its labels."""
+    """Run an experiment under faults; return the injected faults and the audit of its labels."""
     with contextlib.ExitStack() as parts:
         held = parts.enter_context(folder.held())
         display = parts.enter_context(Display(console))
         ports, _ = folder.ports()
-        # Programs know the links' ports; the servers have those after them, of web servers there are two.
+        # Programs connect to the links' ports; the servers listen on higher ports. There are two web servers.
         behind = {name: [10_000 + ports[name]] for name in LINKS}
         behind["site"].append(10_100 + ports["site"])
         links = {name: parts.enter_context(Link(ports[name], *behind[name])) for name in LINKS}
@@ -259,7 +266,7 @@ def run_batch(
         )
         for missing, has in (("a small disk", store.is_small), ("a fast clock", fast_clock(folder.path))):
             if not has:
-                display.say(f"chaos: without {missing}")
+                display.say(f"chaos: {missing} isn't available, so it is skipped")
         fillable = (fault for fault in faults if store.is_small or fault.kind != "fill")
         migrating = replace(site.set_up(), max_failures=_MAX_FAILURES, environment=_impatient(site))
 
@@ -283,7 +290,7 @@ def run_batch(
 
 
 def _web(site: Site, name: str, port: int, versions: Versions) -> Service:
-    """A web server of the current version, with one process, at a port that only its link knows."""
+    """Return a one-process web server of the current version on a port that only its link uses."""
     web, address = site.web(), f"127.0.0.1:{port}"
     command = list(web.command())
     command[command.index("--bind") + 1] = address
@@ -299,12 +306,12 @@ def _web(site: Site, name: str, port: int, versions: Versions) -> Service:
 
 
 def _impatient(site: Site) -> dict[str, str]:
-    """The variables of a migration that lets the site's requests go first, as docs/deployment.md has it."""
+    """Return environment variables for a migration with a 5 s lock timeout, as in docs/deployment.md."""
     return {**site.set_up().environment, "PGOPTIONS": "-c lock_timeout=5s"}
 
 
 def report(results: Sequence[Mapping[str, Any]]) -> str:
-    """What was done, to how many labels, and what came of it."""
+    """Summarize all batches: injected faults, label counts and errors found."""
     injected: Counter[str] = Counter()
     for result in results:
         injected.update(result["blows"])
@@ -321,24 +328,28 @@ def report(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def kills_of(results: Sequence[Mapping[str, Any]]) -> int:
-    """How many programs were killed."""
+    """Return the total number of kills."""
     return sum(
         count for result in results for fault, count in result["blows"].items() if fault.startswith("kill ")
     )
 
 
 def main() -> int:
-    """Run the batches that are missing, and print what all of them came to."""
+    """Run batches until there are enough kills, then print the summary; exit status 1 if an audit failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=1000, help="in all, those of earlier calls among them")
-    parser.add_argument("--blows", type=int, default=60, help="in each batch")
+    parser.add_argument("--kills", type=int, default=1000, help="total number, including earlier calls")
+    parser.add_argument("--blows", type=int, default=60, help="number of faults per batch")
     parser.add_argument("--every", type=float, default=2.0, help="mean seconds between two faults")
-    parser.add_argument("--seed", type=int, default=1, help="of the first batch, for calls beside each other")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the first batch; vary it for parallel calls"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--dir", type=Path, default=Path("state/chaos"), help="the stack's folder")
-    parser.add_argument("--show", action="store_true", help="only print the results")
+    parser.add_argument(
+        "--show", action="store_true", help="print the stored results without running anything"
+    )
     given = parser.parse_args()
     results, console = load(given.results), Console(highlight=False)
     given.dir.mkdir(parents=True, exist_ok=True)
@@ -351,7 +362,7 @@ def main() -> int:
                 append(given.results, result)
                 results.append(result)
                 if not result["holds"]:
-                    break  # the run and the logs are there to be looked at
+                    break  # keep the run and the logs for debugging
                 shutil.rmtree("runs")
     except StackError as error:
         print(f"chaos: {error}", file=sys.stderr)

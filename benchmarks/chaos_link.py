@@ -1,4 +1,4 @@
-"""A TCP connection that can be cut and slowed: what stands between two programs in ``benchmarks.chaos``."""
+"""TCP proxy that can cut and slow connections between two programs, for ``benchmarks.chaos``."""
 
 import asyncio
 import contextlib
@@ -11,12 +11,11 @@ _CHUNK = 65_536
 
 
 class Link:
-    """Passes on what comes to one port of this machine to another one; a context manager.
+    """Context manager that forwards TCP connections from one local port to others.
 
     Args:
-        port: where it listens.
-        servers: the ports that it passes everything on to, each connection to one after the other of those
-            that answer.
+        port: local port to listen on.
+        servers: local ports to forward to, in rotation; ports that refuse a connection are skipped.
     """
 
     def __init__(self, port: int, *servers: int) -> None:
@@ -39,16 +38,16 @@ class Link:
         self._loop.close()
 
     def cut(self) -> None:
-        """Break all connections, and every new one at once."""
+        """Break all connections, and break new ones as soon as they open."""
         self._is_cut = True
         self._do(self._break())
 
     def slow(self, seconds: float) -> None:
-        """Hold up whatever is sent, in both directions, chunk by chunk."""
+        """Delay each chunk of data by ``seconds``, in both directions."""
         self._delay = seconds
 
-    def mend(self) -> None:
-        """Pass everything on at once again."""
+    def restore(self) -> None:
+        """Forward everything without delay again."""
         self._is_cut, self._delay = False, 0.0
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
@@ -88,7 +87,7 @@ class Link:
             back.transport.abort()
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the server whose turn it is, or to the next that takes one."""
+        """Open a connection to the next server in rotation that accepts one."""
         for _ in range(len(self._servers) - 1):
             self._servers.rotate()
             with contextlib.suppress(OSError):
@@ -97,7 +96,7 @@ class Link:
         return await asyncio.open_connection("127.0.0.1", self._servers[0])
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        """Copy until the source ends, and tell the target so; OSError where either breaks."""
+        """Copy data until the source closes, then close the target; OSError if either connection breaks."""
         while data := await source.read(_CHUNK):
             await asyncio.sleep(self._delay)
             target.write(data)

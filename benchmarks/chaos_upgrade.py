@@ -1,4 +1,4 @@
-"""A rolling restart with a migration: what one more version of the site is in ``benchmarks.chaos``."""
+"""Rollout of a new site version (migration, then rolling restart) for ``benchmarks.chaos``."""
 
 import itertools
 import shutil
@@ -12,8 +12,8 @@ from stack.process import ROOT, Process, State
 
 _SITE = ("human_feedback_site", "manage.py")
 _PACKAGE = Path("human_feedback_site") / "feedback"
-# All that an answer writes to: locks that wait for requests, and hold others up.
-_MIGRATION = '''"""Of a chaos run alone; processes of the version before need none of it."""
+# Alters every table that saving an answer writes to, so its locks contend with requests.
+_MIGRATION = '''"""Migration of a chaos run; processes of the previous version work with or without it."""
 
 from django.db import migrations, models
 
@@ -39,16 +39,16 @@ Lease._meta.indexes.append(_models.Index(fields=["expires_at", "swapped"], name=
 
 
 class Versions:
-    """The site's code in one version after the other, each with a migration that those before do not know.
+    """Copies of the site's code, each with one more migration than the previous one.
 
-    The first is the code as it is. Labels tell whether a new version has written them: the column that it
-    adds has 1 in those, and 0 in others.
+    The first version is the unchanged code. Each new version adds a column to labels, which is 1 in labels
+    written by that version and 0 in all others.
 
     Args:
-        folder: of the versions, made anew.
+        folder: where to put the versions; anything in it is deleted.
 
     Attributes:
-        current: a link to the folder of the one that programs are started in.
+        current: symlink to the version that programs are started from.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,23 +57,23 @@ class Versions:
         self.current = folder / "current"
         self._folder = folder
         self._names: list[str] = []
-        # The database may know the migrations of earlier batches.
+        # Names are unique because the database may contain migrations of earlier batches.
         self._new_names = (f"chaos_{time.time_ns() // 10**9}_{number}" for number in itertools.count(1))
         self.switch(self._copied())
 
     def make(self) -> Path:
-        """Make the next version and return its folder; programs are still started in the current one."""
+        """Create the next version and return its folder, without making it the current one."""
         self._names.append(next(self._new_names))
         return self._copied()
 
     def switch(self, version: Path) -> None:
-        """From now on start programs in this version."""
+        """Make a version the current one, which programs start from."""
         link = self._folder / "next"
         link.symlink_to(version.name)
         link.replace(self.current)
 
     def new_labels(self, url: str) -> int:
-        """How many labels the newest version has written into the database at an address."""
+        """Return the number of labels in the database at ``url`` that the newest version wrote."""
         if not self._names:
             return 0
         with psycopg.connect(url, connect_timeout=5) as connection:
@@ -101,14 +101,14 @@ class Versions:
 def roll(
     versions: Versions, processes: list[Process], set_up: Callable[[Path], Process], names: Sequence[str]
 ) -> Iterator[None]:
-    """Bring the next version, a step at a time: migrate, then restart one program after the other.
+    """Roll out the next version as ``docs/deployment.md`` describes: migrate, then restart the programs.
 
-    As ``docs/deployment.md`` tells it. Whatever dies meanwhile is waited for, or goes on in the new version.
+    A generator that yields while it waits. If a program dies meanwhile, the rollout waits for its restart.
 
     Args:
-        processes: of the supervisor, who looks at them between the steps and starts again what has ended.
-        set_up: makes the program that migrates, in the folder of a version.
-        names: of what is restarted, in this order.
+        processes: the supervisor's processes; between yields, the supervisor restarts those that ended.
+        set_up: returns the migration process, given the folder of a version.
+        names: programs to restart, in this order.
     """
     version = versions.make()
     migrating = set_up(version)

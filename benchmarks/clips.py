@@ -1,15 +1,15 @@
-"""How much does a clip cost? A pair of 1.5 s ShortHopper-v1 clips at 256 px, from recipe to confirmed object.
+"""Benchmark of the cost of clips: two 1.5 s ShortHopper-v1 clips at 256 px, from recipe to uploaded object.
 
-Two ways, one after the other in every repeat: RL-Teacher's ``ClipRenderer`` with one worker, and the same
-actions played in Gymnasium's ``Hopper-v5``, drawn by its ``render`` and written by its ``save_video``. Both
-make the same number of frames a second for the same store: an S3 server on this machine, whose own time is
-not counted. Wall seconds, and CPU seconds of this process and all it started, the encoders included.
+Every repeat measures two methods in turn: RL-Teacher's ``ClipRenderer`` with one worker, and Gymnasium, which
+plays the same actions in ``Hopper-v5`` with its own ``render`` and ``save_video``. Both use the same frame
+rate and upload to the same local S3 server, whose own time isn't counted. Reports wall-clock seconds, and CPU
+seconds of this process and its child processes, including the encoders.
 
-Printed as well: what the first clip costs, how near the decoded frames are to the drawn ones, and how many
-clips a second one and two workers make.
+Also prints the cost of the first clip, how closely decoded frames match the rendered ones, and the number of
+clips per second with one and two workers.
 
     python benchmarks/clips.py                            about three minutes on two cores
-    python benchmarks/clips.py --sides teacher --quick    a trial of the benchmark itself, without moviepy
+    python benchmarks/clips.py --sides teacher --quick    a quick check of the script, without moviepy
 """
 
 import argparse
@@ -57,19 +57,20 @@ SIZE = 256
 SIDES = ("teacher", "gymnasium")
 NAMES = {"teacher": "RL-Teacher", "gymnasium": "Gymnasium"}
 FOOT = (slice(172, 236), slice(101, 165))
-"""Where both cameras have the foot of an upright hopper: rows and columns."""
+"""Rows and columns of a frame that show an upright hopper's foot, in both cameras."""
 INSTALL_MOVIEPY = "pip install --no-deps moviepy proglog decorator python-dotenv imageio tqdm"
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is made.
+    """Size of the benchmark.
 
     Attributes:
-        repeats: of what is timed, but for the first clips.
-        pairs: of ours in each repeat, because CPU times come in hundredths of a second; Gymnasium makes one.
-        clips: in each repeat, for the throughput of workers.
-        seconds: of a clip.
+        repeats: number of timings, except of the first clips.
+        pairs: pairs that RL-Teacher renders per repeat. More than one because CPU times have a resolution of
+            10 ms; Gymnasium renders one pair.
+        clips: clips per repeat in the throughput measurement.
+        seconds: length of a clip.
     """
 
     repeats: int
@@ -80,7 +81,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the clock, and of processors."""
+    """Wall-clock and CPU seconds."""
 
     wall: float
     cpu: float
@@ -88,7 +89,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Quality:
-    """Of the decoded frames against those drawn: PSNR in dB over all frames, and bytes of a clip."""
+    """Quality of decoded clips.
+
+    Attributes:
+        luma: PSNR of the decoded against the rendered frames' luma, in dB over all frames.
+        rgb: PSNR over all RGB channels, in dB.
+        size: mean bytes per clip.
+    """
 
     luma: float
     rgb: float
@@ -96,23 +103,26 @@ class Quality:
 
 
 class Side(Protocol):
-    """A way from segments to clips."""
+    """Protocol of a renderer that turns segments into clips."""
 
-    def render(self, segments: Sequence[Segment], folder: Path) -> list[Path]: ...
+    def render(self, segments: Sequence[Segment], folder: Path) -> list[Path]:
+        """Write one clip per segment to ``folder`` and return their paths."""
 
     def frames(self, segment: Segment) -> list[Frame]:
-        """As drawn, without the still ones at the end."""
+        """Return a segment's rendered frames, without the still frames at the end of a clip."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop the renderer's processes."""
 
 
 class TeacherSide:
-    """A pool of rendering processes, as a run has one."""
+    """RL-Teacher's pool of rendering processes, as a run uses it."""
 
     def __init__(self, task: TaskInfo, workers: int = 1) -> None:
         self._task, self._renderer = task, ClipRenderer(workers)
 
     def render(self, segments: Sequence[Segment], folder: Path) -> list[Path]:
+        """Render one clip per segment in the pool and return their paths."""
         clips: list[Future[Path]] = [
             self._renderer.submit(
                 ClipJob(ClipSpec.of(segment), folder / f"{index}.mp4", self._task.fps, size=SIZE)
@@ -122,27 +132,30 @@ class TeacherSide:
         return [clip.result() for clip in clips]
 
     def frames(self, segment: Segment) -> list[Frame]:
+        """Replay a segment in this process and return its frames."""
         with contextlib.closing(ReplayRenderer(self._task.env_id, self._task.kwargs, SIZE)) as stage:
             return list(stage.frames(ClipSpec.of(segment)))
 
     def close(self) -> None:
+        """Stop the rendering processes."""
         self._renderer.close()
 
 
 class GymnasiumSide:
-    """Gymnasium alone: its viewer and its ``save_video``, which needs moviepy."""
+    """Gymnasium's own rendering: its MuJoCo viewer and its ``save_video``, which needs moviepy."""
 
     def __init__(self, task: TaskInfo) -> None:
         self._fps = task.fps
 
     @functools.cached_property
     def _env(self) -> gym.Env[Any, Any]:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # it would look for a screen first
+        os.environ.setdefault("MUJOCO_GL", "egl")  # otherwise MuJoCo tries a display first
         return gym.make(
             "Hopper-v5", terminate_when_unhealthy=False, render_mode="rgb_array", width=SIZE, height=SIZE
         )
 
     def render(self, segments: Sequence[Segment], folder: Path) -> list[Path]:
+        """Write one clip per segment with ``save_video``, with RL-Teacher's still frames at the end."""
         from gymnasium.utils.save_video import save_video  # noqa: PLC0415 - needs moviepy
 
         held = math.ceil(HOLD_SECONDS * self._fps)
@@ -152,27 +165,30 @@ class GymnasiumSide:
         return [folder / f"{index}-episode-0.mp4" for index in range(len(segments))]
 
     def frames(self, segment: Segment) -> list[Frame]:
+        """Replay a segment and return its frames; AssertionError if the observations differ."""
         frames: list[Any] = []
         if viewer := self._env.unwrapped.mujoco_renderer.viewer:  # type: ignore[attr-defined]
-            viewer.make_context_current()  # another one's may be, since the last frame
+            viewer.make_context_current()  # another OpenGL context may have become current
         observation, _ = self._env.reset(seed=segment.recipe.seed)
         for step, action in enumerate(segment.recipe.actions, -segment.start):
-            assert step < 0 or np.array_equal(observation, segment.observations[step]), "other physics"
+            assert step < 0 or np.array_equal(observation, segment.observations[step]), "the replay diverged"
             observation, *_ = self._env.step(action)
             if step >= 0:
                 frames.append(self._env.render())
         return frames
 
     def close(self) -> None:
+        """Close the environment and its viewer."""
         self._env.close()
 
 
 def open_side(name: str, task: TaskInfo) -> Side:
+    """Return the renderer with this name, ``teacher`` or ``gymnasium``."""
     return TeacherSide(task) if name == "teacher" else GymnasiumSide(task)
 
 
 def publish(side: Side, segments: Sequence[Segment], folder: Path, storage: S3Storage) -> None:
-    """Render, upload and confirm, under new names."""
+    """Render segments, upload the clips under new keys and check the stored sizes."""
     name = uuid.uuid4()
     for index, path in enumerate(side.render(segments, folder)):
         key = f"benchmark/{name}/{index}.mp4"
@@ -181,20 +197,20 @@ def publish(side: Side, segments: Sequence[Segment], folder: Path, storage: S3St
 
 
 def record_pairs(task: TaskInfo, n: int, seed: int, seconds: float = SECONDS) -> list[SegmentPair]:
-    """Pairs of segments of random episodes, cut and drawn as in a run."""
+    """Record random episodes and sample ``n`` pairs of segments from them, as a run does."""
     pool = SegmentPool(round(seconds * task.fps), seed=seed)
     pool.extend(itertools.islice(random_trajectories(task, seed), n))
     return pool.sample_pairs(n)
 
 
 class Meter:
-    """Measures this process and all that descend from it, except ``uncounted`` ones."""
+    """Measures the time used by this process and its descendants, except those with ``uncounted`` PIDs."""
 
     def __init__(self, *uncounted: int) -> None:
         self._uncounted = uncounted
 
     def measure(self, work: Callable[[], object], times: int = 1) -> Cost:
-        """The mean cost of ``times`` times ``work``, during which no process may be left to itself."""
+        """Run ``work`` a number of times and return the mean cost; it must wait for processes it starts."""
         wall, cpu = time.perf_counter(), self._cpu_seconds(os.getpid())
         for _ in range(times):
             work()
@@ -202,7 +218,7 @@ class Meter:
         return Cost(wall / times, cpu / times)
 
     def _cpu_seconds(self, process: int) -> float:
-        """User and system time, and that of children that ended, which the kernel adds to their parent's."""
+        """Return user plus system time of a process tree, including children that ended."""
         folder = Path(f"/proc/{process}")
         ticks = folder.joinpath("stat").read_text().rpartition(")")[2].split()[11:15]
         children = {
@@ -214,7 +230,7 @@ class Meter:
 
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[tuple[S3Storage, int]]:
-    """A store in ``folder`` behind a real S3 server, and the server's process."""
+    """Run an S3 server on ``folder``; yield a client for its bucket and the server's PID."""
     (folder / "clips").mkdir(parents=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -243,11 +259,11 @@ def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
         if server.poll() is not None:
             break
         time.sleep(0.05)
-    raise SystemExit(f"the S3 server did not listen on {address}")
+    raise SystemExit(f"the S3 server didn't start listening on {address}")
 
 
 def measure_quality(side: Side, segments: Sequence[Segment], folder: Path) -> Quality:
-    """Every side against its own frames; luma is BT.709's, of the decoded RGB."""
+    """Compare a renderer's decoded clips with its own frames; luma is BT.709, computed from RGB."""
     paths = side.render(segments, folder)
     drawn = np.concatenate([side.frames(segment) for segment in segments]).astype(float)
     decoded = np.concatenate(
@@ -262,12 +278,12 @@ def measure_quality(side: Side, segments: Sequence[Segment], folder: Path) -> Qu
 
 
 def psnr(error: NDArray[np.float64]) -> float:
-    """In dB, with 255 as the peak."""
+    """Return the PSNR in dB of a difference of images with a peak value of 255."""
     return float(20 * np.log10(255) - 10 * np.log10(np.mean(error**2)))
 
 
 def decode(path: Path) -> NDArray[np.uint8]:
-    """The pictures in a clip, ``(frames, height, width, 3)``."""
+    """Return the frames of a clip as an array of shape ``(frames, height, width, 3)``."""
     meta, *frames = imageio_ffmpeg.read_frames(str(path))
     width, height = meta["size"]
     return np.stack([np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames])
@@ -275,13 +291,13 @@ def decode(path: Path) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Results:
-    """What is printed and kept. The costs are those of each repeat.
+    """All measurements, as printed and written to the JSON file.
 
     Attributes:
-        first: of the first clip of each side, with all that has to start and be made for it.
-        pair: of a pair of clips, by side.
-        throughput: of one clip, by the number of workers.
-        quality: by side.
+        first: cost of each side's first clip, including one-time startup.
+        pair: cost of a pair of clips in each repeat, by side.
+        throughput: cost of one clip in each repeat, by number of workers.
+        quality: image quality, by side.
     """
 
     first: dict[str, Cost]
@@ -292,7 +308,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Bench:
-    """The table that all is measured at."""
+    """Runs all measurements with one task, set of pairs and temporary folder."""
 
     task: TaskInfo
     pairs: Sequence[SegmentPair]
@@ -301,6 +317,7 @@ class Bench:
     console: Console
 
     def measure(self, names: Sequence[str], picture: Path | None) -> Results:
+        """Measure the named sides; also draw a comparison of one state if ``picture`` is a path."""
         segments = [segment for pair in self.pairs for segment in pair]
         with s3_server(self.folder / "store") as (storage, server), contextlib.ExitStack() as stack:
             meter, sides = Meter(server), {name: open_side(name, self.task) for name in names}
@@ -335,7 +352,7 @@ class Bench:
             sides = {workers: TeacherSide(self.task, workers) for workers in costs}
             for workers, side in sides.items():
                 stack.callback(side.close)
-                side.render(clips[:workers], self.folder)  # each starts with the first that comes
+                side.render(clips[:workers], self.folder)  # starts the worker processes
             for _ in track(range(self.effort.repeats), "1 and 2 workers", console=self.console):
                 for workers, side in sides.items():
                     cost = meter.measure(functools.partial(side.render, clips, self.folder))
@@ -344,7 +361,7 @@ class Bench:
 
 
 def draw_picture(sides: dict[str, Side], segments: Sequence[Segment], folder: Path, target: Path) -> None:
-    """The most upright state recorded: of each side as drawn, as decoded, and a part of that enlarged."""
+    """Draw the most upright recorded state: per side, the rendered frame, the decoded one and a close-up."""
     heights = [segment.observations[1:, 0].max() for segment in segments]
     segment = segments[int(np.argmax(heights))]
     index = int(np.argmax(segment.observations[1:, 0]))
@@ -363,7 +380,7 @@ def draw_picture(sides: dict[str, Side], segments: Sequence[Segment], folder: Pa
 
 
 def print_tables(results: Results, console: Console) -> None:
-    """Medians, ranges and the ratios that matter."""
+    """Print medians, ranges, and ratios between sides and between numbers of workers."""
     table = Table(
         *("a pair of clips", "CPU s", "wall s", "first clip, CPU s", "wall s"),
         *("PSNR luma, dB", "RGB, dB", "kB a clip"),
@@ -395,17 +412,18 @@ def print_tables(results: Results, console: Console) -> None:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Format values as ``median (min - max)``."""
     return f"{median(values):.{digits}f} ({min(values):.{digits}f} - {max(values):.{digits}f})"
 
 
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
     return int(text)
 
 
 def main() -> None:
-    """Measure, print, and keep what was asked for."""
+    """Measure, print the tables, and write the JSON file and picture if asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -413,11 +431,11 @@ def main() -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="try the benchmark itself, with short clips and next to no repeats",
+        help="check that the script works, with short clips and a single repeat",
     )
     parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
-    parser.add_argument("--json", type=Path, help="keep the results in this file")
-    parser.add_argument("--picture", type=Path, help="draw one state as each side shows it into this PNG")
+    parser.add_argument("--json", type=Path, help="write the results to this JSON file")
+    parser.add_argument("--picture", type=Path, help="save frames of one state from each side to this PNG")
     arguments = parser.parse_args()
     if "gymnasium" in arguments.sides and importlib.util.find_spec("moviepy") is None:
         parser.exit(1, f"Gymnasium's save_video needs moviepy: {INSTALL_MOVIEPY}\n")

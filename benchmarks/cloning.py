@@ -1,9 +1,8 @@
-"""Does a clone do as well as its expert? 10 episodes of an expert of ours, on CartPole-v1 and Hopper-v5.
+"""Benchmark of behavior cloning: a clone of 10 expert episodes against the expert, on CartPole and Hopper.
 
-The expert is PPO on the true reward, with the defaults of its task. It is recorded at its most likely
-actions; a fresh policy is cloned from all of its episodes and plays 100 others at its own most likely
-actions. Printed for each seed: mean returns,
-and their ratio; the claim is a ratio of at least 0.9 in the median.
+The expert is our PPO, trained on the true reward with the task's defaults. A new policy is cloned from 10
+of its episodes. Then both play 100 other episodes; all episodes use the most likely actions. Prints mean
+returns and their ratio for each seed. The claim is a median ratio of at least 0.9.
 
     python benchmarks/cloning.py                          all seeds, minutes on one core
     python benchmarks/cloning.py --environments CartPole-v1 --seeds 1
@@ -30,13 +29,20 @@ from teacher.envs.tasks import describe_task, make_vector_env
 EXPERT_STEPS = {"CartPole-v1": 100_000, "Hopper-v5": 300_000}
 EPOCHS = {"CartPole-v1": 20, "Hopper-v5": 300}
 DEMONSTRATED_EPISODES = 10
-EVALUATION_EPISODES = 100  # a hopper of one policy may return 1000 or 3000
-EVALUATION_SEED = 10_000  # apart from the seeds that are demonstrated
+EVALUATION_EPISODES = 100  # many, as one Hopper policy's returns range from 1000 to 3000
+EVALUATION_SEED = 10_000  # separate from the seeds of the demonstrations
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one expert and its clone reached: mean returns, and the clone's last loss."""
+    """Result of one expert and its clone.
+
+    Attributes:
+        steps: total steps of the demonstrations.
+        expert: the expert's mean return.
+        clone: the clone's mean return.
+        loss: the clone's final training loss.
+    """
 
     env_id: str
     seed: int
@@ -47,30 +53,30 @@ class Outcome:
 
 
 def untrained(env_id: str, steps: int, seed: int) -> tuple[PPO, EpisodeRecorder]:
-    """An agent that has learned nothing yet, and its environments."""
+    """Return a new PPO agent and its environments."""
     defaults = defaults_for(env_id)
     envs = make_vector_env(describe_task(env_id), defaults.num_envs, seed)
     return PPO(envs, defaults.ppo_for(steps, normalize_rewards=True), seed), envs
 
 
 def train_expert(env_id: str, steps: int, seed: int) -> PPO:
-    """PPO on the true reward."""
+    """Train PPO on the true reward."""
     agent, envs = untrained(env_id, steps, seed)
     while agent.total_steps < steps:
         rollout = agent.collect()
         agent.update(rollout, rollout.rewards)
-        envs.drain()  # else they would keep all episodes
+        envs.drain()  # otherwise the environments would keep all episodes in memory
     return agent
 
 
 def play(agent: Agent, env_id: str, n_episodes: int, seed: int) -> Demonstrations:
-    """Episodes of the agent's most likely actions."""
+    """Record episodes in which the agent takes its most likely actions."""
     with contextlib.closing(make_env(env_id, {})) as env:
         return record_demonstrations(agent, env, n_episodes, seed)
 
 
 def measure(env_id: str, steps: int, seed: int) -> Outcome:
-    """One expert and its clone."""
+    """Train an expert, clone it, and evaluate both."""
     expert, (pupil, _) = train_expert(env_id, steps, seed), untrained(env_id, steps, seed + 1)
     shown = play(expert, env_id, DEMONSTRATED_EPISODES, seed)
     losses = clone(pupil, shown.split(train_fraction=1, seed=seed), EPOCHS[env_id])
@@ -82,7 +88,7 @@ def measure(env_id: str, steps: int, seed: int) -> Outcome:
 
 
 def print_table(outcomes: list[Outcome], console: Console) -> None:
-    """A row for each pair, and the median ratio of each environment."""
+    """Print a row per expert and clone, and the median ratio per environment."""
     table = Table("environment", "seed", "steps shown", "loss", "expert", "clone", "clone / expert")
     for outcome in outcomes:
         table.add_row(
@@ -101,13 +107,15 @@ def print_table(outcomes: list[Outcome], console: Console) -> None:
 
 
 def main() -> None:
-    """Measure every environment and seed, and print the table."""
+    """Run every environment and seed, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--environments", nargs="+", default=list(EXPERT_STEPS), choices=list(EXPERT_STEPS))
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to this")
-    parser.add_argument("--expert-steps", type=float, help="of each expert (default: by environment)")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, counted from 1")
+    parser.add_argument(
+        "--expert-steps", type=float, help="training steps per expert (default: by environment)"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console, outcomes = Console(width=120), []

@@ -1,9 +1,9 @@
-"""Does weighing labelers pay, and are those who lie stopped?
+"""Benchmark of label aggregation: accuracy of Dawid-Skene decisions, and detection of an adversarial labeler.
 
-``python benchmarks/crowd.py`` (about five minutes on two cores): ten scripted labelers, two of them careless
-and one who says the opposite, label through HTTP at overlap 3, with gold pairs among the others. Each seed
-has its own pairs, of which the better clip is known: counted is how often single labels, the majority of
-three, and the site's decisions say which one it is.
+``python benchmarks/crowd.py`` takes about five minutes on two cores. Ten scripted labelers, two of them
+careless and one adversarial, label over HTTP at overlap 3, with attention checks mixed in. Each seed has its
+own pairs with a known better clip. Reports how often single labels, the majority of three labels, and the
+site's decisions choose the better clip.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from teacher.labeling.bots import Bot
 from teacher.labeling.client import ClipReference, ExperimentSettings, FeedbackClient, Registration
 from teacher.settings.teachers import ErrorModel
 
-# How often each errs; the last three are careless or say the opposite.
+# Error rate by labeler; the last three are careless or adversarial.
 CREW: Mapping[str, float] = {
     "ann": 0.05,
     "bea": 0.08,
@@ -50,13 +50,22 @@ RULES: dict[str, object] = {
     "stop_failures": 6,
 }
 COMPARISONS, GOLD, SEEDS = 150, 40, 10
-CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(1000)  # labelers fetch it; nobody looks
-_PATIENCE = 120.0  # seconds without a label
+CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(1000)  # labelers download it but never decode it
+_TIMEOUT = 120.0  # seconds without a new label
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one seed gave: shares of right answers, and how long the adversary was served."""
+    """Results of one seed.
+
+    Attributes:
+        single: accuracy of single labels.
+        majority: accuracy of the majority vote.
+        weighed: accuracy of the site's decisions, made with Dawid-Skene.
+        adversary_answers: number of answers the adversary gave.
+        adversary_stopped: True if the site stopped the adversary.
+        stopped: names of all labelers that the site stopped.
+    """
 
     single: float
     majority: float
@@ -68,15 +77,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Site:
-    """A running site.
+    """A running site and functions that access its database.
 
     Attributes:
-        url: its address.
-        token: of a researcher.
-        media: the folder of its clips.
-        set_rules: sets fields of the experiment of a name, as one does in the admin.
-        labels: returns (comparison, outcome) of all labels that count in the experiment of a name.
-        weigh: weighs its labelers, as is done every minute.
+        url: base URL.
+        token: a researcher's API token.
+        media: folder of the clips.
+        set_rules: applies ``RULES`` to the named experiment, as a researcher would in the admin.
+        labels: returns (comparison UUID, outcome) of all counted labels of the named experiment.
+        weigh: updates the labeler weights of the named experiment, which the site does every minute.
     """
 
     url: str
@@ -88,7 +97,7 @@ class Site:
 
 
 def measure(site: Site, seed: int, comparisons: int = COMPARISONS, gold: int = GOLD) -> Measured:
-    """Have the crew label ``comparisons`` pairs, mixed with ``gold`` ones whose answer the site knows."""
+    """Have the crew label ``comparisons`` pairs mixed with ``gold`` attention checks; return the results."""
     rng = random.Random(seed)
     name = f"crowd-{seed}"
     settings = ExperimentSettings(
@@ -178,14 +187,14 @@ def _truth(pair: Registration) -> str:
 
 
 def _wait(client: FeedbackClient, name: str, bots: Sequence[Bot]) -> None:
-    """Until every pair has its labels."""
+    """Wait until every pair has its labels; RuntimeError if no label arrives for too long."""
     last, since = -1, time.monotonic()
     while (feed := client.decisions(name, after=0, limit=1)).open:
         if feed.last_seq != last:
             last, since = feed.last_seq, time.monotonic()
-        if time.monotonic() - since > _PATIENCE or not any(bot.is_alive() for bot in bots):
+        if time.monotonic() - since > _TIMEOUT or not any(bot.is_alive() for bot in bots):
             raise RuntimeError(
-                f"{feed.open} pairs are open and nobody labels them: {[b.error for b in bots]}"
+                f"{feed.open} pairs are open but no labels arrive; bot errors: {[b.error for b in bots]}"
             )
         time.sleep(0.2)
 
@@ -199,7 +208,7 @@ def _feed(client: FeedbackClient, name: str) -> Iterator[FeedItem]:
 
 @contextmanager
 def running_site(folder: Path) -> Iterator[Site]:
-    """Run a site of this process, on SQLite in ``folder``."""
+    """Run a site on SQLite in a thread of this process, with its files in ``folder``."""
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "human_feedback_site.settings",
         "TEACHER_STATE_DIR": str(folder),
@@ -234,7 +243,7 @@ def running_site(folder: Path) -> Iterator[Site]:
 
 
 def site_at(url: str, token: str, media: Path) -> Site:
-    """A site whose database this process has."""
+    """Return a Site whose functions use this process's Django database."""
     from human_feedback_site.feedback.models import Experiment, Label  # noqa: PLC0415
     from human_feedback_site.feedback.services.aggregate import weigh_labelers  # noqa: PLC0415
 
@@ -252,7 +261,7 @@ def site_at(url: str, token: str, media: Path) -> Site:
 
 
 def report(measured: Sequence[Measured]) -> str:
-    """A table of all seeds, and what they say together."""
+    """Format a table of all seeds with a summary."""
     lines = [
         "| seed | single labels | majority | Dawid-Skene | adversary's answers | stopped |",
         "|---|---|---|---|---|---|",
@@ -272,13 +281,13 @@ def report(measured: Sequence[Measured]) -> str:
         "",
         f"Dawid-Skene is right {weighed - single:.1f} points more often than single labels and",
         f"{weighed - majority:.1f} more than the majority ({single:.1f}, {majority:.1f}, {weighed:.1f} %);",
-        f"the adversary gave {longest} answers at most.",
+        f"the adversary gave at most {longest} answers.",
     ]
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure some seeds and print what they say."""
+    """Run all seeds and print the report; exit status 1 if an adversary was not stopped."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--comparisons", type=int, default=COMPARISONS)

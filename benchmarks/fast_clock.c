@@ -1,6 +1,7 @@
-/* A clock that runs FAST_CLOCK seconds fast, by LD_PRELOAD: cc -shared -fPIC -o fast_clock.so fast_clock.c
+/* LD_PRELOAD library that sets the clock FAST_CLOCK seconds ahead.
  *
- * Only the time of day is changed; what measures durations is not.
+ * Build with: cc -shared -fPIC -o fast_clock.so fast_clock.c
+ * Only the time of day changes; monotonic clocks don't.
  */
 #include <stdlib.h>
 #include <sys/syscall.h>

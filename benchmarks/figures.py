@@ -1,8 +1,9 @@
-"""Write figures from the result files into the documents: ``python -m benchmarks.figures``.
+"""Update the figures in the documents from the results files: ``python -m benchmarks.figures``.
 
-A sentence or table row of :data:`SENTENCES` stands on its page with numbers for its fields. A field such as
-``Reacher/oracle/175`` is f of a task, a side and a number of labels; ``!worst`` after it takes the seed with
-the lowest return; ``first:second`` is the ratio of their CPU times. ``--check`` only lists outdated pages.
+Each sentence or table row in :data:`SENTENCES` appears on its page with numbers in place of the fields in
+braces. A field such as ``Reacher/oracle/175`` is f for a task, side and number of labels. A suffix ``!worst``
+selects the seed with the lowest return, and ``first:second`` is the ratio of two sides' CPU times. With
+``--check``, outdated pages are listed but not changed.
 """
 
 import re
@@ -106,7 +107,7 @@ On Pendulum imitation reaches {Pendulum/imitation/200} with the same 200 labels 
 {Reacher/coin/350!worst} |
 """,
 }
-"""Sentences and table rows of each page, separated by blank lines."""
+"""Sentences and table rows by page, separated by blank lines."""
 REPEATED: tuple[tuple[tuple[str, str], tuple[str, str]], ...] = (
     (
         (TEACHING, r"^\| `-p synth -l 300` \| (.*) \|$"),
@@ -131,11 +132,11 @@ REPEATED: tuple[tuple[tuple[str, str], tuple[str, str]], ...] = (
         ("docs/labeling.md", r"(\d+) ms \(p95 \d+\) from the address to the first pair"),
     ),
 )
-"""Figures without a result file that stand on two pages, first where they were measured."""
+"""Figures that appear on two pages and have no results file: (page, regex), the original page first."""
 
 
 def figure(name: str, found: Mapping[str, Row]) -> str:
-    """The number that a field stands for."""
+    """Return the formatted value of a field; ``found`` contains the table rows by name."""
     more, _, less = name.partition(":")
     if less:
         return f"{found[more].median('cpu_seconds') / found[less].median('cpu_seconds'):.0f}"
@@ -147,15 +148,15 @@ def figure(name: str, found: Mapping[str, Row]) -> str:
 
 
 def results() -> list[Row]:
-    """All rows of the tables."""
+    """Return all rows of the label-efficiency tables."""
     return list(rows(load(RESULTS)))
 
 
 def written(page: str, text: str, found: Mapping[str, Row]) -> str:
-    """A page with the figures of its sentences as the results are.
+    """Return a page's text with the figures in its sentences updated from the results.
 
     Raises:
-        ValueError: a sentence is not on the page, or more than once.
+        ValueError: a sentence doesn't appear on the page exactly once.
     """
     for sentence in SENTENCES[page].split("\n\n"):
         text = _with_figures(page, text, sentence, lambda name: figure(name, found))
@@ -167,7 +168,7 @@ def _with_figures(page: str, text: str, sentence: str, value: Callable[[str], st
     words = [r"\s+".join(map(re.escape, part.split(" "))) for part in parts[::2]]
     matches = list(re.finditer(r"(-?\d*\.?\d+)".join(words), text))
     if len(matches) != 1:
-        raise ValueError(f"{page}: expected once, found {len(matches)} times: {sentence.strip()}")
+        raise ValueError(f"{page} must contain this once, not {len(matches)} times: {sentence.strip()}")
     (match,) = matches
     for number, name in reversed(list(enumerate(parts[1::2], 1))):
         start, end = match.span(number)
@@ -176,12 +177,12 @@ def _with_figures(page: str, text: str, sentence: str, value: Callable[[str], st
 
 
 def by_name(found: list[Row]) -> dict[str, Row]:
-    """Rows by what fields call them; of runs of a task's own length."""
+    """Return rows by field name, such as ``Reacher/oracle/175``, without variants."""
     return {f"{row.task}/{row.side}/{row.labels}": row for row in found if not row.options}
 
 
 def differences() -> list[str]:
-    """Figures that stand on two pages and are not the same."""
+    """Return a message for each repeated figure that differs between its two pages."""
     found = []
     for (page, pattern), (other, repeated) in REPEATED:
         first, second = (
@@ -189,12 +190,12 @@ def differences() -> list[str]:
             for name, each in ((page, pattern), (other, repeated))
         )
         if len(first) != 1 or first != second:
-            found.append(f"{other} has {second}, {page} {first}")
+            found.append(f"{other} has {second}, but {page} has {first}")
     return found
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with ``--check`` say which would change; what cannot be written is told as well."""
+    """Update the pages, or list outdated ones with ``--check``; exit status 1 if there are problems."""
     found = results()
     named = by_name(found)
     problems = differences()
@@ -203,10 +204,10 @@ def main(arguments: list[str]) -> int:
         before = path.read_text()
         after = written(page, before, named)
         if after != before and "--check" in arguments:
-            problems.append(f"{page} is not as the results are; run python -m benchmarks.figures")
+            problems.append(f"{page}: figures differ from the results; run python -m benchmarks.figures")
         elif after != before:
             path.write_text(after)
-    print("\n".join(problems) or "every figure is as the results are")
+    print("\n".join(problems) or "all figures match the results")
     return int(bool(problems))
 
 

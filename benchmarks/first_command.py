@@ -1,14 +1,16 @@
-"""How far does the first command on an environment get? Tried on those of Gymnasium, MiniGrid and Atari.
+"""Survey of whether a first command trains, on the environments of Gymnasium, MiniGrid and Atari.
 
-For each environment ``teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3``, and the wrapper around 4,000 random
-steps with as many labels. Where that is refused, what the refusal says is done, once: the command at its
-end; with the wrapper the arguments that it names. Newest versions only; of Atari the first ten games by
-name. A result is a line of the file of results, and what it has is not tried again.
+For each environment, runs ``teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3``, and the wrapper over 4,000
+random steps with the same number of labels. If either is refused, it is corrected once as the error message
+suggests: with the command at the end of the message, or the wrapper arguments that the message names. Covers
+only the newest versions, and only the first ten Atari games by name. Each result is a line of the results
+file; environments that are already in the file are skipped.
 
     python -m benchmarks.first_command --results benchmarks/first_command.jsonl
     python -m benchmarks.first_command --show --docs page.md
 
-Each takes some seconds of a core, of pictures many minutes; ``--processes 2`` tries two at a time.
+An environment takes a few seconds on one core, or many minutes with image observations; ``--processes 2``
+tries two at a time.
 """
 
 import argparse
@@ -36,7 +38,7 @@ SIDES = ("teach", "wrapper")
 RESULTS = Path(__file__).with_suffix(".jsonl")
 STEPS, LABELS, FIRST_LABELS = 4000, 20, 10
 SECONDS = 4 * 3600
-"""After which a try is ended."""
+"""Timeout of one try in seconds."""
 GAMES = 10
 _VERSION = re.compile(r"(?P<name>.+)-v(?P<version>\d+)")
 _COMPATIBILITY = re.compile(r"GymV\d+Environment")
@@ -45,7 +47,7 @@ _SAID = 2000
 
 
 def environments() -> list[str]:
-    """The ids, as ``teach -e`` takes them: Gymnasium's own, MiniGrid's, and the slow ones, of pictures."""
+    """Return environment IDs for ``teach -e``: Gymnasium's, MiniGrid's, then the slow image-based ones."""
     importlib.import_module("minigrid")
     gym.register_envs(importlib.import_module("ale_py"))
     ids = newest([env_id for env_id in gym.registry if not _COMPATIBILITY.match(env_id)])
@@ -57,12 +59,12 @@ def environments() -> list[str]:
 
 
 def _is_own(env_id: str) -> bool:
-    """Whether Gymnasium itself registers an environment."""
+    """Return True if the environment is part of Gymnasium itself."""
     return "gymnasium.envs." in str(gym.spec(env_id).entry_point)
 
 
 def newest(env_ids: Sequence[str]) -> list[str]:
-    """The newest version of each, in the order of their names."""
+    """Return the newest version of each environment, sorted by name."""
     versions: dict[str, int] = {}
     for env_id in env_ids:
         match = _VERSION.fullmatch(env_id)
@@ -72,7 +74,7 @@ def newest(env_ids: Sequence[str]) -> list[str]:
 
 
 def try_side(env_id: str, side: str) -> dict[str, Any]:
-    """Give the first command, and what its refusal says; what came of both."""
+    """Try the first command, then the suggested correction if it is refused; return the result line."""
     started = time.monotonic()
     first = _teach_line(env_id) if side == "teach" else _wrapper_line(env_id, {})
     tries = [_tried(first)]
@@ -88,7 +90,7 @@ def try_side(env_id: str, side: str) -> dict[str, Any]:
 
 
 def outcome_of(tries: Sequence[Mapping[str, Any]]) -> str:
-    """``trains``, ``corrected`` (so it trains), ``absent``, ``refused``, or ``failed``."""
+    """Return ``trains``, ``corrected`` (trains once corrected), ``absent``, ``refused`` or ``failed``."""
     if "No module named" in tries[0]["said"]:
         return "absent"
     if tries[-1]["status"] == 0:
@@ -105,7 +107,7 @@ def _wrapper_line(env_id: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _corrected(env_id: str, side: str, said: str) -> list[str] | None:
-    """What a refusal says to do; None where it says nothing that can be done without a person."""
+    """Return the command that an error message suggests, or None if it needs input from a person."""
     if side == "teach":
         _, found, command = said.partition("; corrected: teach ")
         is_whole = bool(found) and "module:function" not in command
@@ -123,7 +125,7 @@ def _corrected(env_id: str, side: str, said: str) -> list[str] | None:
 
 
 def _tried(arguments: list[str]) -> dict[str, Any]:
-    """One program in a folder of its own: its status, and the last of what it said."""
+    """Run Python with these arguments in a temporary folder; return its exit status and last output."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[1]),
@@ -144,9 +146,9 @@ def _tried(arguments: list[str]) -> dict[str, Any]:
             said, _ = program.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)  # its renderer, too
+                os.killpg(program.pid, signal.SIGKILL)  # the whole process group, including renderers
             said, _ = program.communicate()
-            said += f"\nended after {SECONDS} s"
+            said += f"\ntimed out after {SECONDS} s"
     for place in (str(Path(__file__).parents[1]), sys.prefix, folder):
         said = said.replace(place, "...")
     segments = _SEGMENTS.findall(said)
@@ -160,11 +162,11 @@ def _tried(arguments: list[str]) -> dict[str, Any]:
 
 
 def wrap(env_id: str, settings: dict[str, Any]) -> int:
-    """Step the wrapper around an environment at random; 0 where the labels came and a predictor of them."""
-    import ale_py  # noqa: PLC0415 - only here
+    """Take random steps in the wrapper; return 0 if all labels were given and a predictor was trained."""
+    import ale_py  # noqa: PLC0415 - only needed here
     import minigrid  # noqa: F401, PLC0415
 
-    from teacher import FixedHorizon, HumanPreferencesEnvWrapper  # noqa: PLC0415 - torch takes seconds
+    from teacher import FixedHorizon, HumanPreferencesEnvWrapper  # noqa: PLC0415 - importing torch takes seconds
     from teacher.errors import TeacherError  # noqa: PLC0415
 
     gym.register_envs(ale_py)
@@ -194,7 +196,7 @@ def wrap(env_id: str, settings: dict[str, Any]) -> int:
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> str:
-    """What came of it, as a table of Markdown; environments of one package with equal cells share a row."""
+    """Return the results as a Markdown table; MiniGrid environments with equal results share a row."""
     cells: dict[str, dict[str, str]] = {}
     for result in results:
         cells.setdefault(result["env_id"], {})[result["side"]] = cell_of(result)
@@ -211,7 +213,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cell_of(result: Mapping[str, Any]) -> str:
-    """One outcome in words."""
+    """Return the text of a table cell for one result."""
     last, outcome = result["tries"][-1], result["outcome"]
     segment = f", segments of {last['segment']}" if last["segment"] else ""
     if outcome == "absent":
@@ -225,7 +227,7 @@ def cell_of(result: Mapping[str, Any]) -> str:
 
 
 def _added(result: Mapping[str, Any]) -> str:
-    """What a corrected command has that the first had not."""
+    """Return the arguments that the correction added."""
     if result["side"] == "wrapper":
         settings = json.loads(shlex.split(result["tries"][-1]["command"])[-1])
         flat = {**settings.pop("env_kwargs", {}), **settings}
@@ -240,7 +242,7 @@ def _shortened(said: str, most: int = 160) -> str:
 
 
 def summary(results: Sequence[Mapping[str, Any]]) -> str:
-    """How many came how far, a line for each side."""
+    """Return a Markdown list that counts the outcomes of each side."""
     lines = []
     for side in SIDES:
         outcomes = [result["outcome"] for result in results if result["side"] == side]
@@ -248,7 +250,7 @@ def summary(results: Sequence[Mapping[str, Any]]) -> str:
             f"{number} {words}"
             for one, words in (
                 ("trains", "train"),
-                ("corrected", "train when what the refusal says is done"),
+                ("corrected", "train after the suggested correction"),
                 ("refused", "are refused"),
                 ("absent", "are not installed"),
                 ("failed", "fail"),
@@ -262,9 +264,9 @@ def summary(results: Sequence[Mapping[str, Any]]) -> str:
 PAGE = """\
 # The first command on an environment
 
-Does `teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3` train, and the [wrapper](../wrapper.md) with as many
-labels over 4,000 random steps? Tried on every environment of Gymnasium (newest versions), the first ten
-games of Atari, and MiniGrid. A refused command is corrected once as [the refusal
+Results of `teach -p synth -e ENV -n x -l 20 -L 10 -t 4e3`, and of the [wrapper](../wrapper.md) with the same
+number of labels over 4,000 random steps, on every environment of Gymnasium (newest versions) and MiniGrid,
+and on the first ten Atari games. A refused command is corrected once as [the error message
 suggests](../environments.md#episodes-that-end-early).
 
 {summary}
@@ -276,25 +278,27 @@ Repeat with `python -m benchmarks.first_command`; `--show` prints the stored res
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
-    """The page of the documentation."""
+    """Return the documentation page as Markdown."""
     return PAGE.format(summary=summary(results), table=table(results))
 
 
 def missing(results: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """What was not tried yet."""
+    """Yield each (environment ID, side) without a result."""
     done = {(result["env_id"], result["side"]) for result in results}
     for env_id in environments():
         yield from ((env_id, side) for side in SIDES if (env_id, side) not in done)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try what is missing, print the table, and write the page."""
+    """Try what has no result yet, print the summary, and write the page if asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--results", type=Path, default=RESULTS, help="a file of JSON lines")
-    parser.add_argument("--show", action="store_true", help="try nothing")
-    parser.add_argument("--docs", type=Path, help="write the page into this file")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON Lines file of results")
+    parser.add_argument(
+        "--show", action="store_true", help="print the stored results without trying anything"
+    )
+    parser.add_argument("--docs", type=Path, help="write the documentation page to this file")
     parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
     parser.add_argument("--wrap", nargs=2, metavar=("ENV", "SETTINGS"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

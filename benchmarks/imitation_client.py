@@ -1,4 +1,4 @@
-"""imitation in a Python of its own, asked over a pipe, so that both sides of a benchmark can take turns."""
+"""Client for the imitation library, which runs in its own Python environment and is controlled over pipes."""
 
 import json
 import os
@@ -17,17 +17,17 @@ _MEMBERS = 3
 
 
 class Imitation:
-    """A running ``imitation_side.py``; a context manager.
+    """Context manager that runs ``imitation_side.py`` and sends it requests.
 
     Args:
-        python: an interpreter that has imitation installed.
-        errors: takes up what it prints beside its answers; the terminal where it is None.
+        python: path of a Python interpreter that has imitation installed.
+        errors: file for the process's stderr; None prints it to the terminal.
     """
 
     def __init__(self, python: str, errors: IO[bytes] | None = None) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self._process = subprocess.Popen(
-            [python, "-P", str(_PROGRAM)],  # -P: the modules beside the program are ours
+            [python, "-P", str(_PROGRAM)],  # -P: don't import our modules next to the script
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -35,10 +35,10 @@ class Imitation:
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Have it do something.
+        """Send a request and return the response; ``do`` names a method of ``imitation_side.Side``.
 
         Raises:
-            RuntimeError: it ended; why is among what it printed.
+            RuntimeError: the process ended; its stderr has the reason.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -46,12 +46,12 @@ class Imitation:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"imitation's side ended with status {self._process.wait()}")
+            raise RuntimeError(f"the imitation process ended with exit status {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
     def train(self, env_id: str, steps: int, labels: int, seed: int) -> dict[str, Any]:
-        """A whole run with our hyperparameters of PPO and segments as long as ours; labels 0: true reward."""
+        """Train with our PPO hyperparameters and segment length; 0 labels means on the true reward."""
         row, task = defaults_for(env_id), describe_task(env_id)
         ppo = {
             "n_steps": row.ppo.num_steps,
@@ -78,7 +78,7 @@ class Imitation:
         )
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate()
 

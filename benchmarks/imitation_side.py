@@ -1,9 +1,9 @@
-"""What imitation does in the benchmarks; run by a Python that has imitation installed, and nothing of ours.
+"""Benchmark server for the imitation library, run by a Python that has imitation but not our code.
 
-It reads requests, JSON lines, from its standard input and prints what it measured as JSON lines. The reward
-model of a whole run is that of imitation's own training script with the option ``reward_ensemble``: networks
-with running normalization of inputs and outputs, here of 64-64 units and as many as asked for. Where speed
-alone counts they do without normalization, as the networks do by default, and are faster.
+Reads requests as JSON Lines from stdin and writes measurements as JSON Lines to stdout. Training runs use
+the reward model of imitation's training script with ``reward_ensemble``: an ensemble of 64-64 networks with
+running normalization of inputs and outputs. In the speed benchmarks the networks have no normalization,
+which is imitation's default for networks and is faster.
 """
 
 import contextlib
@@ -34,14 +34,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-EPOCHS = 3  # of each fit in a run, as in imitation's training script
-_LEARNING_RATE = 1e-3  # of the reward model, imitation's default
+EPOCHS = 3  # per fit during a run, as in imitation's training script
+_LEARNING_RATE = 1e-3  # of the reward model; imitation's default
 
 
 def make_reward_net(
     observations: gym.Space[Any], actions: gym.Space[Any], members: int, *, normalize: bool
 ) -> Any:
-    """An ensemble whose reward is the mean of its members'."""
+    """Return a reward ensemble that predicts the mean of its members' rewards."""
     norm = RunningNorm if normalize else None
     nets: list[Any] = [
         BasicRewardNet(observations, actions, hid_sizes=(64, 64), normalize_input_layer=norm)
@@ -53,6 +53,7 @@ def make_reward_net(
 
 
 def make_trainer(net: Any, epochs: int, batch_size: int, rng: np.random.Generator) -> Any:
+    """Return imitation's trainer for a reward ensemble."""
     return pc.EnsembleTrainer(
         pc.PreferenceModel(net),
         pc.CrossEntropyRewardLoss(),
@@ -69,7 +70,7 @@ def _silent() -> Any:
 
 
 def fragments(observations: NDArray[Any], actions: NDArray[Any], rewards: NDArray[Any]) -> Iterator[Any]:
-    """``(n, length, ...)`` as trajectories; what follows the last step, unused, is the last one again."""
+    """Yield arrays of shape ``(n, length, ...)`` as trajectories; the last observation is repeated."""
     for each, acts, rews in zip(observations, actions, rewards, strict=True):
         yield TrajectoryWithRew(
             obs=np.concatenate([each, each[-1:]]), acts=acts, rews=rews, infos=None, terminal=False
@@ -77,10 +78,10 @@ def fragments(observations: NDArray[Any], actions: NDArray[Any], rewards: NDArra
 
 
 class Side:
-    """Answers requests; each is a method and its arguments."""
+    """Request handlers: a request names a method of this class and its arguments."""
 
     def fit(self, *, data: str, members: int, epochs: int, batch_size: int, seed: int) -> dict[str, Any]:
-        """Fit a new ensemble to the pairs in the ``.npz`` file; also its accuracy on those held out."""
+        """Fit a new ensemble to the pairs in an ``.npz`` file; return CPU seconds and held-out accuracy."""
         arrays = np.load(data)
         pairs, held_out = (
             [_pairs(arrays, part, index) for index in (0, 1)] for part in ("train", "held_out")
@@ -99,10 +100,10 @@ class Side:
         return {"seconds": seconds, "accuracy": float(right.mean())}
 
     def relabel(self, *, sizes: Sequence[int], members: int, num_envs: int, num_steps: int) -> dict[str, Any]:
-        """What the reward wrapper adds to steps of environments that do nothing.
+        """Measure the CPU seconds that the reward wrapper adds to steps of environments that do nothing.
 
         Args:
-            sizes: of an observation and of an action.
+            sizes: size of an observation and of an action.
         """
         spaces = [gym.spaces.Box(-np.inf, np.inf, (size,), np.float32) for size in sizes]
         net = make_reward_net(spaces[0], spaces[1], members, normalize=False)
@@ -119,7 +120,7 @@ class Side:
         return {"seconds": seconds[1] - seconds[0]}
 
     def train(self, *, labels: int, fragment_length: int, **settings: Any) -> dict[str, Any]:
-        """A whole run: on the labels of an oracle, or without labels on the true reward."""
+        """Train a whole run, with labels from an oracle, or on the true reward if ``labels`` is 0."""
         return Training(**settings).run(labels, fragment_length)
 
 
@@ -138,7 +139,7 @@ def _box(values: NDArray[Any]) -> gym.spaces.Box:
 
 
 class _Still(VecEnv):
-    """Environments in which nothing happens."""
+    """Vector environment whose observations never change, to measure overhead."""
 
     def __init__(self, num_envs: int, observations: gym.Space[Any], actions: gym.Space[Any]) -> None:
         self.render_mode = None
@@ -173,7 +174,7 @@ class _Still(VecEnv):
 
 
 class _Returns(VecEnvWrapper):
-    """Notes the true return of each episode, and how far training was when it ended."""
+    """Records the true return of each episode and the number of training steps when it ended."""
 
     def __init__(self, envs: VecEnv) -> None:
         super().__init__(envs)
@@ -194,14 +195,14 @@ class _Returns(VecEnvWrapper):
 
 
 class Training:
-    """One run of PPO by Stable-Baselines3, as ``preference_comparisons`` trains it.
+    """One run of Stable-Baselines3's PPO, trained with imitation's ``preference_comparisons``.
 
     Args:
-        env_id: of a Gymnasium before 1.0.
-        steps: of the environment; those that imitation makes for its first questions come on top.
-        seed: of everything.
-        members: of the ensemble.
-        num_envs: stepped at once.
+        env_id: environment ID in a Gymnasium version before 1.0.
+        steps: environment steps, not counting those that imitation takes for its first comparisons.
+        seed: seed of all random generators.
+        members: size of the reward ensemble.
+        num_envs: number of parallel environments.
         ppo: arguments of Stable-Baselines3's PPO.
     """
 
@@ -218,7 +219,7 @@ class Training:
         self._envs.trained_steps = lambda: int(self._model.num_timesteps)
 
     def run(self, labels: int, fragment_length: int) -> dict[str, Any]:
-        """Train, and play new episodes."""
+        """Train, then evaluate; return times, episode returns during training and evaluation returns."""
         comparisons = self._comparisons(fragment_length) if labels else None
         started, worked = time.monotonic(), time.process_time()
         if comparisons is None:
@@ -234,7 +235,7 @@ class Training:
         }
 
     def _comparisons(self, fragment_length: int) -> Any:
-        """One iteration for each rollout, so that questions come as often as ours; the rest by default."""
+        """Return imitation's trainer with one iteration per rollout, so it asks as often as ours."""
         spaces = self._envs.observation_space, self._envs.action_space
         net = make_reward_net(*spaces, self._members, normalize=True)
         agent = pc.AgentTrainer(self._model, net, self._envs, self._rng, custom_logger=_silent())
@@ -251,7 +252,7 @@ class Training:
         )
 
     def evaluate(self, episodes: int, *, deterministic: bool) -> list[float]:
-        """Returns of episodes of the policy, played one after the other."""
+        """Play episodes with the policy and return their returns."""
         env, returns = gym.make(self._env_id), []
         for episode in range(episodes):
             observation, _ = env.reset(seed=1_000_000 * self._seed + episode)
@@ -265,14 +266,14 @@ class Training:
 
 
 def main() -> None:
-    """Answer request after request until the input ends."""
+    """Handle requests until stdin closes."""
     torch.set_num_threads(1)
     side, answers = Side(), sys.stdout
     names = ("imitation", "stable_baselines3", "gymnasium", "torch", "numpy")
     versions = {name: importlib.metadata.version(name) for name in names}
     for line in sys.stdin:
         request = json.loads(line)
-        with contextlib.redirect_stdout(sys.stderr):  # imitation prints
+        with contextlib.redirect_stdout(sys.stderr):  # imitation prints to stdout
             answer = getattr(side, request.pop("do"))(**request)
         print(json.dumps({**answer, "versions": versions}), file=answers, flush=True)
 

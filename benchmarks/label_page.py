@@ -1,10 +1,10 @@
-"""How fast is the labeling page? From the key to the next pair, and from the address to the first pair.
+"""Benchmark of the labeling page: time from a key press to the next pair, and from opening the URL to a pair.
 
-The real site (as a run on this machine starts it) with real clips, ShortHopper-v1 at the size and length that
-labelers see, and Chromium without a screen. Two moments after each key: *playing*, when both videos of the
-next pair have said that they play and a frame of the page was painted since; and *moving*, when both have
-shown a second picture, which can be no sooner than the clip's own frame time. Cold loads begin with an empty
-cache, a signed-in labeler and, by Chromium's own emulation, a line of 10 Mbit/s with 20 ms of latency.
+Uses the embedded site, ShortHopper-v1 clips at the size and length that labelers see, and headless Chromium.
+Measures two times: *playing*, when both videos of the pair have fired ``playing`` and the page has been
+repainted; and *moving*, when both have shown a second video frame, which takes at least one frame time. Cold
+loads start with an empty cache, a signed-in labeler, and a 10 Mbit/s connection with 20 ms latency, emulated
+by Chromium.
 
     python benchmarks/label_page.py             about two minutes on two cores
 """
@@ -45,7 +45,7 @@ SECONDS = 1.5
 NAME = "benchmark"
 CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 LINE = {"offline": False, "latency": 20, "downloadThroughput": 10e6 / 8, "uploadThroughput": 10e6 / 8}
-SETTLE_MS = 700  # longer than the page takes a press for an accident
+SETTLE_MS = 700  # longer than the page ignores key presses as accidental
 WATCH = """
 window.seen = [];
 const painted = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
@@ -77,7 +77,7 @@ addEventListener("DOMContentLoaded", () => {
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """Size of the benchmark: numbers of answers, of cold page loads, and of clips to render."""
 
     answers: int
     loads: int
@@ -85,9 +85,9 @@ class Effort:
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure warm and cold times and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a trial of the benchmark itself")
+    parser.add_argument("--quick", action="store_true", help="check that the script works")
     effort = Effort(answers=12, loads=2, clips=4) if parser.parse_args().quick else Effort(100, 15)
     with tempfile.TemporaryDirectory() as folder, running_site(Path(folder)) as site:
         links = publish(site, effort, Path(folder))
@@ -102,7 +102,7 @@ def main() -> None:
 
 @contextmanager
 def running_site(folder: Path) -> Iterator[SiteHandle]:
-    """The site that a run starts on this machine."""
+    """Run the embedded site that a run starts on this machine."""
     site = ensure_site(folder / "state")
     try:
         yield site
@@ -111,7 +111,7 @@ def running_site(folder: Path) -> Iterator[SiteHandle]:
 
 
 def publish(site: SiteHandle, effort: Effort, folder: Path) -> Iterator[str]:
-    """Ask for enough labels, as a trainer does; yields invitations of new labelers."""
+    """Register enough comparisons, as a trainer does; return an iterator of new labelers' invitation URLs."""
     task = describe_task(ENV_ID)
     clips = render(effort.clips, folder / "clips")
     settings = ExperimentSettings(
@@ -143,9 +143,9 @@ def publish(site: SiteHandle, effort: Effort, folder: Path) -> Iterator[str]:
 
 
 def invitation(site: SiteHandle, labeler: str) -> str:
-    """A link that signs one labeler in."""
+    """Create an invitation URL that signs in one labeler."""
     with requests.Session() as session:
-        session.trust_env = False  # no proxy reaches this machine's own address
+        session.trust_env = False  # don't use a proxy for localhost
         reply = session.post(
             f"{site.url}/api/v1/experiments/{NAME}/invites",
             json={"labeler": labeler},
@@ -157,7 +157,7 @@ def invitation(site: SiteHandle, labeler: str) -> str:
 
 
 def render(n: int, folder: Path) -> Sequence[Path]:
-    """Clips of random behavior, as labelers see them at first."""
+    """Render ``n`` clips of random behavior, as labelers see them before training."""
     task = describe_task(ENV_ID)
     folder.mkdir()
     pool = SegmentPool(round(SECONDS * task.fps), seed=0)
@@ -169,7 +169,7 @@ def render(n: int, folder: Path) -> Sequence[Path]:
 
 
 def answer_many(browser: Browser, link: str, times: int) -> list[tuple[float, float]]:
-    """Milliseconds from each key to the next pair (playing, moving)."""
+    """Answer pairs; return (playing, moving) milliseconds from each key press to the next pair."""
     page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
     page.add_init_script(WATCH)
     page.goto(link)
@@ -184,7 +184,7 @@ def answer_many(browser: Browser, link: str, times: int) -> list[tuple[float, fl
 
 
 def load_cold(browser: Browser, link: str) -> tuple[float, float]:
-    """Milliseconds from the address to the first pair, for a labeler who is signed in."""
+    """Open the page with an empty cache; return (playing, moving) milliseconds until the first pair."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     context.request.get(link)
     page = context.new_page()
@@ -200,14 +200,14 @@ def load_cold(browser: Browser, link: str) -> tuple[float, float]:
 
 
 def wait_for_pairs(page: Page, count: int) -> None:
-    """Wait until so many pairs have played."""
-    while page.evaluate("window.seen?.length ?? 0") < count:  # the page's policy forbids to wait in it
+    """Wait until ``count`` pairs have played."""
+    while page.evaluate("window.seen?.length ?? 0") < count:  # the page's CSP forbids wait_for_function
         page.wait_for_timeout(100)
 
 
 def report(warm: NDArray[np.float64], cold: NDArray[np.float64]) -> None:
     """Print medians and 95th percentiles."""
-    table = Table(title="Milliseconds until both clips of the next pair are there")
+    table = Table(title="Milliseconds until both clips of the next pair play")
     for heading in ("", "n", "median", "p95", "goal"):
         table.add_column(heading, justify="right" if heading else "left")
     rows = [

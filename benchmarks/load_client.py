@@ -1,8 +1,7 @@
-"""Labelers that do not think: each fetches the next pair and saves an answer, over HTTP, as fast as it may.
+"""HTTP load generator: simulated labelers that fetch a pair and save an answer as fast as they can.
 
-The client is one of our own because it shares the processors with what it measures: it writes requests that
-are put together beforehand, reads answers only as far as they are wanted, and does both for all labelers in
-one thread, at about a tenth of a millisecond for each request.
+It shares the CPU with the servers that it measures, so it uses a minimal HTTP client of its own: all labelers
+run in one thread, at about 0.1 ms of CPU time per request.
 """
 
 import asyncio
@@ -14,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-_PATIENCE = 60.0  # seconds for an answer
-_EMPTY_SECONDS = 0.1  # until somebody who was given nothing asks again
-_LOOK_SECONDS = 0.5  # until somebody whose turn has not come sees whether it is all over
-_NO_FAILURE = (200, 404)  # the latter says, in Label Studio, that there is no task
+_TIMEOUT = 60.0  # seconds for a response
+_EMPTY_SECONDS = 0.1  # pause of a labeler who got no pair
+_LOOK_SECONDS = 0.5  # how often a waiting labeler checks whether to stop
+_NO_FAILURE = (200, 404)  # Label Studio answers 404 if it has no task
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is sent; ``body`` is JSON."""
+    """HTTP request to send; ``body`` is JSON."""
 
     method: str
     path: str
@@ -31,46 +30,46 @@ class Request:
 
 @dataclass(frozen=True)
 class Offer:
-    """A pair to judge: ``pair`` tells it from others, ``handle`` is what an answer names."""
+    """Pair to judge: ``pair`` is its unique ID, and an answer refers to it by ``handle``."""
 
     pair: str
     handle: str
 
 
 class Dialect(Protocol):
-    """How a site is asked for the next pair and told an answer."""
+    """Protocol for a site's API: how to request a pair and save an answer."""
 
     @property
     def url(self) -> str:
-        """Of the site."""
+        """Base URL of the site."""
 
     @property
     def keeps_connections(self) -> bool:
-        """Whether its server takes more than one request from a connection."""
+        """True if the server accepts several requests per connection."""
 
     def ask(self) -> Request:
-        """The request for the next pair."""
+        """Return the request for the next pair."""
 
     def offered(self, answer: Any) -> Offer | None:
-        """The pair that was given; None where there was none."""
+        """Return the pair in a JSON response, or None if there is none."""
 
     def save(self, offer: Offer) -> Request:
-        """The request that answers it."""
+        """Return the request that saves an answer to a pair."""
 
 
 @dataclass
 class Tally:
-    """What labelers met with.
+    """Measurements of all labelers.
 
     Attributes:
-        next_s: seconds of each request for a pair that got one.
-        save_s: seconds of each answer until it was acknowledged.
-        saved: acknowledged answers of each labeler, by its place.
-        pairs: how often each pair was given.
-        empty: requests that got no pair.
-        failures: what went wrong otherwise, and how often.
-        seconds: from the first request to the last answer.
-        client_cpu_s: processor seconds of this process meanwhile.
+        next_s: response times, in seconds, of requests that returned a pair.
+        save_s: response times, in seconds, of saved answers.
+        saved: number of saved answers by labeler index.
+        pairs: number of times each pair was served, by ID.
+        empty: number of requests that returned no pair.
+        failures: number of other failures, by kind.
+        seconds: total duration.
+        client_cpu_s: CPU seconds of this process.
     """
 
     next_s: list[float] = field(default_factory=list)
@@ -84,12 +83,12 @@ class Tally:
 
     @property
     def labels(self) -> int:
-        """Acknowledged answers."""
+        """Number of saved answers."""
         return self.saved.total()
 
 
 class _Connection:
-    """One labeler's connection."""
+    """HTTP connection of one labeler, opened on demand."""
 
     def __init__(self, dialect: Dialect, cookie: str) -> None:
         address = urlsplit(dialect.url)
@@ -104,8 +103,8 @@ class _Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def send(self, request: Request) -> tuple[int, bytes]:
-        """Send a request and return status and body of its answer."""
-        async with asyncio.timeout(_PATIENCE):
+        """Send a request and return the status and body of the response."""
+        async with asyncio.timeout(_TIMEOUT):
             if self._streams is None:
                 self._streams = await asyncio.open_connection(self._host, self._port)
             reader, writer = self._streams
@@ -133,10 +132,10 @@ def label(
     enough: Callable[[Tally], bool] = lambda tally: False,
     pace: float = 0.0,
 ) -> Tally:
-    """Have one labeler for each of ``cookies`` label for so long, or until ``enough`` says so.
+    """Run one labeler per cookie for ``seconds``, or until ``enough`` returns True, and return the tally.
 
-    With ``pace``, a labeler asks for a pair that many seconds after the last, if it is through with it; they
-    begin one after the other, so that their requests are spread over that time.
+    With ``pace``, each labeler requests a pair at most every ``pace`` seconds. Their starts are staggered, so
+    that the requests are spread evenly over that time.
     """
     tally = Tally()
     began, cpu = time.monotonic(), time.process_time()
@@ -155,7 +154,7 @@ def label(
 
 @dataclass
 class _Labeler:
-    """One labeler, who notes everything in the common tally."""
+    """One labeler, which records its measurements in the shared tally."""
 
     dialect: Dialect
     cookie: str
@@ -164,7 +163,7 @@ class _Labeler:
     pace: float
 
     async def work(self, due: float, until: float, enough: Callable[[Tally], bool]) -> None:
-        """Label from one time to another, or until it is enough."""
+        """Label from time ``due`` to ``until``, or until ``enough`` returns True."""
         connection = _Connection(self.dialect, self.cookie)
         try:
             while time.monotonic() < until and not enough(self.tally):
@@ -182,7 +181,7 @@ class _Labeler:
             connection.close()
 
     async def _label_one(self, connection: _Connection) -> bool:
-        """Fetch a pair and answer it; False where there was none."""
+        """Fetch a pair and answer it; return False if there was none or a request failed."""
         tally = self.tally
         began = time.perf_counter()
         status, body = await connection.send(self.dialect.ask())
@@ -207,7 +206,7 @@ class _Labeler:
 
 
 def step_by_step(dialect: Dialect, cookie: str, times: int) -> Iterator[str]:
-    """Have one labeler label ``times`` pairs; yields ``next`` and ``save`` after each."""
+    """Have one labeler label ``times`` pairs; yield ``next`` or ``save`` after each request."""
     with asyncio.Runner() as runner:
         connection = _Connection(dialect, cookie)
         for _ in range(times):

@@ -1,8 +1,8 @@
-"""Fills a Label Studio with a project of two-video tasks and labelers; Label Studio's own Python runs it.
+"""Create a Label Studio project of two-video tasks with labelers; run it with Label Studio's own Python.
 
-``python load_label_studio.py TASKS LABELERS`` prints the project's id, the labelers' cookies and the
-folder of the package as JSON. Tasks come in through its own import; labelers are members of its organization
-who are signed in.
+``python load_label_studio.py TASKS LABELERS`` prints the project ID, the labelers' cookies and the package's
+folder as JSON. Tasks are imported through Label Studio's API; labelers are signed-in members of its
+organization.
 """
 
 import json
@@ -22,7 +22,7 @@ _AT_ONCE = 5000
 
 
 def fill(tasks: int, labelers: int, folder: str) -> dict[str, object]:
-    """Make everything; Django is set up."""
+    """Create the project, tasks and labelers; Django must be set up."""
     from django.test import Client  # noqa: PLC0415
     from organizations.models import Organization  # type: ignore[import-not-found]  # noqa: PLC0415
     from users.models import User  # type: ignore[import-not-found]  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Tables of turns: medians and ranges of each figure, and ratios of turns that followed one another."""
+"""Tables of the load benchmark: medians and ranges of each figure, and ratios between sides."""
 
 import statistics
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from benchmarks.load_turns import Turn
 
 
 def table(turns: Sequence[Turn]) -> str:
-    """One column for each side and number of labelers, one row for each figure: median (range)."""
+    """Return a Markdown table with a column per side and number of labelers and a row per figure."""
     columns = list(dict.fromkeys((turn.side, turn.labelers) for turn in turns))
     found = {column: [t.figures() for t in turns if (t.side, t.labelers) == column] for column in columns}
     lines = [
@@ -30,7 +30,7 @@ def _short(value: float) -> str:
 
 
 def ratio(turns: Sequence[Turn], figure: str, above: str, below: str, labelers: int) -> float:
-    """Median over the rounds of one side's figure over the other's."""
+    """Return the median over the rounds of one side's figure divided by the other side's."""
     sides = [
         [t.figures()[figure] for t in turns if (t.side, t.labelers) == (side, labelers)]
         for side in (above, below)
@@ -39,7 +39,7 @@ def ratio(turns: Sequence[Turn], figure: str, above: str, below: str, labelers: 
 
 
 def failures(turns: Sequence[Turn]) -> list[str]:
-    """What went wrong, by side, labelers and kind."""
+    """Return a line for each kind of failure in each turn."""
     return [
         f"{turn.side}, {turn.labelers}: {kind} x {count}"
         for turn in turns

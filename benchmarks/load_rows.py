@@ -1,8 +1,8 @@
-"""Fills our site's database with an experiment, labelers who are signed in, and as much history as is wanted.
+"""Fill our site's database with an experiment, signed-in labelers, and optionally past labels.
 
-``python -m benchmarks.load_rows fill COMPARISONS LABELERS OVERLAP`` prints the labelers' cookies as JSON, and
-``python -m benchmarks.load_rows check`` what became of the comparisons; both take the site's environment.
-Rows are copied by the database itself from one that the models made: millions would take hours through HTTP.
+``python -m benchmarks.load_rows fill COMPARISONS LABELERS OVERLAP`` prints the labelers' cookies as JSON;
+``python -m benchmarks.load_rows check`` prints the state of the comparisons. Both need the site's environment
+variables. Rows are copied in SQL from one row created by the models, as millions would take hours over HTTP.
 """
 
 import argparse
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 EXPERIMENT = "load"
 HISTORY_OVERLAP = 4
 HISTORIC_LABELERS = 200
-# Of ten comparisons with history, seven have four labels, one has two, and two have none: three on average.
+# Of every ten comparisons with history, seven have four labels, one has two, two have none: three on average.
 _LABELS = "CASE WHEN n.i % 10 < 7 THEN 4 WHEN n.i % 10 = 7 THEN 2 ELSE 0 END"
 
 
 def fill(comparisons: int, labelers: int, overlap: int, *, history: bool, grown: bool = False) -> list[str]:
-    """Make everything in an empty database that has its tables, and return the labelers' cookies.
+    """Fill a migrated, empty database and return the labelers' cookies.
 
-    With ``history`` (on PostgreSQL) there are three labels to a comparison, by 200 labelers. Indexes are made
-    afterwards, which is faster, or have ``grown`` with the rows, as a site's, which leaves room in them.
+    With ``history`` (PostgreSQL only), comparisons have three labels on average, from 200 labelers. Indexes
+    are then built after the rows, which is faster. With ``grown`` they grow with the rows, as on a real
+    site, so their pages are partly empty.
     """
-    from django.contrib.auth.models import User  # noqa: PLC0415 (models, once Django is set up)
+    from django.contrib.auth.models import User  # noqa: PLC0415 (models need django.setup())
 
     from human_feedback_site.feedback.models import Experiment, SequenceCounter  # noqa: PLC0415
     from human_feedback_site.feedback.services.accounts import invite, participation_of  # noqa: PLC0415
@@ -93,7 +94,7 @@ def _copy_comparisons(pair: "Comparison", count: int, labels: str) -> None:
 
 
 def _judge(pair: "Comparison", first_labeler: int) -> None:
-    """Make the leases, labels and decisions that the comparisons say they have."""
+    """Create the leases, labels and decisions that match the comparisons' label counts."""
     from django.db import connection  # noqa: PLC0415
 
     from human_feedback_site.feedback.models import Decision, Label, Lease  # noqa: PLC0415
@@ -130,7 +131,7 @@ def _judge(pair: "Comparison", first_labeler: int) -> None:
 
 @contextmanager
 def _bare_tables() -> Iterator[None]:
-    """Insert without indexes and checks of foreign keys, make the former afterwards, and tidy up."""
+    """Drop indexes and disable foreign-key checks; on exit, rebuild the indexes and run VACUUM ANALYZE."""
     from django.db import connection  # noqa: PLC0415
 
     unique = (
@@ -161,7 +162,13 @@ def _new_uuid() -> str:
 
 
 def _copy(row: "Model", changes: Mapping[str, str], others: str) -> None:
-    """Insert a copy of ``row`` (``t``) for each row of ``others`` (``n``); they differ in ``changes``."""
+    """Insert a copy of ``row`` for each row of ``others``.
+
+    Args:
+        row: the row to copy, ``t`` in SQL expressions.
+        changes: SQL expressions by column, for the values that differ.
+        others: SQL table expression that ends with the alias ``n``.
+    """
     from django.db import connection  # noqa: PLC0415
 
     columns = [str(field.column) for field in row._meta.concrete_fields if not field.primary_key]
@@ -175,7 +182,7 @@ def _copy(row: "Model", changes: Mapping[str, str], others: str) -> None:
 
 
 def check() -> dict[str, int]:
-    """Count what must not be: comparisons with other than their labels, labelers who judged one twice."""
+    """Count rows and inconsistencies, such as wrong label counts or two labels by the same labeler."""
     from django.db.models import Count, F, Q  # noqa: PLC0415
 
     from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease  # noqa: PLC0415
@@ -197,14 +204,14 @@ def check() -> dict[str, int]:
 
 
 def main() -> None:
-    """Fill or check, and print the outcome as JSON."""
+    """Fill or check the database, and print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("what", choices=["fill", "check"])
     parser.add_argument("comparisons", type=int, nargs="?", default=10_000)
     parser.add_argument("labelers", type=int, nargs="?", default=20)
     parser.add_argument("overlap", type=int, nargs="?", default=1)
-    parser.add_argument("--history", action="store_true")
-    parser.add_argument("--grown", action="store_true", help="indexes grow with the history")
+    parser.add_argument("--history", action="store_true", help="add past labels (PostgreSQL only)")
+    parser.add_argument("--grown", action="store_true", help="keep the indexes while adding past labels")
     options = parser.parse_args()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
     django.setup()

@@ -1,4 +1,4 @@
-"""The servers that are compared: ours as in production, Label Studio as its makers run it, one PostgreSQL."""
+"""Servers of the load benchmark: our site as in production, Label Studio on uWSGI, and one PostgreSQL."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ from stack.servers import answer_of
 from stack.site import Site
 
 _ASK = json.dumps({"count": 1, "held": [], "shown": None}).encode()
-_START_SECONDS = 900.0  # on a machine that is busy with other things
+_START_SECONDS = 900.0  # timeout, long enough for a busy machine
 _UWSGI = """[uwsgi]
 chdir = {chdir}
 http = 127.0.0.1:{port}
@@ -50,19 +50,22 @@ reload-on-rss = 2048
 
 @dataclass(frozen=True)
 class Teacher:
-    """How our site is spoken to."""
+    """Dialect of our site's API."""
 
     url: str
     keeps_connections: bool = True
 
     def ask(self) -> Request:
+        """Return the request that leases one comparison."""
         return Request("POST", f"/api/v1/experiments/{EXPERIMENT}/leases", _ASK)
 
     def offered(self, answer: Any) -> Offer | None:
+        """Return the leased comparison, or None if there is none."""
         given = answer["leases"]
         return Offer(given[0]["comparison"], given[0]["uuid"]) if given else None
 
     def save(self, offer: Offer) -> Request:
+        """Return the request that saves a label."""
         label = {
             "uuid": str(uuid4()),
             "lease": offer.handle,
@@ -75,19 +78,22 @@ class Teacher:
 
 @dataclass(frozen=True)
 class LabelStudio:
-    """How Label Studio is spoken to; its server ends each connection after one answer."""
+    """Dialect of Label Studio's API; its server closes each connection after one response."""
 
     url: str
     project: int
     keeps_connections: bool = False
 
     def ask(self) -> Request:
+        """Return the request for the project's next task."""
         return Request("GET", f"/api/projects/{self.project}/next")
 
     def offered(self, answer: Any) -> Offer | None:
+        """Return the task, or None if there is none."""
         return Offer(str(answer["id"]), str(answer["id"])) if "id" in answer else None
 
     def save(self, offer: Offer) -> Request:
+        """Return the request that saves an annotation."""
         choice = {
             "from_name": "better",
             "to_name": "first",
@@ -103,10 +109,10 @@ class Side:
     """A running site with labelers.
 
     Attributes:
-        dialect: how it is spoken to.
-        cookies: of each labeler.
-        pid: of its server's first process.
-        environment: of programs that are to use its database.
+        dialect: API of the site.
+        cookies: session cookies, one per labeler.
+        pid: PID of the web server's main process.
+        environment: environment variables for programs that use the site's database.
     """
 
     name: str
@@ -117,10 +123,13 @@ class Side:
 
 
 class Machine:
-    """One PostgreSQL, and whatever is started on it; a context manager that stops everything.
+    """Context manager that runs PostgreSQL and sites that use it, and stops them all on exit.
 
     Args:
-        folder: for logs and settings, new.
+        folder: new folder for logs and settings.
+
+    Attributes:
+        postgres: PID of PostgreSQL.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -140,12 +149,12 @@ class Machine:
 
     @property
     def postgres_log(self) -> Path:
-        """What PostgreSQL has to say."""
+        """Path of PostgreSQL's log file."""
         return self._folder.logs / "postgres.log"
 
     @contextlib.contextmanager
     def logging_statements(self) -> Iterator[None]:
-        """Have PostgreSQL write each statement to its log meanwhile."""
+        """Have PostgreSQL log every statement inside the ``with`` block."""
         self._set_logging("all")
         try:
             yield
@@ -154,7 +163,7 @@ class Machine:
 
     def _set_logging(self, what: str) -> None:
         self._execute(f"ALTER SYSTEM SET log_statement = '{what}'", "SELECT pg_reload_conf()")
-        time.sleep(1)  # until all of its processes know
+        time.sleep(1)  # until all backends have reloaded the setting
 
     def _execute(self, *statements: str) -> None:
         with psycopg.connect(self._site.postgres.url, autocommit=True) as connection:
@@ -162,7 +171,7 @@ class Machine:
                 connection.execute(statement.encode())
 
     def teacher(self, name: str, *fill: str, sqlite: bool = False) -> Side:
-        """Start our site on a database of its own; ``fill`` is what ``benchmarks.load_rows`` is told."""
+        """Start our site on a new database; ``fill`` is passed to ``benchmarks.load_rows fill``."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         web = self._site.web()
@@ -188,7 +197,7 @@ class Machine:
         return Side(name, Teacher(url), cookies, pid, environment)
 
     def label_studio(self, python: Path, tasks: int, labelers: int) -> Side:
-        """Start Label Studio, which ``python`` has, with its own settings of uWSGI."""
+        """Start Label Studio from the environment of ``python``, with its own uWSGI settings."""
         port = free_port()
         address = psycopg.conninfo.conninfo_to_dict(self._new_database("label_studio"))
         folder = self._folder.path / "label_studio"
@@ -209,7 +218,7 @@ class Machine:
             "SENTRY_DSN": "",
             "FRONTEND_SENTRY_DSN": "",
             "LOG_LEVEL": "ERROR",
-            # Indexes for searching in answers, of extensions that this PostgreSQL comes without.
+            # Skip search indexes that need extensions missing from this PostgreSQL.
             "SKIP_TRIGRAM_EXTENSION": "full",
             "SKIP_BTREE_GIN_EXTENSION": "full",
         }
@@ -240,14 +249,14 @@ class Machine:
         deadline = time.monotonic() + _START_SECONDS
         while not service.is_ready():
             if process.has_stopped() or time.monotonic() > deadline:
-                raise RuntimeError(f"{service.name} does not answer: {process.last_words()}")
+                raise RuntimeError(f"{service.name} didn't start: {process.last_words()}")
             time.sleep(0.05)
         assert process.pid is not None
         return process.pid
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> Any:
-    """Return the JSON that a program prints as its last line."""
+    """Run a program and return the JSON on its last line of output."""
     done = subprocess.run(
         command, env=dict(environment), capture_output=True, text=True, check=False, cwd=ROOT
     )
@@ -257,7 +266,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> Any:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return an unused local TCP port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -265,17 +274,17 @@ def free_port() -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor seconds of a process, of those it started and of those of them that have ended."""
+    """Return the CPU seconds of a process and its descendants, including those that have ended."""
     total = 0.0
     root = psutil.Process(pid)
     for process in (root, *root.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
-            total += sum(process.cpu_times()[:4])  # with those of children that were waited for
+            total += sum(process.cpu_times()[:4])  # includes children that ended
     return total
 
 
 def memory_mb(pid: int) -> float:
-    """Memory of a process and those it started, shared pages counted once."""
+    """Return the memory (PSS) of a process and its descendants in MB; shared pages count once."""
     root = psutil.Process(pid)
     total = 0.0
     for process in (root, *root.children(recursive=True)):

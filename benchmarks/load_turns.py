@@ -1,4 +1,4 @@
-"""One turn of a side under load, and what it cost."""
+"""Turns of the load benchmark: one side under load for a fixed time, with its cost in CPU and memory."""
 
 import re
 import statistics
@@ -8,19 +8,22 @@ from dataclasses import dataclass
 from benchmarks.load_client import Tally, label, step_by_step
 from benchmarks.load_servers import Machine, Side, cpu_seconds, memory_mb
 
-# Beginning and ending transactions is left out.
+# Matches logged statements, except those that begin or end transactions.
 _STATEMENT = re.compile(r"LOG:  (?:statement|execute [^:]+): (?!BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE)")
 _TRIALS = 5
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What labelers met with in one turn, and what it cost.
+    """Measurements of one turn.
 
     Attributes:
-        site_cpu_s: processor seconds of the web server.
-        database_cpu_s: those of PostgreSQL.
-        memory_mb: of the web server, at the end.
+        side: name of the site.
+        labelers: number of labelers.
+        tally: what the labelers measured.
+        site_cpu_s: CPU seconds of the web server.
+        database_cpu_s: CPU seconds of PostgreSQL.
+        memory_mb: memory of the web server at the end, in MB.
     """
 
     side: str
@@ -32,16 +35,16 @@ class Turn:
 
     @property
     def labels_per_s(self) -> float:
-        """Acknowledged answers a second."""
+        """Saved answers per second."""
         return self.tally.labels / self.tally.seconds
 
     @property
     def cpu_ms(self) -> float:
-        """Processor milliseconds of both servers for one label."""
+        """CPU milliseconds of web server and database per label."""
         return 1000 * (self.site_cpu_s + self.database_cpu_s) / max(1, self.tally.labels)
 
     def figures(self) -> Mapping[str, float]:
-        """All that is reported, by name."""
+        """Return all reported figures by their name in the table."""
         tally = self.tally
         return {
             "labels/s": self.labels_per_s,
@@ -64,7 +67,7 @@ def take_turn(
     seconds: float,
     enough: Callable[[Tally], bool] = lambda tally: False,
 ) -> Turn:
-    """Have so many labelers of a side label for so long."""
+    """Put a side under load from ``labelers`` labelers for ``seconds``, or until ``enough`` returns True."""
     before = cpu_seconds(side.pid), cpu_seconds(machine.postgres)
     tally = label(side.dialect, side.cookies[:labelers], seconds, enough)
     site, database = cpu_seconds(side.pid) - before[0], cpu_seconds(machine.postgres) - before[1]
@@ -72,17 +75,15 @@ def take_turn(
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value that this share of ``values`` does not exceed; 0 where there are none."""
+    """Return a quantile of ``values`` with ``share`` from 0 to 1; 0 if there are no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def statements(machine: Machine, side: Side) -> Mapping[str, float]:
-    """Medians of the SQL statements that a ``next`` and a ``save`` take, as PostgreSQL's log counts them."""
+    """Return the median number of SQL statements per ``next`` and per ``save``, from PostgreSQL's log."""
     counts: dict[str, list[int]] = {"next": [], "save": []}
     with machine.postgres_log.open(errors="replace") as log, machine.logging_statements():
         for step in step_by_step(side.dialect, side.cookies[0], _TRIALS):
             counts[step].append(len(_STATEMENT.findall(log.read())))
-    return {
-        step: statistics.median(numbers[1:]) for step, numbers in counts.items()
-    }  # the first opens things
+    return {step: statistics.median(numbers[1:]) for step, numbers in counts.items()}  # without the first

@@ -1,12 +1,12 @@
-"""Is a behavior learned from pictures alone? A dot taught by synthetic labels, and by the true reward.
+"""Benchmark of learning from images alone: MovingDot trained on synthetic labels and on the true reward.
 
-The true return of each episode is noted as training goes on; random actions are played for comparison. Prints
-the mean return of the last tenth of each run, and its share f of the way from random actions to the true
-reward. Runs that the file of results has are not made again.
+Records the true return of each episode during training and plays random actions for comparison. Prints the
+mean return R over the last tenth of each run, and f = (R - R_random) / (R_rl - R_random). Runs that are
+already in the results file are skipped.
 
     python -m benchmarks.moving_dot --results dot.jsonl --plot docs/pictures/moving-dot.png
 
-A run takes 10 seconds (rl) to a minute (synth) of a processor.
+A run takes 10 seconds (rl) to one minute (synth) of CPU time.
 """
 
 import argparse
@@ -38,7 +38,7 @@ RANDOM_EPISODES = 100
 
 
 def run_side(side: str, seed: int, steps: int, runs_dir: Path) -> dict[str, Any]:
-    """One run: the mean true return of the episodes in each twentieth of it."""
+    """Train one run; return a results line with the mean true return in each twentieth of the run."""
     config = TeachConfig(
         env_id=ENV_ID,
         predictor="rl" if side == "rl" else "synth",
@@ -77,18 +77,18 @@ def run_side(side: str, seed: int, steps: int, runs_dir: Path) -> dict[str, Any]
 
 
 def random_return() -> float:
-    """Mean true return of random actions."""
+    """Return the mean true return of random actions."""
     episodes = islice(random_trajectories(describe_task(ENV_ID), seed=1), RANDOM_EPISODES)
     return float(np.mean([episode.true_return for episode in episodes]))
 
 
 def last_tenth(result: dict[str, Any]) -> float:
-    """The mean return at the end of a run."""
+    """Return the mean return over the last tenth of a run."""
     return float(np.mean([value for value in result["returns"][-2:] if value is not None]))
 
 
 def print_table(results: Sequence[dict[str, Any]], by_chance: float) -> None:
-    """What each side came to."""
+    """Print each side's final returns, f and CPU time."""
     ends = {side: [last_tenth(result) for result in results if result["side"] == side] for side in SIDES}
     best = float(np.mean(ends["rl"]))
     table = Table("side", "labels", "return by seed", "mean", "f", "processor s")
@@ -108,16 +108,16 @@ def print_table(results: Sequence[dict[str, Any]], by_chance: float) -> None:
 
 
 def plot(results: Sequence[dict[str, Any]], by_chance: float, path: Path) -> None:
-    """True return against steps: a line for each run, a thick one for the mean of each side."""
+    """Plot true return against steps: a thin line per run and a thick line for each side's mean."""
     mpl.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415 (after the choice of how to draw)
+    from matplotlib import pyplot  # noqa: PLC0415 (after choosing the backend)
 
     figure, axes = pyplot.subplots(figsize=(7.2, 4.0), dpi=110)
     labels = {"rl": "true reward", "synth": f"{N_LABELS} synthetic labels"}
     for side, color in zip(SIDES, ("#4d4d4d", "#0b7285"), strict=True):
         of_side = [result for result in results if result["side"] == side]
         curves = np.array([result["returns"] for result in of_side], np.float64)
-        seen = ~np.isnan(curves).all(axis=0)  # a rollout is longer than a twentieth: in some no episode ends
+        seen = ~np.isnan(curves).all(axis=0)  # some points have no episodes
         curves, steps = curves[:, seen], curve_steps(of_side[0]["steps"])[seen]
         axes.plot(steps, curves.T, color=color, alpha=0.3, linewidth=1)
         axes.plot(steps, np.nanmean(curves, axis=0), color=color, linewidth=2.5, label=labels[side])
@@ -131,15 +131,15 @@ def plot(results: Sequence[dict[str, Any]], by_chance: float, path: Path) -> Non
 
 
 def main() -> None:
-    """Make the runs that are missing, print the table and draw the plot."""
+    """Make the missing runs, print the table, and draw the plot if asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
     parser.add_argument("--steps", type=int, default=8_000)
-    parser.add_argument("--results", type=Path, required=True, help="a file of JSON lines")
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--results", type=Path, required=True, help="JSON Lines file of results")
+    parser.add_argument("--plot", type=Path, help="save a plot of the returns to this file")
     given = parser.parse_args()
     done = {(result["side"], result["seed"]) for result in load(given.results)}
     with tempfile.TemporaryDirectory() as folder:

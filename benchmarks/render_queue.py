@@ -1,10 +1,10 @@
-"""What do render workers and trainers ask of Redis?
+"""Benchmark of the load that render workers and trainers put on Redis.
 
-``python -m benchmarks.render_queue`` (some minutes) has a real render worker make clips of ShortHopper-v1 for
-a trainer's queue, with Redis and an S3 server beside it, and counts by Redis's own statistics, which do not
-depend on how busy the machine is; processor times do. The program that measures a Redis is in no package
-here. So what one does is told by its processor time for a GET of one kilobyte over a bare socket, alone and a
-hundred in a pipeline, and for the commands of a task, sent again and again.
+``python -m benchmarks.render_queue`` takes a few minutes. A render worker makes ShortHopper-v1 clips for a
+trainer's queue, with Redis and an S3 server on the same machine. Commands and bytes come from Redis's own
+statistics and don't depend on how busy the machine is; CPU times do. As redis-benchmark isn't available, the
+capacity of Redis is measured as CPU time: of 1 kB GETs over a plain socket, single and in pipelines of 100,
+and of one task's commands, repeated.
 """
 
 import argparse
@@ -34,14 +34,22 @@ from teacher.data.segments import Segment
 from teacher.envs.tasks import describe_task
 from teacher.storage import open_storage
 
-_OWN = ("info", "auth", "hello", "client", "config", "ping")  # of measuring and of connecting
+_OWN = ("info", "auth", "hello", "client", "config", "ping")  # not counted
 VALUE = b"x" * 1000
 GET = b"*2\r\n$3\r\nGET\r\n$5\r\nvalue\r\n"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Redis's statistics, at a time or of ``seconds``: bytes, and seconds of its processor."""
+    """Statistics of Redis, either totals at a time or the difference between two times.
+
+    Attributes:
+        seconds: monotonic time in seconds, or the time between.
+        commands: number of calls by command.
+        received: bytes received.
+        sent: bytes sent.
+        cpu: CPU seconds.
+    """
 
     seconds: float
     commands: Counter[str]
@@ -51,6 +59,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, server: "redis.Redis") -> "Snapshot":
+        """Read a server's current totals."""
         found = {**server.info("commandstats"), **server.info("stats"), **server.info("cpu")}
         calls = {
             name.removeprefix("cmdstat_").partition("|")[0]: value["calls"]
@@ -66,7 +75,7 @@ class Snapshot:
         )
 
     def since(self, earlier: "Snapshot") -> "Snapshot":
-        """What came between."""
+        """Return the difference from an earlier snapshot."""
         return Snapshot(
             self.seconds - earlier.seconds,
             self.commands - earlier.commands,
@@ -77,7 +86,7 @@ class Snapshot:
 
 
 class Farm:
-    """Redis, an S3 server and render workers in a new folder; a context manager that stops them."""
+    """Context manager that runs Redis, an S3 server and render workers in a new folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = Folder(folder)
@@ -99,7 +108,7 @@ class Farm:
 
     @contextlib.contextmanager
     def workers(self, count: int, *, gossip: bool = False) -> Iterator[None]:
-        """Run render workers."""
+        """Run ``count`` render workers inside the ``with`` block, with or without Celery's gossip."""
         with contextlib.ExitStack() as started:
             for service in self.site.render_workers(count):
                 left_out = {"--without-gossip"} if gossip else set()
@@ -107,18 +116,18 @@ class Farm:
                 started.enter_context(
                     running(replace(service, command=partial(list, command)), self._folder.logs)
                 )
-            time.sleep(2)  # until the last answers to who asked whether they are there
+            time.sleep(2)  # until the last reply to a ping has been sent
             yield
 
     def watch(self, seconds: float) -> Snapshot:
-        """What happens while nobody wants anything."""
+        """Wait ``seconds`` without sending tasks and return what Redis did."""
         before = Snapshot.of(self.redis)
         time.sleep(seconds)
         return Snapshot.of(self.redis).since(before)
 
 
 def make_clips(queue: RenderQueue, segments: Sequence[Segment], batch: int, folder: Path) -> float:
-    """Have clips made, so many at once; returns for how long one was away, on average."""
+    """Render segments in batches; return the mean seconds from submitting a clip to its result."""
     fps, away = describe_task(ENV_ID).fps, 0.0
     for first in range(0, len(segments), batch):
         begin, clips = time.monotonic(), []
@@ -128,13 +137,13 @@ def make_clips(queue: RenderQueue, segments: Sequence[Segment], batch: int, fold
                 queue.submit(ClipJob(ClipSpec.of(segment), folder / name, fps, f"experiment/{name}"))
             )
         for clip in clips:
-            assert clip.result() is None, "made here, by no worker"
+            assert clip.result() is None, "the clip was rendered locally, not by a worker"
             away += time.monotonic() - begin
     return away / len(segments)
 
 
 def print_tasks(farm: Farm, count: int, seconds: float) -> None:
-    """What a task takes, and a worker that has none."""
+    """Print the Redis commands of an idle worker and those of a task, by batch size."""
     segments = list(itertools.chain(*record_pairs(describe_task(ENV_ID), count // 2, seed=1)))
     with (
         patch.dict(os.environ, farm.site.s3.environment()),
@@ -144,45 +153,45 @@ def print_tasks(farm: Farm, count: int, seconds: float) -> None:
         contextlib.closing(RenderQueue(farm.site.redis.url, open_storage(STORAGE), STORAGE, here)) as queue,
     ):
         idle = farm.watch(seconds)
-        print(f"a worker without a task: {per(idle.commands, idle.seconds)} a second")
+        print(f"a worker without a task: {per(idle.commands, idle.seconds)} per second")
         make_clips(queue, segments[:2], 1, Path(folder))  # opens connections
         for batch in (1, 2, 32):
             before = Snapshot.of(farm.redis)
             away = make_clips(queue, segments, batch, Path(folder))
             spent = Snapshot.of(farm.redis).since(before)
-            share = spent.seconds / idle.seconds  # of what the worker does in any case
+            share = spent.seconds / idle.seconds  # of the idle worker's commands
             own = Counter({name: n - share * idle.commands[name] for name, n in spent.commands.items()})
             print(
-                f"{batch} at once, {away:.2f} s away: {per(own, count)} a task; "
+                f"{batch} at once, {away:.2f} s until the result: {per(own, count)} per task; "
                 f"{(spent.received - share * idle.received) / count:,.0f} bytes to Redis and "
                 f"{(spent.sent - share * idle.sent) / count:,.0f} from it"
             )
 
 
 def per(commands: Mapping[str, float], divisor: float) -> str:
-    """Commands for each of something, the most frequent first."""
+    """Format the number of commands per unit, most frequent first."""
     each = sorted(((n / divisor, name) for name, n in commands.items()), reverse=True)
     told = ", ".join(f"{name} {n:.1f}" for n, name in each if n > 0.05)
     return f"{sum(n for n, _ in each):.1f} commands ({told})"
 
 
 def print_gossip(farm: Farm, count: int, seconds: float) -> None:
-    """What workers tell each other, where they do."""
+    """Print the messages and bytes that Celery's gossip between workers adds."""
     told = []
     for gossip in (False, True):
         with farm.workers(count, gossip=gossip):
             told.append(farm.watch(seconds))
     quiet, loud = told
-    messages = loud.commands["publish"]  # which they send in any case
+    messages = loud.commands["publish"]  # workers publish heartbeats with and without gossip
     sent = loud.sent - quiet.sent * loud.seconds / quiet.seconds
     print(
-        f"gossip of {count} workers: {messages / loud.seconds / count:.2f} messages a second of each, "
-        f"{sent / messages / count:.0f} bytes to each of them that hears one"
+        f"gossip of {count} workers: {messages / loud.seconds / count:.2f} messages per second and worker, "
+        f"{sent / messages / count:.0f} bytes to each worker that receives one"
     )
 
 
 def print_capacity(farm: Farm, seconds: float) -> None:
-    """What one Redis does."""
+    """Print the throughput and CPU time of GET, single and in pipelines of 100."""
     farm.redis.set("value", VALUE)
     for together in (1, 100):
         before, rounds = Snapshot.of(farm.redis), 0
@@ -196,13 +205,13 @@ def print_capacity(farm: Farm, seconds: float) -> None:
         spent = Snapshot.of(farm.redis).since(before)
         count = rounds * together
         print(
-            f"GET of {len(VALUE):,} bytes, {together} in a pipeline: {count / spent.seconds:,.0f} a second, "
-            f"{1e6 * spent.cpu / count:.1f} us of Redis's processor each"
+            f"GET of {len(VALUE):,} bytes, {together} in a pipeline: {count / spent.seconds:,.0f} per s, "
+            f"{1e6 * spent.cpu / count:.1f} us of Redis CPU time each"
         )
 
 
 def print_replay(farm: Farm, seconds: float) -> None:
-    """What the commands of a task take where they come as fast as one client sends them."""
+    """Print the throughput and CPU time of one task's commands, sent by one client as fast as possible."""
     message, outcome, count, client = b"x" * 6000, b"y" * 300, 0, farm.redis
     before = Snapshot.of(client)
     while time.monotonic() < before.seconds + seconds:
@@ -221,19 +230,19 @@ def print_replay(farm: Farm, seconds: float) -> None:
             together.zrem("left", "task")
             together.hdel("kept", "task")
             together.execute()
-        for _ in range(3):  # the trainer looks
+        for _ in range(3):  # the trainer polls
             client.get("outcome")
         count += 1
     spent = Snapshot.of(farm.redis).since(before)
     print(
-        f"the commands of {count / spent.seconds:.0f} tasks a second: {per(spent.commands, count)} each, "
-        f"{1e6 * spent.cpu / count:.0f} us of Redis's processor"
+        f"the commands of {count / spent.seconds:.0f} tasks per second: {per(spent.commands, count)} each, "
+        f"{1e6 * spent.cpu / count:.0f} us of Redis CPU time each"
     )
 
 
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[socket.socket]:
-    """A bare connection, which costs a client less than Redis's own."""
+    """Open an authenticated plain socket to Redis, which has less client overhead than redis-py."""
     parts = urlsplit(url)
     with socket.create_connection((str(parts.hostname), int(parts.port or 0))) as connection:
         connection.sendall(f"AUTH {parts.password}\r\n".encode())
@@ -242,11 +251,11 @@ def connected(url: str) -> Iterator[socket.socket]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
+    """Run all measurements and print them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--clips", type=int, default=32, help="of each measurement")
-    parser.add_argument("--workers", type=int, default=3, help="that gossip")
-    parser.add_argument("--seconds", type=float, default=20.0, help="to watch those that have no task")
+    parser.add_argument("--clips", type=int, default=32, help="clips per measurement")
+    parser.add_argument("--workers", type=int, default=3, help="workers in the gossip measurement")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the idle measurements")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, Farm(Path(folder) / "farm") as farm:
         print_capacity(farm, options.seconds / 4)

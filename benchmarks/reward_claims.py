@@ -1,24 +1,23 @@
-"""What do labels teach a reward predictor, without an agent? Small data sets, several seeds.
+"""Benchmark of the reward predictor without an agent, on small datasets with several seeds.
 
-Each figure is a correlation of predicted with true rewards where nothing was asked about, or for ``choice``
-whether squares and logarithms are read; printed are median and range over the seeds, there how many.
+Each figure is the correlation of predicted and true rewards on held-out data. Prints the median and range
+over the seeds; for ``choice``, the number of seeds in which the predictor chose even features.
 
-    controls        300 labels about random episodes of Pendulum, by the oracle and by coin flips; Spearman's,
-                    of segments of other such episodes
-    later           75 labels about random episodes, on which nobody has trained yet, and 300 about those and
-                    the episodes of a policy that swings up; Spearman's, of segments of other random episodes
-                    and of other episodes of that policy
-    distance        60 labels about a distance in two of six numbers, read plainly, and squared and as
-                    logarithms (even); Pearson's, of steps
-    choice          how often the first fit settles on squares and logarithms, where the reward is a distance
-                    and where it is the sum of all eight numbers, by labels
-    regularization  60 labels about a sum of two of five numbers; Pearson's, of steps
-    frames          60 labels about how far to the right Pong's ball and Breakout's paddle are, by random
-                    actions; frames of 210 x 160 pixels averaged down, with 600 updates, and as they are, with
-                    150, which take as long; Pearson's, of steps, and minutes of the processor
+    controls        300 labels about random Pendulum episodes, from the oracle and from coin flips; Spearman
+                    correlation over segments of held-out episodes
+    later           75 labels about random Pendulum episodes, against 300 labels about those and episodes of
+                    a swing-up policy; Spearman correlation over segments of held-out episodes of both kinds
+    distance        60 labels, reward is a distance in two of six dimensions; plain features, and even ones
+                    (with squares and logarithms); Pearson correlation over steps
+    choice          how often the first fit chooses even features, by number of labels, if the reward is a
+                    distance, and if it is the sum of all eight dimensions
+    regularization  60 labels, reward is the sum of two of five dimensions; Pearson correlation over steps
+    frames          60 labels, reward is the x position of Pong's ball or Breakout's paddle under random
+                    actions; 210 x 160 frames, downsampled with 600 updates or full size with 150 updates,
+                    which take equally long; Pearson correlation over steps, and CPU minutes
 
-    python -m benchmarks.reward_claims --show                         the kept results
-    python -m benchmarks.reward_claims                                what is missing of them, some minutes
+    python -m benchmarks.reward_claims --show                         print the stored results
+    python -m benchmarks.reward_claims                                compute missing results, some minutes
     python -m benchmarks.reward_claims --part distance --seeds 1 2 --results new.jsonl
 """
 
@@ -54,37 +53,37 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import MAX_UPDATES, NumberFeatures, Regularization, RewardConfig
 from teacher.settings.teachers import ErrorModel
 
-torch.set_num_threads(1)  # as in a run: networks this small only lose by more
+torch.set_num_threads(1)  # as in a run; more threads slow down small networks
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 TASK = describe_task("Pendulum-v1")
 SEGMENT_STEPS = {"Pendulum": 15, "numbers": 10, "frames": 8}
 FRAME_LABELS = 60
 MEMORY = {"Pong": 49, "Breakout": 72}
-"""Where a game keeps how far to the right its ball or its paddle is."""
+"""Address in the Atari RAM of the x position of the game's ball or paddle."""
 NEW_STEPS = 2000
 CHOICE_LABELS = (40, 80, 160)
 
 Figures = dict[str, float]
-"""What one seed came to, by variant."""
+"""Result of one seed by variant."""
 RewardOf = Callable[[NDArray[Any]], NDArray[Any]]
-"""The true rewards of states ``(n, numbers)``."""
+"""Function from states of shape ``(n, dimensions)`` to true rewards of shape ``(n,)``."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a predictor is fitted.
+    """Settings for fitting a predictor.
 
     Attributes:
-        reward: its settings.
-        max_updates: of the fit to convergence.
+        reward: settings of the predictor.
+        max_updates: maximum number of updates in the fit to convergence.
     """
 
     reward: RewardConfig = field(default_factory=RewardConfig)
     max_updates: int = MAX_UPDATES
 
     def set(self, **settings: Any) -> "Fit":
-        """The same with other settings."""
+        """Return a copy with changed reward settings."""
         return replace(self, reward=replace(self.reward, **settings))
 
 
@@ -92,7 +91,7 @@ FULL = Fit()
 
 
 def swing_up(observations: NDArray[Any]) -> NDArray[Any]:
-    """Pumps energy into Gymnasium's pendulum and holds it up: about -140 a episode, where random is -1290."""
+    """Return a swing-up controller's torques for Pendulum: about -140 per episode; random gets -1290."""
     cos, sin, speed = observations.T
     energy = speed**2 / 6 + 9.81 / 2 * (cos - 1)
     torque = np.where(cos > 0.9, -12 * np.arctan2(sin, cos) - 2.5 * speed, -3 * energy * np.sign(speed))
@@ -100,7 +99,7 @@ def swing_up(observations: NDArray[Any]) -> NDArray[Any]:
 
 
 def agreement(predictor: RewardPredictor, episodes: Sequence[Trajectory]) -> float:
-    """Rank correlation of predicted and true sums of an episode's segments."""
+    """Return the rank correlation of predicted and true returns over all segments of the episodes."""
     pool = SegmentPool(SEGMENT_STEPS["Pendulum"], seed=0)
     pool.extend(episodes)
     return rank_correlation(
@@ -111,7 +110,7 @@ def agreement(predictor: RewardPredictor, episodes: Sequence[Trajectory]) -> flo
 def _taught(
     episodes: Sequence[Trajectory], judge: Judge, n_labels: int, seed: int, fit: Fit
 ) -> RewardPredictor:
-    """A predictor of Pendulum's reward."""
+    """Train a predictor of Pendulum's reward on labels from ``judge``."""
     lesson = OfflineConfig(
         n_labels=n_labels,
         segment_steps=SEGMENT_STEPS["Pendulum"],
@@ -123,7 +122,7 @@ def _taught(
 
 
 def controls(seed: int, fit: Fit) -> Figures:
-    """Labels that know, and labels that do not."""
+    """Compare oracle labels with coin flips."""
     episodes = list(itertools.islice(random_trajectories(TASK, seed), 70))
     judges: Mapping[str, Judge] = {
         "oracle": oracle,
@@ -136,7 +135,7 @@ def controls(seed: int, fit: Fit) -> Figures:
 
 
 def later(seed: int, fit: Fit) -> Figures:
-    """Labels before training, and labels all the way."""
+    """Compare labels about random episodes only with labels about random and skilled episodes."""
     random = list(itertools.islice(random_trajectories(TASK, seed), 60))
     skilled = list(itertools.islice(policy_trajectories(TASK, seed, swing_up), 60))
     before = _taught(random[:40], oracle, 75, seed, fit)
@@ -149,26 +148,26 @@ def later(seed: int, fit: Fit) -> Figures:
 
 
 def closeness(states: NDArray[Any]) -> NDArray[Any]:
-    """In the first two numbers; the others are not looked at."""
+    """Return the negative distance from the origin in the first two dimensions."""
     distances: NDArray[Any] = np.linalg.norm(states[:, :2], axis=1)
     return -distances
 
 
 def total(states: NDArray[Any]) -> NDArray[Any]:
-    """The sum of all numbers."""
+    """Return the sum of all dimensions."""
     sums: NDArray[Any] = states.sum(axis=1)
     return sums
 
 
 def sum_of_two(states: NDArray[Any]) -> NDArray[Any]:
-    """The sum of the first two numbers."""
+    """Return the sum of the first two dimensions."""
     return total(states[:, :2])
 
 
 def _learned_from_numbers(
     reward_of: RewardOf, size: int, n_labels: int, seed: int, fit: Fit
 ) -> tuple[RewardPredictor, float]:
-    """A predictor of a reward of states of ``size`` numbers, and its correlation with it on new states."""
+    """Train a predictor on states with ``size`` dimensions; return it and its correlation on new states."""
     random = np.random.default_rng(seed)
     episodes = []
     for _ in range(n_labels):
@@ -188,7 +187,7 @@ def _learned_from_numbers(
 
 
 def distance(seed: int, fit: Fit) -> Figures:
-    """What squares and logarithms bring where the reward is a distance."""
+    """Compare plain features with even ones (squares and logarithms) if the reward is a distance."""
     features: Sequence[NumberFeatures] = ("plain", "even")
     return {
         name: _learned_from_numbers(closeness, 6, 60, seed, fit.set(features=name))[1] for name in features
@@ -196,7 +195,7 @@ def distance(seed: int, fit: Fit) -> Figures:
 
 
 def choice(seed: int, fit: Fit) -> Figures:
-    """Whether they are settled on, 1 or 0."""
+    """Return 1 by variant if the predictor chose even features (squares and logarithms), else 0."""
     rewards: Mapping[str, RewardOf] = {"distance": closeness, "sum": total}
     fit = fit.set(features="auto")
     return {
@@ -209,7 +208,7 @@ def choice(seed: int, fit: Fit) -> Figures:
 
 
 def regularization(seed: int, fit: Fit) -> Figures:
-    """What each penalty leaves to be learned, at its own strength and adapted."""
+    """Compare the regularization methods, with their default and with adapted strength."""
     return {
         f"{name}, adapted" if adapt else name: _learned_from_numbers(
             sum_of_two, 5, 60, seed, fit.set(features="plain", regularization=name, adapt=adapt)
@@ -220,7 +219,7 @@ def regularization(seed: int, fit: Fit) -> Figures:
 
 
 def frames(seed: int, fit: Fit) -> Figures:
-    """What averaging frames down takes away, and saves."""
+    """Compare downsampled with full-size Atari frames in correlation and CPU minutes."""
     figures: Figures = {}
     sides = {"averaged": (images.PAPER_SIDE, 600), "as they are": (sys.maxsize, 150)}
     for game, address in MEMORY.items():
@@ -249,7 +248,7 @@ def frames(seed: int, fit: Fit) -> Figures:
 
 
 def _played(env: gym.Env[Any, Any], address: int, seed: int) -> Trajectory:
-    """Some steps by random actions from the midst of a game; the reward is a byte of its memory."""
+    """Record random actions from the middle of a game; the reward is a byte of the Atari RAM."""
     env.reset(seed=seed)
     env.action_space.seed(seed)
     for _ in range(60 + seed % 100):
@@ -269,7 +268,7 @@ PARTS: Mapping[str, Callable[[int, Fit], Figures]] = {
 
 
 def print_table(results: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """A row for each variant of each part there are results of."""
+    """Print a row for each variant that has results."""
     table = Table("part", "variant", "seeds", "median (range)")
     for part in PARTS:
         figures = [result["figures"] for result in results if result["part"] == part]
@@ -283,7 +282,7 @@ def print_table(results: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make what is missing, and show what there is; returns the exit status."""
+    """Compute missing results unless ``--show`` is given, print the table, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.reward_claims",
         description=__doc__,
@@ -291,8 +290,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=range(1, 9), help="default: 1 to 8")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="default: beside this script")
-    parser.add_argument("--show", action="store_true", help="make nothing")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: next to this script")
+    parser.add_argument(
+        "--show", action="store_true", help="print the stored results without computing anything"
+    )
     options = parser.parse_args(arguments)
     console, made = Console(width=100), {(one["part"], one["seed"]) for one in load(options.results)}
     wanted = itertools.product(options.seeds, options.part)

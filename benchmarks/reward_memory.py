@@ -1,20 +1,18 @@
-"""How much memory it takes to fit the predictor to very many labels of large observations.
+"""Benchmark of the memory needed to fit the predictor to many labels with large observations.
 
 ::
 
     python benchmarks/reward_memory.py                   # 100,000 pairs of 60 steps of Humanoid-v5: 17.8 GB
-    python benchmarks/reward_memory.py --pairs 5000      # the same memory, a twentieth of disk and time
-    python benchmarks/reward_memory.py --saved           # from a preference file instead
+    python benchmarks/reward_memory.py --pairs 5000      # same peak memory, 1/20 of the disk space and time
+    python benchmarks/reward_memory.py --saved           # load the pairs from a preference file
 
-It fills a dataset with random numbers, as a run with so many labels would, and fits the predictor to it for
-one epoch. A dataset beyond 256 MiB lies in a file that is mapped into memory, in TMPDIR or /var/tmp.
+Fills a dataset with random numbers and fits the predictor to it for one epoch. A dataset larger than 256 MiB
+is stored in a memory-mapped file in TMPDIR, by default /var/tmp.
 
-What counts as memory: pages of a mapped file are in the process's resident set while it looks at them, but
-they are the system's cache of that file, which it takes back when others need the room; nobody runs out of
-memory by them. Anonymous memory cannot be taken back. So three figures are printed: the most of
-that (RssAnon, sampled every 20 ms), the most mapped pages (RssFile, the same way), and the largest resident
-set that the kernel itself noted (ru_maxrss), in which both are. The promise is about the last. That the first
-stays below the limit is not only observed: the process forbids itself more (RLIMIT_DATA), so it would fail.
+Prints three figures. Anonymous memory (peak RssAnon, sampled every 20 ms) can't be reclaimed. Mapped pages
+(peak RssFile) are page cache, which the kernel reclaims when other processes need memory. The peak resident
+set size (the kernel's ru_maxrss) includes both and must stay below the limit. The script also sets
+RLIMIT_DATA to the limit, so exceeding it with anonymous memory fails.
 """
 
 import argparse
@@ -45,7 +43,7 @@ SAMPLE_SECONDS = 0.02
 
 
 class Memory(threading.Thread):
-    """The most of each kind of resident memory since it was started, in bytes."""
+    """Thread that samples the peak of each kind of resident memory, in bytes."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -53,6 +51,7 @@ class Memory(threading.Thread):
         self._done = threading.Event()
 
     def run(self) -> None:
+        """Sample until stopped."""
         while not self._done.wait(SAMPLE_SECONDS):
             for line in Path("/proc/self/status").read_text().splitlines():
                 name, _, value = line.partition(":")
@@ -60,19 +59,21 @@ class Memory(threading.Thread):
                     self.most[name] = max(self.most[name], 1024 * int(value.split()[0]))
 
     def stop(self) -> None:
+        """Stop sampling and wait for the thread to end."""
         self._done.set()
         self.join()
 
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
+    """Print how many seconds the ``with`` block took."""
     started = time.monotonic()
     yield
     print(f"{what:42} {time.monotonic() - started:8.1f} s", flush=True)
 
 
 def random_preferences(pairs: int, steps: int, observation: int, action: int) -> Iterator[Preference]:
-    """Pairs of segments of random numbers; the first is better where its first observations are larger."""
+    """Yield preferences between segments of random numbers; rewards are the observations' first dimension."""
     random = np.random.default_rng(0)
     for number in range(pairs):
         states = random.standard_normal((2, steps + 1, observation), np.float32)
@@ -87,16 +88,21 @@ def random_preferences(pairs: int, steps: int, observation: int, action: int) ->
 
 
 def main() -> None:
+    """Fill the dataset, fit the predictor and print the peak memory; fail if it exceeds the limit."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pairs", type=int, default=100_000)
-    parser.add_argument("--steps", type=int, default=60, help="of a segment")
+    parser.add_argument("--steps", type=int, default=60, help="steps per segment")
     parser.add_argument(
-        "--observation", type=int, default=348, help="numbers in an observation (Humanoid-v5)"
+        "--observation", type=int, default=348, help="size of an observation (default: Humanoid-v5's)"
     )
-    parser.add_argument("--action", type=int, default=17, help="numbers in an action (Humanoid-v5)")
+    parser.add_argument("--action", type=int, default=17, help="size of an action (default: Humanoid-v5's)")
     parser.add_argument("--members", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=4.0, help="GiB of memory")
-    parser.add_argument("--saved", action="store_true", help="save, load and fit from that; twice the disk")
+    parser.add_argument("--limit", type=float, default=4.0, help="memory limit in GiB")
+    parser.add_argument(
+        "--saved",
+        action="store_true",
+        help="save the dataset and fit to the loaded file; needs twice the disk space",
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
     os.environ.setdefault("TMPDIR", "/var/tmp")  # noqa: S108
@@ -104,7 +110,8 @@ def main() -> None:
     needed, free = 1.25 * size * (2 if given.saved else 1), shutil.disk_usage(tempfile.gettempdir()).free
     if needed > free:
         parser.error(
-            f"need {needed / 1e9:.1f} GB in {tempfile.gettempdir()}, got {free / 1e9:.1f}: set TMPDIR"
+            f"{tempfile.gettempdir()} has {free / 1e9:.1f} GB free, but {needed / 1e9:.1f} GB are needed; "
+            "set TMPDIR to a larger disk"
         )
     limit = int(given.limit * GIB)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -137,7 +144,7 @@ def main() -> None:
         print(f"{name:10} {value / GIB:6.2f} GiB   {value / limit:5.0%} of the limit")
     print(f"dataset : peak resident memory = {size / peak:.1f} : 1")
     if peak > limit:
-        raise SystemExit("more than the limit")
+        raise SystemExit("peak resident memory exceeds the limit")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
-"""How fast is reward learning? Fitting, relabeling and whole runs beside imitation's, on the same data.
+"""Benchmark of the speed of reward learning against the imitation library: fits, relabeling and whole runs.
 
-Both sides have one thread and take turns; imitation runs in a Python of its own and says over a pipe how long
-it took. Medians of the rounds, and the median of their ratios with its range.
+Both sides use the same data and one thread, and take turns; imitation runs in its own Python and reports its
+times over a pipe. Prints medians over the rounds, and the median and range of the ratios.
 
-    fit      500 pairs of 50 steps of Hopper, 10 epochs, batches of 32 pairs, an ensemble of 3 of 64-64 units
-    relabel  what predicted rewards cost each of 8 environments in a step: imitation's wrapper in every step,
-             ours in one call for a rollout of 256 steps
-    steps    time of a run on 200 labels over that of a run on the true reward, Pendulum, 50,000 steps
-    run      time of a run on 200 labels, Pendulum, 100,000 steps; returns are in benchmarks/teaching.jsonl
+    fit      500 pairs of 50 Hopper steps, 10 epochs, batches of 32 pairs, an ensemble of 3 with 64-64 units
+    relabel  cost of predicted rewards per environment step, with 8 environments: imitation's wrapper computes
+             them at every step, ours in one call per rollout of 256 steps
+    steps    Pendulum, 50,000 steps: time of a run on 200 labels relative to a run on the true reward
+    run      Pendulum, 100,000 steps: time of a run on 200 labels; returns are in benchmarks/teaching.jsonl
 
-The first two are timed in seconds of the processor, which other programs disturb less; runs by the clock too.
+Fits and relabeling are timed in CPU seconds, which other programs affect less. Runs are timed in CPU and
+wall-clock seconds.
 
     python -m benchmarks.reward_speed --imitation PYTHON
     python -m benchmarks.reward_speed --imitation PYTHON --part fit relabel --rounds 9
-    python -m benchmarks.reward_speed --part steps                                        ours alone
+    python -m benchmarks.reward_speed --part steps                                        ours only
     python -m benchmarks.reward_speed --part fit steps --options "reward.stride=3"        ours with options
 """
 
@@ -65,11 +66,11 @@ RATIOS = {
 }
 
 Seconds = Mapping[str, float]
-"""Of one round, by what was timed."""
+"""Measurements of one round by name, in seconds except for accuracies."""
 
 
 class Data:
-    """Pairs of segments of random behavior, judged by their true returns; the same for both sides."""
+    """Pairs of segments of random behavior, labeled by true return and shared by both sides."""
 
     def __init__(self, folder: Path, seed: int = 1) -> None:
         self.task: TaskInfo = describe_task(FIT_TASK)
@@ -84,7 +85,7 @@ class Data:
         np.savez(self.path, **_arrays("train", self.pairs), **_arrays("held_out", self.held_out))
 
     def dataset(self) -> PreferenceDataset:
-        """The pairs to fit to."""
+        """Return the training pairs as a preference dataset."""
         dataset = PreferenceDataset()
         dataset.upsert(
             Preference(uuid.uuid5(uuid.NAMESPACE_URL, str(index)), *pair, _value(pair))
@@ -111,11 +112,12 @@ def _arrays(part: str, pairs: Sequence[SegmentPair]) -> dict[str, Any]:
 
 @dataclass
 class Bench:
-    """Both sides, and what they work on.
+    """Measures both sides; each public method is one part of the benchmark.
 
     Attributes:
-        imitation: None for ours alone.
-        options: of ``teach``, for what is ours and learns from labels.
+        folder: where temporary files go.
+        imitation: client for imitation, or None to measure only our side.
+        options: ``teach`` options for our side when it learns from labels.
     """
 
     folder: Path
@@ -127,12 +129,13 @@ class Bench:
 
     @property
     def data(self) -> Data:
+        """Pairs to fit to, created on first use."""
         if self._data is None:
             self._data = Data(self.folder)
         return self._data
 
     def fit(self, seed: int) -> Seconds:
-        """Also the accuracies on pairs held out, which tell that both have learned."""
+        """Time a fit; also return held-out accuracies, to check that both sides have learned."""
         predictor, dataset = self._predictor(seed), self.data.dataset()
         ours = _cpu_seconds(partial(predictor.fit, dataset, max_epochs=EPOCHS))
         first, second = (predictor.segment_returns(each) for each in zip(*self.data.held_out, strict=True))
@@ -145,7 +148,7 @@ class Bench:
         return found
 
     def relabel(self, seed: int) -> Seconds:
-        """A step of one environment."""
+        """Time the reward prediction per step of one environment."""
         rng, task = np.random.default_rng(seed), describe_task(FIT_TASK)
         sizes = [(space.shape or ())[0] for space in (task.observation_space, task.action_space)]
         observations, actions, following = (
@@ -163,17 +166,17 @@ class Bench:
     def _predictor(self, seed: int) -> RewardPredictor:
         task = describe_task(FIT_TASK)
         given = Point(RUN_TASK, "oracle", LABELS, 1, seed, self.options).config(str(self.folder)).reward
-        # One fit, and not two to choose from.
+        # "auto" would fit twice and choose.
         features = "plain" if given.features == "auto" else given.features
         config = replace(given, members=MEMBERS, batch_size=BATCH, features=features)
         return RewardPredictor(task.observation_space, task.action_space, config, seed, "cpu")
 
     def steps(self, seed: int) -> Seconds:
-        """On the true reward and on labels."""
+        """Time runs on the true reward and on labels."""
         return self._runs("steps", seed, {"rl": 0, "synth": LABELS})
 
     def run(self, seed: int) -> Seconds:
-        """On labels."""
+        """Time a run on labels."""
         return self._runs("run", seed, {"synth": LABELS})
 
     def _runs(self, part: str, seed: int, kinds: Mapping[str, int]) -> Seconds:
@@ -202,7 +205,7 @@ def _train_ours(point: Point) -> dict[str, float]:
 
 
 def measure(bench: Bench, part: str, rounds: int) -> list[Seconds]:
-    """The rounds of one part, each with a seed of its own; where they are short, one before them warms up."""
+    """Measure one part in several rounds with different seeds; short parts have a warm-up round first."""
     work: Callable[[int], Seconds] = getattr(bench, part)
     if part in ("fit", "relabel"):
         work(0)
@@ -212,7 +215,7 @@ def measure(bench: Bench, part: str, rounds: int) -> list[Seconds]:
 
 
 def report(part: str, rounds: Sequence[Seconds]) -> Iterator[str]:
-    """Lines of a table in Markdown: medians with their range, and ratios."""
+    """Yield Markdown table rows: the median and range of each measurement, and of the ratios."""
     for name in rounds[0]:
         unit, scale = ("µs", 1e6) if part == "relabel" else ("%", 100) if "accuracy" in name else ("s", 1)
         yield f"| {part} | {name} | {_spread([scale * found[name] for found in rounds])} {unit} |"
@@ -227,15 +230,20 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def main() -> None:
+    """Measure each part and print the table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.reward_speed",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--part", nargs="+", choices=ROUNDS, default=ROUNDS)
-    parser.add_argument("--rounds", type=int, help="in place of a part's")
-    parser.add_argument("--options", default="", help="of ours, such as 'reward.stride=3 reward.patience=50'")
-    parser.add_argument("--imitation", metavar="PYTHON", help="that has imitation installed")
+    parser.add_argument("--rounds", type=int, help="number of rounds (default: by part)")
+    parser.add_argument(
+        "--options", default="", help="for our side, such as 'reward.stride=3 reward.patience=50'"
+    )
+    parser.add_argument(
+        "--imitation", metavar="PYTHON", help="Python interpreter that has imitation installed"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     with contextlib.ExitStack() as stack:

@@ -1,8 +1,8 @@
-"""How large are the site's rows, what does a trainer send, and what do its requests cost?
+"""Benchmark of the site's storage: size of its rows, and cost of the requests that trainers send.
 
-``python -m benchmarks.row_sizes`` (some minutes) fills a real PostgreSQL with 50,000 comparisons that have
-150,000 labels, whose indexes grow with them as a site's do, and has trainers send the curves of whole runs
-over HTTP to the site as in production. What a trainer reports of a round is counted in a short run.
+``python -m benchmarks.row_sizes`` takes a few minutes. It fills PostgreSQL with 50,000 comparisons and
+150,000 labels, with indexes that grow along as on a real site. Then trainers send the learning curves of
+whole runs over HTTP to the site. The values that a trainer reports per round come from a short run.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from teacher.training.videos import CLIPS_PER_RUN
 
 TABLES = ("comparison", "lease", "label", "decision", "trainingpoint", "episode")
 EPISODES = 10_000
-ROUND_STEPS = 2048  # of a run with PPO's defaults
+ROUND_STEPS = 2048  # environment steps per round with PPO's defaults
 _TRIAL_ROUNDS = 20
 _SIZES = """
     SELECT t.relname, i.indexrelid::regclass::text, pg_relation_size(i.indexrelid), pg_table_size(t.oid)
@@ -39,7 +39,7 @@ _SIZES = """
 
 
 def values_of_rounds(folder: Path) -> list[dict[str, float]]:
-    """What a trainer reports of a round, by a short run; without those few in which a predictor is fitted."""
+    """Return the values that a short run reports per round, without the few rounds that fit a predictor."""
     config = TeachConfig(
         env_id="ShortHopper-v1", predictor="synth", name="curves", n_labels=100, pretrain_iters=100,
         num_timesteps=_TRIAL_ROUNDS * ROUND_STEPS, no_videos=True, runs_dir=str(folder),
@@ -56,23 +56,24 @@ def values_of_rounds(folder: Path) -> list[dict[str, float]]:
 
 
 class Meter:
-    """Prints what requests cost the processors of the web server and of PostgreSQL."""
+    """Prints the CPU time that requests cost the web server and PostgreSQL."""
 
     def __init__(self, machine: Machine, side: Side) -> None:
         self._pids = side.pid, machine.postgres
 
     @contextmanager
     def measure(self, what: str, times: int) -> Iterator[None]:
+        """Print the CPU time per request of the ``with`` block, which makes ``times`` requests."""
         before = [cpu_seconds(pid) for pid in self._pids]
         yield
         web, database = (
             1000 * (cpu_seconds(pid) - then) / times for pid, then in zip(self._pids, before, strict=True)
         )
-        print(f"{what}: {web + database:.1f} ms of processors, of which the database {database:.1f}")
+        print(f"{what}: {web + database:.1f} ms of CPU, of which the database {database:.1f}")
 
 
 class Trainer:
-    """One that is beginning a run on the site."""
+    """Simulated trainer that has registered a new experiment on the site."""
 
     def __init__(self, side: Side, token: str, number: int) -> None:
         self._client, self._name = FeedbackClient(side.dialect.url, token), f"ShortHopper-v1-run-{number}"
@@ -84,16 +85,18 @@ class Trainer:
         )  # fmt: skip
 
     def poll(self, times: int) -> None:
+        """Poll for decisions, of which there are none."""
         for _ in range(times):
             self._client.decisions(self._name, 0)
 
     def send(self, points: Sequence[Point], together: int) -> None:
+        """Send learning-curve points, ``together`` per request."""
         for first in range(0, len(points), together):
             self._client.post_points(self._name, points[first : first + together], None)
 
 
 def token_of(side: Side) -> str:
-    """Of the owner that ``load_rows`` makes."""
+    """Create an API token for the experiment owner that ``load_rows`` created."""
     command = [sys.executable, "manage.py", "create_token", "ada"]
     made = subprocess.run(
         command, env=dict(side.environment), cwd=ROOT, capture_output=True, text=True, check=True
@@ -104,7 +107,7 @@ def token_of(side: Side) -> str:
 def measure_requests(
     machine: Machine, side: Side, rounds: Sequence[dict[str, float]], options: argparse.Namespace
 ) -> None:
-    """Time polls that bring nothing, and whole curves as trainers send them."""
+    """Measure the CPU time of empty polls and of sending whole learning curves."""
     token, meter = token_of(side), Meter(machine, side)
     trainers = [Trainer(side, token, number) for number in range(options.runs)]
     points = [Point(number * ROUND_STEPS, rounds[number % len(rounds)]) for number in range(options.rounds)]
@@ -122,7 +125,7 @@ def measure_requests(
 
 
 def fill_episodes(connection: psycopg.Connection) -> None:
-    """Films as they are noted, of experiments one after the other."""
+    """Insert ``EPISODES`` episode videos as rows, without files."""
     connection.execute(
         "INSERT INTO feedback_episode (experiment_id, step, key) SELECT (SELECT min(id) FROM"
         " feedback_experiment), i, 'ShortHopper-v1-run-1/episodes/' || i || '.mp4'"
@@ -132,7 +135,7 @@ def fill_episodes(connection: psycopg.Connection) -> None:
 
 
 def print_sizes(connection: psycopg.Connection) -> dict[str, float]:
-    """Print bytes a row of each table and of its indexes; returns the sums."""
+    """Print bytes per row of each table and its indexes; return the total by table."""
     print("| table | rows | bytes a row | rows alone | indexes |", "|---|---|---|---|---|", sep="\n")
     sums = {}
     for name in TABLES:
@@ -148,7 +151,7 @@ def print_sizes(connection: psycopg.Connection) -> dict[str, float]:
 
 
 def print_totals(sums: dict[str, float], rounds: Sequence[dict[str, float]]) -> None:
-    """What a run of the default length leaves, and ten thousand of them."""
+    """Print the storage for a label, for a run of the default length, and for ten thousand runs."""
     tags = statistics.mean(map(len, rounds))
     all_rounds = TeachConfig.num_timesteps // ROUND_STEPS
     points = tags * all_rounds
@@ -163,13 +166,13 @@ def print_totals(sums: dict[str, float], rounds: Sequence[dict[str, float]]) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Fill, send, and print what came of it."""
+    """Fill the database, measure requests, and print row sizes and totals."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--comparisons", type=int, default=50_000)
-    parser.add_argument("--runs", type=int, default=8, help="at the same time")
-    parser.add_argument("--rounds", type=int, default=600, help="of each")
-    parser.add_argument("--together", type=int, default=3, help="rounds in a request")
-    parser.add_argument("--polls", type=int, default=100, help="of each")
+    parser.add_argument("--runs", type=int, default=8, help="number of concurrent trainers")
+    parser.add_argument("--rounds", type=int, default=600, help="rounds per trainer")
+    parser.add_argument("--together", type=int, default=3, help="rounds per request")
+    parser.add_argument("--polls", type=int, default=100, help="polls per trainer")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, Machine(Path(folder) / "machine") as machine:
         rounds = values_of_rounds(Path(folder))

@@ -1,15 +1,15 @@
-"""How long does a queue have to be, and how many render workers are enough? By simulation.
+"""Simulation of queue lengths and render workers at large scale, for the tables in docs/scaling.md.
 
-``python benchmarks/scaling.py`` (half a minute on one core) prints the tables of docs/scaling.md.
+``python benchmarks/scaling.py`` takes half a minute on one core.
 
-- ``labelers``: an experiment whose labelers hold leases as the labeling page does, and whose trainer keeps
-  so many comparisons open for each of them. A labeled comparison is replaced after a delay: the trainer
-  hears of it, asks anew, has both clips rendered and registers them. Some labelers vanish with their leases,
-  which end by the clock.
-- ``workers``: clips that experiments ask for, each a batch at a time, and workers that render one at a time.
+- Labelers: an experiment whose labeling pages hold leases, and whose trainer keeps a number of comparisons
+  open per labeler. A labeled comparison is replaced after a delay, in which the trainer learns of the label,
+  selects a new pair, has both clips rendered and registers the comparison. Some labelers vanish, and their
+  leases expire.
+- Workers: experiments request clips in batches, and each worker renders one clip at a time.
 
-Before them it prints what training hosts would tell each other: sizes of networks as they are, and how long
-a ring of hosts takes to add up a gradient, by arithmetic.
+It first prints the network sizes of two tasks and an estimate of the time that a ring of training hosts needs
+to sum a gradient.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from teacher.training.plan import RunPlan, task_of
 
 
 class Clock:
-    """Events in the order of their times, in seconds."""
+    """Event queue of a simulation; times are in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -41,11 +41,11 @@ class Clock:
         self._count = itertools.count()
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
-        """Do something later."""
+        """Schedule ``action`` to run in ``delay`` seconds."""
         heapq.heappush(self._events, (self.now + delay, next(self._count), action))
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due before ``until``."""
+        """Run all events up to time ``until``."""
         while self._events and self._events[0][0] <= until:
             self.now, _, action = heapq.heappop(self._events)
             action()
@@ -54,16 +54,16 @@ class Clock:
 
 @dataclass(frozen=True)
 class Crowd:
-    """An experiment at overlap 1 and those who label for it; times in seconds.
+    """Settings of a simulated experiment at overlap 1; times are in seconds.
 
     Attributes:
-        labelers: pages that are open at any time.
-        open_per_labeler: comparisons that the trainer keeps asked and unanswered.
-        delay: mean time from a label to the comparison that takes its place.
-        held: leases of a page, the pair on its screen among them.
-        answer: mean time that a labeler looks at a pair.
-        vanish: share of answers after which a labeler is gone without a word, and another one comes.
-        lease: how long a lease lives that nobody renews.
+        labelers: number of open labeling pages.
+        open_per_labeler: open comparisons that the trainer keeps per labeler.
+        delay: mean time from a label to the comparison that replaces the labeled one.
+        held: leases per page, including the pair on screen.
+        answer: mean time a labeler takes for a pair.
+        vanish: probability that a labeler vanishes instead of answering and a new labeler takes over.
+        lease: time until a lease expires if it isn't renewed.
     """
 
     labelers: int = 200
@@ -77,12 +77,12 @@ class Crowd:
 
 @dataclass(frozen=True)
 class Labeling:
-    """What a simulated crowd did.
+    """Result of a simulated crowd.
 
     Attributes:
-        idle: share of the labelers' time without a pair.
-        labels_per_second: of all of them.
-        waited: seconds from the registration of a comparison to its label: median and 99th percentile.
+        idle: share of labeler time spent without a pair.
+        labels_per_second: total labels per second.
+        waited: median and 99th percentile of the seconds from registering a comparison to its label.
     """
 
     idle: float
@@ -91,7 +91,7 @@ class Labeling:
 
 
 class CrowdSimulation:
-    """One page for each labeler; comparisons are known by the time of their registration."""
+    """Simulation of labelers and a trainer; a comparison is represented by its registration time."""
 
     def __init__(self, crowd: Crowd, rng: random.Random) -> None:
         self.crowd, self._rng, self._clock = crowd, rng, Clock()
@@ -102,7 +102,7 @@ class CrowdSimulation:
         self._idle, self._begin, self._waits = 0.0, 0.0, list[float]()
 
     def run(self, seconds: float, warm_up: float) -> Labeling:
-        """Simulate; what happens in the first ``warm_up`` seconds is not counted."""
+        """Simulate ``warm_up`` seconds that aren't counted, then ``seconds`` that are."""
         for labeler in range(self.crowd.labelers):
             self._next(labeler)
         self._clock.run(warm_up)
@@ -118,7 +118,7 @@ class CrowdSimulation:
         )
 
     def _next(self, labeler: int) -> None:
-        """Show the labeler a pair: one of its own, of the queue, or prefetched by another page."""
+        """Show the labeler a pair: prefetched by its own page, from the queue, or from another page."""
         pair = self._take(labeler)
         if pair is None:
             self._since[labeler] = self._clock.now
@@ -139,7 +139,7 @@ class CrowdSimulation:
 
     def _answer(self, labeler: int, registered: float) -> None:
         if self._rng.random() < self.crowd.vanish:
-            # Neither this answer nor the page's other leases come back before their time.
+            # The pair on screen and the prefetched ones return to the queue when their leases expire.
             for pair in (registered, *self._prefetched[labeler]):
                 self._clock.after(self.crowd.lease, lambda pair=pair: self._offer(pair))  # type: ignore[misc]
             self._prefetched[labeler].clear()
@@ -165,13 +165,13 @@ class CrowdSimulation:
 
 @dataclass(frozen=True)
 class Farm:
-    """Render workers and what is asked of them; times in seconds.
+    """Settings of simulated render workers; times are in seconds.
 
     Attributes:
-        workers: processes that render one clip at a time.
-        clip: mean time of the processor for a clip.
-        clips: that are asked for in a second, by all experiments together.
-        batch: clips that an experiment asks for at once.
+        workers: number of workers, each rendering one clip at a time.
+        clip: mean CPU time per clip.
+        clips: clips requested per second by all experiments together.
+        batch: clips per request.
     """
 
     workers: int = 1000
@@ -181,8 +181,8 @@ class Farm:
 
 
 def clip_waits(farm: Farm, count: int, rng: random.Random) -> list[float]:
-    """Seconds that each of ``count`` clips waits for a worker, after as many that are not counted."""
-    free = [0.0] * farm.workers  # when each worker is free: a heap
+    """Return the seconds that ``count`` clips wait for a worker, after a warm-up of ``count`` clips."""
+    free = [0.0] * farm.workers  # heap of the times when each worker becomes free
     waits, now = [], 0.0
     for number in range(2 * count):
         if number % farm.batch == 0:
@@ -195,11 +195,12 @@ def clip_waits(farm: Farm, count: int, rng: random.Random) -> list[float]:
 
 @dataclass(frozen=True)
 class Ring:
-    """Hosts that add up their gradients: 2 (n - 1) messages one after the other, of 1/n each; an estimate.
+    """Estimate of a ring all-reduce over n hosts: 2 (n - 1) sequential messages of 1/n of the data each.
 
     Attributes:
-        message: seconds that the smallest one takes from host to host, as between hosts of a data center.
-        link: bytes a second.
+        hosts: number of hosts.
+        message: latency of a message in seconds, typical for a data center.
+        link: bandwidth in bytes per second.
     """
 
     hosts: int = 64
@@ -207,16 +208,16 @@ class Ring:
     link: float = 1.25e9
 
     def moved(self, size: float) -> float:
-        """Bytes in and out of each host."""
+        """Return the bytes that each host sends and receives to sum ``size`` bytes."""
         return 2 * (self.hosts - 1) / self.hosts * size
 
     def seconds(self, size: float) -> float:
-        """For one sum."""
+        """Return the seconds to sum ``size`` bytes."""
         return 2 * (self.hosts - 1) * self.message + self.moved(size) / self.link
 
 
 def print_hosts(ring: Ring) -> None:
-    """Print sizes of networks, and what adding up their gradients takes in a round with PPO's defaults."""
+    """Print network sizes, and the bytes and seconds of summing gradients in a round with PPO's defaults."""
     for env_id in ("ShortHopper-v1", "teacher/Pong-v1"):
         config = TeachConfig(env_id=env_id, predictor="synth", name="sizes", n_labels=100)
         plan = RunPlan(RunSettings(config, uuid.uuid4()), task_of(config))
@@ -235,19 +236,19 @@ def print_hosts(ring: Ring) -> None:
         message = len(dump_state({"predictor": predictor, "critic_epochs": 0}))
         print(
             f"  the predictor: {networks // 4:,} parameters, {networks / 1e3:,.0f} kB, "
-            f"{message / 1e3:,.0f} with its optimizer as it travels"
+            f"{message / 1e3:,.0f} kB as a message, with its optimizer"
         )
         for times in (1, ring.hosts):
             sums = agent.config.update_epochs * ring.hosts * share // (times * minibatch)
             moved, seconds = sums * ring.moved(size), sums * ring.seconds(size)
             print(
-                f"  minibatches of {times * minibatch:,}: {sums:,} sums a round, {moved / 1e9:.2f} GB, "
+                f"  minibatches of {times * minibatch:,}: {sums:,} sums per round, {moved / 1e9:.2f} GB, "
                 f"{seconds:.2f} s"
             )
 
 
 def print_labelers(seconds: float) -> None:
-    """Print how idle labelers are, and how old the oldest pairs, by delay and length of the queue."""
+    """Print labelers' idle time and the 99th percentile wait of pairs, by delay and queue length."""
     lengths = (2.0, 4.0, 8.0, 16.0)
     print("| delay, s | vanish |" + "".join(f" {each:g} a labeler |" for each in lengths))
     print("|---|---|" + "---|" * len(lengths))
@@ -259,7 +260,7 @@ def print_labelers(seconds: float) -> None:
 
 
 def print_workers(count: int) -> None:
-    """Print how long clips wait by how busy the workers are, and how many are asked for at once."""
+    """Print the mean and 99th percentile wait of clips, by number of workers, batch size and utilization."""
     loads = tuple(itertools.product((2, 40), (0.5, 0.8, 0.95)))
     print("| workers |" + "".join(f" {batch} at once, {busy:.0%} busy |" for batch, busy in loads))
     print("|---|" + "---|" * len(loads))
@@ -271,12 +272,14 @@ def print_workers(count: int) -> None:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Run the simulations and print all tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=1200.0, help="simulated for each row of labelers")
-    parser.add_argument("--clips", type=int, default=200_000, help="simulated for each row of workers")
+    parser.add_argument(
+        "--seconds", type=float, default=1200.0, help="simulated time per cell of the labelers table"
+    )
+    parser.add_argument("--clips", type=int, default=200_000, help="clips per cell of the workers table")
     given = parser.parse_args()
     print_hosts(Ring())
     print()

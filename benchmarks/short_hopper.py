@@ -1,9 +1,9 @@
-"""Does teaching work? ShortHopper-v1 with the true reward, with synthetic labels, with coin flips; SB3's PPO.
+"""Benchmark of teaching on ShortHopper-v1: true reward, synthetic labels, coin flips, and SB3's PPO.
 
-Every side makes the same number of steps on the same environment; the policy it ends with is then played for
-20 episodes, its actions sampled. Printed for each side: median over the seeds of the return, mean forward
-velocity and mean height; for the taught ones f = (R - R_random) / (R_rl - R_random), with the medians of the
-others, and Spearman's correlation of predicted and true sums of 200 segments drawn evenly over the run.
+Every side trains for the same number of steps; its final policy then plays 20 episodes with sampled actions.
+Prints for each side the medians over the seeds of the return, mean forward velocity and mean height. Taught
+sides also show f = (R - R_random) / (R_rl - R_random), where R_random and R_rl are medians, and the Spearman
+correlation of predicted and true returns of 200 segments spread evenly over the run.
 
     python benchmarks/short_hopper.py                     all seeds and sides, about an hour on two cores
     python benchmarks/short_hopper.py --seeds 1 --steps 1e5
@@ -55,7 +55,7 @@ Policy = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True)
 class Play:
-    """Means over the evaluation episodes: return, m/s, m."""
+    """Means over the evaluation episodes: return, forward velocity in m/s and height in m."""
 
     reward: float
     velocity: float
@@ -64,7 +64,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What one side reached with one seed."""
+    """Result of one side with one seed."""
 
     side: str
     seed: int
@@ -74,7 +74,7 @@ class Outcomes:
 
 
 def play(policy: Policy, seed: int) -> Play:
-    """Mean return, velocity and height of ``policy`` (one observation to one action) over fresh episodes."""
+    """Play new episodes with ``policy``, which maps one observation to one action; return the means."""
     env = gym.make(resolve_env_id(ENV_ID))
     returns, velocities, heights = [], [], []
     for episode in range(EVALUATION_EPISODES):
@@ -92,13 +92,13 @@ def play(policy: Policy, seed: int) -> Play:
 
 
 def flip_coin(first: Segment, second: Segment) -> Decision:
-    """The control's answer: heads or tails, fixed by the segments so that a run repeats exactly."""
+    """Return a coin flip as the control's label, seeded by the segments so that runs are reproducible."""
     coin = np.random.default_rng(np.array([first.true_return, second.true_return]).view(np.uint64))
     return "first" if coin.random() < 0.5 else "second"
 
 
 def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
-    """One run of ours, with the labels of ``side``."""
+    """Train one of our runs, on the true reward or labels according to ``side``, and evaluate it."""
     config = TeachConfig(
         env_id=ENV_ID,
         predictor="rl" if side == "rl" else "synth",
@@ -129,7 +129,7 @@ def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
 
 
 def keep_segments(run: Run, seed: int) -> SegmentPool:
-    """A pool that fills with the segments of the whole run, beside the run's own."""
+    """Return a pool that collects the segments of the whole run, in addition to the run's own pool."""
     kept, remember = SegmentPool(run.segment_length, capacity=1_000_000, seed=seed), run.remember
 
     def remember_and_keep(trajectories: Sequence[Trajectory]) -> None:
@@ -141,7 +141,7 @@ def keep_segments(run: Run, seed: int) -> SegmentPool:
 
 
 def spearman(run: Run, segments: Sequence[Segment]) -> float:
-    """Rank correlation of predicted and true sums on segments spread evenly over the run."""
+    """Return the rank correlation of predicted and true returns on segments spread evenly over the run."""
     assert run.teaching is not None
     chosen = [segments[i] for i in np.linspace(0, len(segments) - 1, SPEARMAN_SEGMENTS).astype(int)]
     return rank_correlation(
@@ -150,8 +150,7 @@ def spearman(run: Run, segments: Sequence[Segment]) -> float:
 
 
 def train_sb3(seed: int, steps: int) -> Outcomes:
-    """Stable-Baselines3's PPO with VecNormalize and the same hyperparameters."""
-
+    """Train Stable-Baselines3's PPO with VecNormalize and the same hyperparameters, and evaluate it."""
     envs = VecNormalize(make_vec_env(resolve_env_id(ENV_ID), n_envs=8, seed=seed))
     model = PPO("MlpPolicy", envs, n_steps=256, batch_size=64, n_epochs=10, seed=seed, device="cpu")
     model.learn(steps)
@@ -165,14 +164,14 @@ def train_sb3(seed: int, steps: int) -> Outcomes:
 
 
 def play_random(seed: int) -> Outcomes:
-    """Uniformly random actions."""
+    """Evaluate uniformly random actions."""
     space = gym.make(resolve_env_id(ENV_ID)).action_space
     space.seed(seed)
     return Outcomes("random", seed, play(lambda _: space.sample(), seed))
 
 
 def run_side(job: tuple[str, int, int, Path]) -> Outcomes:
-    """One cell of the table, in a process of its own."""
+    """Make one run in a worker process; ``job`` is (side, seed, steps, runs folder)."""
     side, seed, steps, runs_dir = job
     torch.set_num_threads(1)
     if side == "random":
@@ -183,7 +182,7 @@ def run_side(job: tuple[str, int, int, Path]) -> Outcomes:
 
 
 def print_table(outcomes: Sequence[Outcomes], console: Console) -> None:
-    """Medians over the seeds, and the ratios that matter."""
+    """Print medians over the seeds by side, f, and the ratio of our return to SB3's."""
 
     def median(side: str, field: str) -> float:
         values = [operator.attrgetter(field)(outcome) for outcome in outcomes if outcome.side == side]
@@ -212,22 +211,22 @@ def print_table(outcomes: Sequence[Outcomes], console: Console) -> None:
 
 
 def load_outcomes(path: Path | None) -> list[Outcomes]:
-    """What an earlier run of this script left in its ``--json`` file."""
+    """Load results that an earlier call of this script wrote to its ``--json`` file."""
     records = [] if path is None else load(path)
     return [Outcomes(**{**record, "play": Play(**record["play"])}) for record in records]
 
 
 def main() -> None:
-    """Run all sides and seeds, two processes at a time, and print the table."""
+    """Run all sides and seeds in worker processes, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 1 to this")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds, counted from 1")
     parser.add_argument("--steps", type=float, default=3e5)
     parser.add_argument("--sides", nargs="+", default=SIDES, choices=SIDES)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="keep outcomes in this file, and leave out what it has")
-    parser.add_argument("--runs-dir", type=Path, help="keep the runs here (default: a temporary folder)")
+    parser.add_argument("--json", type=Path, help="append results to this file; skip runs already in it")
+    parser.add_argument("--runs-dir", type=Path, help="folder to keep the runs in (default: temporary)")
     arguments = parser.parse_args()
     console, outcomes = Console(width=140), load_outcomes(arguments.json)
     done = {(outcome.side, outcome.seed) for outcome in outcomes}

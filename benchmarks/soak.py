@@ -1,13 +1,13 @@
-"""Does anything grow, in an hour at a steady load?
+"""Soak test: checks for growing memory or open files during an hour at a steady load.
 
-    python -m benchmarks.soak --minutes 60      runs the load, and writes benchmarks/soak.jsonl
-    python -m benchmarks.soak --show            prints its table, and draws docs/pictures/soak.png
+    python -m benchmarks.soak --minutes 60      run the load and write benchmarks/soak.jsonl
+    python -m benchmarks.soak --show            print the table and draw docs/pictures/soak.png
 
-On the full stack (PostgreSQL, Redis, S3, web server, chores, render worker) forty labelers each judge a pair
-every two seconds, 20 a second, the most that benchmarks/site_load.py claims. Beside them a trainer runs a
-whole experiment with one scripted labeler, who takes five seconds a pair, on clips that the worker draws.
-Every twenty seconds the memory of each process (RssAnon: its own, not shared) and its open files are written
-down, and PostgreSQL logs each statement that takes long. Linux alone has what is read here.
+On the full stack (PostgreSQL, Redis, S3, web server, chores, render worker), forty labelers each label a pair
+every two seconds: 20 labels per second, the maximum that benchmarks/site_load.py claims. At the same time, a
+trainer runs a whole experiment with one scripted labeler, who takes five seconds per pair, on clips from the
+render worker. Every twenty seconds, each process's private memory (RssAnon) and number of open files are
+recorded. PostgreSQL logs slow statements. Needs Linux's /proc.
 """
 
 import argparse
@@ -49,7 +49,7 @@ TRAINER_PACE_SECONDS = 5.0
 STEPS_PER_LABEL = 2000
 SLOW_MS = 200
 EVERY_SECONDS = 20.0
-_SPARE = 1.2  # pairs, of those that the labelers can judge
+_SPARE = 1.2  # factor by which there are more pairs than the labelers can label
 _FINISH = f"""
 from human_feedback_site.feedback.models import Experiment
 from human_feedback_site.feedback.services.experiments import finish
@@ -59,25 +59,29 @@ _SLOW = re.compile(r"(\d\d:\d\d):\S+ UTC \[\d+\] LOG:  duration: ([\d.]+) ms +(.
 
 
 class Watch(Supervisor):
-    """A supervisor that writes down how large everything is that it keeps running."""
+    """Supervisor that records the memory and open files of the programs it runs.
+
+    Attributes:
+        used: CPU seconds by program at the end of the test; empty until then.
+    """
 
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
         super().__init__(logs, keep_open, display)
         self._results: Path | None = None
-        self.used: dict[str, float] = {}  # processor seconds of each program, when the time was over
+        self.used: dict[str, float] = {}
 
     def begin(self, results: Path, seconds: float, end: Callable[[], None]) -> None:
-        """Write a line every now and then, for so long, and then call ``end``."""
+        """Record sizes to ``results`` for ``seconds``, then call ``end``."""
         self._results, self._began, self._seconds, self._end = results, time.monotonic(), seconds, end
         self._due = self._began + EVERY_SECONDS
 
     @property
     def left(self) -> float:
-        """Seconds to the end."""
+        """Seconds until the end of the test."""
         return self._began + self._seconds - time.monotonic()
 
     def look(self) -> None:
-        """See how everything is, and write it down where that is due."""
+        """Check all programs, and record their sizes if due."""
         super().look()
         if self._results is None:
             return
@@ -91,7 +95,7 @@ class Watch(Supervisor):
             append(self._results, {"seconds": round(now - self._began, 1), "programs": self.sizes()})
 
     def sizes(self) -> dict[str, list[list[int]]]:
-        """For each program its processes, each with its number, memory in kB, and open files."""
+        """Return by program a list of its processes, each as [PID, memory in kB, open files]."""
         found = {}
         for process in self.processes:
             if process.pid is not None:
@@ -99,7 +103,7 @@ class Watch(Supervisor):
         return found
 
     def cpu_seconds(self) -> dict[str, float]:
-        """Of each program that runs."""
+        """Return the CPU seconds of each running program."""
         used = {}
         for process in self.processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -109,7 +113,7 @@ class Watch(Supervisor):
 
 
 def sizes_of(pid: int) -> list[tuple[int, int, int]]:
-    """Number, memory in kB and open files of a process and of all below it."""
+    """Return (PID, memory in kB, open files) of a process and each of its descendants."""
     sizes = []
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
@@ -117,14 +121,14 @@ def sizes_of(pid: int) -> list[tuple[int, int, int]]:
             with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
                 folder = Path(f"/proc/{process.pid}")
                 status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
-                if "RssAnon" in status:  # it has not ended
+                if "RssAnon" in status:  # missing if the process has ended
                     memory = int(status["RssAnon"].split()[0])
                     sizes.append((process.pid, memory, len(list((folder / "fd").iterdir()))))
     return sizes
 
 
 class Labelers(threading.Thread):
-    """Labelers at a steady pace beside everything else; a context manager, whose end cuts them short."""
+    """Context manager that runs labelers at a steady pace in a thread and stops them on exit."""
 
     def __init__(self, url: str, cookies: Sequence[str], seconds: float) -> None:
         super().__init__(name="labelers")
@@ -133,7 +137,7 @@ class Labelers(threading.Thread):
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        """Label for so long."""
+        """Run all labelers until the time is over or the context ends."""
         url, cookies, seconds = self._work
         self.tally = label(Teacher(url), cookies, seconds, lambda _: self._is_over.is_set(), PACE_SECONDS)
 
@@ -147,7 +151,7 @@ class Labelers(threading.Thread):
 
 
 def soak(folder: Folder, seconds: float, results: Path, console: Console) -> None:
-    """Run everything for so long, and write down what it was like."""
+    """Run the whole stack under load for ``seconds`` and write the measurements to ``results``."""
     with contextlib.ExitStack() as parts:
         held = parts.enter_context(folder.held())
         display = parts.enter_context(Display(console))
@@ -182,7 +186,7 @@ def soak(folder: Folder, seconds: float, results: Path, console: Console) -> Non
 
 
 def _start(site: Site, watch: Watch, seconds: float) -> list[str]:
-    """Start all but trainer and labelers, and return the cookies of the latter."""
+    """Start everything except trainer and labelers, and return the labelers' cookies."""
     for server in (site.postgres, site.redis, site.s3):
         watch.start(server.service())
     set_up = site.set_up()
@@ -198,11 +202,11 @@ def _start(site: Site, watch: Watch, seconds: float) -> list[str]:
 
 
 def slow_statements(log: str) -> dict[str, Any]:
-    """What PostgreSQL logged as slow.
+    """Summarize the slow statements in PostgreSQL's log.
 
     Returns:
-        ``slow``, for each statement how often it was, its longest time in milliseconds, and its text; and
-        ``slow_minutes``, how many there were in which minutes of the day.
+        ``slow``: a list of [count, longest time in milliseconds, text] per statement; and ``slow_minutes``:
+        the number of slow statements by minute of the day.
     """
     times: dict[str, list[float]] = {}
     minutes: Counter[str] = Counter()
@@ -214,14 +218,14 @@ def slow_statements(log: str) -> dict[str, Any]:
 
 
 def _finish(site: Site) -> None:
-    """Finish the trainer's experiment on the site, as a researcher would: it takes what there is and ends."""
+    """Finish the trainer's experiment on the site, so that the trainer ends with the labels it has."""
     command = [sys.executable, "manage.py", "shell", "--command", _FINISH]
     environment = dict(site.set_up().environment)
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
 
 
 def _trained(seconds: float) -> ExperimentOptions:
-    """An experiment whose labels take about so long, or longer where the machine is slow."""
+    """Return an experiment whose labels take about ``seconds``, or longer on a slow machine."""
     labels = max(8, round(seconds / TRAINER_PACE_SECONDS))
     return ExperimentOptions(
         env_id="Reacher-v1",
@@ -234,7 +238,7 @@ def _trained(seconds: float) -> ExperimentOptions:
 
 
 def _met_with(tally: Tally) -> dict[str, Any]:
-    """What the labelers met with, times in milliseconds."""
+    """Return the labelers' counts, and response times in milliseconds, for the results file."""
     quantiles = {
         f"{name} p{round(100 * share)}": round(1000 * quantile(times, share), 1)
         for name, times in (("next", tally.next_s), ("save", tally.save_s))
@@ -250,7 +254,7 @@ def _met_with(tally: Tally) -> dict[str, Any]:
 
 
 def _stored(url: str) -> int:
-    """Labels of the labelers in the database."""
+    """Return the number of the labelers' labels in the database."""
     with psycopg.connect(url) as connection:
         row = connection.execute(
             "SELECT count(*) FROM feedback_label label JOIN feedback_comparison pair"
@@ -262,15 +266,17 @@ def _stored(url: str) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it unless only asked to show, then print the table and draw the picture."""
+    """Run the test unless ``--show`` is given, then print the table and draw the plot."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--dir", type=Path, default=Path("state/soak"), help="the stack's folder, new")
+    parser.add_argument("--dir", type=Path, default=Path("state/soak"), help="new folder for the stack")
     parser.add_argument("--picture", type=Path, default=PICTURE)
-    parser.add_argument("--show", action="store_true", help="only print and draw what there is")
+    parser.add_argument(
+        "--show", action="store_true", help="print and plot the stored results without running anything"
+    )
     given = parser.parse_args(arguments)
     if not given.show:
         given.dir.mkdir(parents=True, exist_ok=True)

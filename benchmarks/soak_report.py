@@ -1,4 +1,4 @@
-"""What an hour at a steady load came to: a table with slopes, a verdict on each, and a picture."""
+"""Report of the soak test: a table with slopes and verdicts, and a plot."""
 
 import math
 from collections import defaultdict
@@ -17,21 +17,21 @@ from benchmarks.chaos import FAULTS
 
 BLOCKS = 12
 _T = 2.228  # 97.5 % of Student's t with BLOCKS - 2 degrees of freedom
-MOST_MB, MOST_HANDLES = 2.0, 2.0  # an hour, of what is still called flat
-_CHANGING = ("postgres",)  # connections end after ten minutes, and others begin
+MOST_MB, MOST_HANDLES = 2.0, 2.0  # maximum growth per hour that counts as flat
+_CHANGING = ("postgres",)  # connections, and so processes, are replaced after ten minutes
 _COLORS = ("#1b6ac9", "#d9730d", "#2f9e6b", "#3d3d3d", "#7fb2ec", "#a5559b", "#b8a038", "#888888", "#c94040")
 
 
 @dataclass(frozen=True)
 class Slope:
-    """How fast something grows, an hour, with the ends of a 95 % interval."""
+    """Growth per hour with its 95 % interval."""
 
     an_hour: float
     low: float
     high: float
 
     def verdict(self, most: float) -> str:
-        """``flat`` where it grows by ``most`` at most, ``grows`` where it grows, else ``unclear``."""
+        """Return ``flat`` if the interval is below ``most``, ``grows`` if above 0, else ``unclear``."""
         if self.high <= most:
             return "flat"
         return "grows" if self.low > 0 else "unclear"
@@ -42,14 +42,14 @@ class Slope:
 
 @dataclass(frozen=True)
 class Program:
-    """One program over time.
+    """Measurements of one program over time; arrays have shape ``(samples,)``.
 
     Attributes:
-        name: of the program.
-        processes: that are counted: those that were there all the time of the fit.
-        minutes: ``(samples,)``.
-        memory_mb: ``(samples,)``, of all its processes together.
-        handles: ``(samples,)``, open files of all its processes together.
+        name: name of the program.
+        processes: number of processes that are counted: those that existed during the whole fit.
+        minutes: time of each sample.
+        memory_mb: total memory of the counted processes in MB.
+        handles: total open files of the counted processes.
     """
 
     name: str
@@ -60,10 +60,10 @@ class Program:
 
 
 def slope(minutes: NDArray[np.float64], values: NDArray[np.float64]) -> Slope | None:
-    """The slope of a line through the means of :data:`BLOCKS` blocks; None where samples are too few.
+    """Fit a line through the means of :data:`BLOCKS` blocks; return None if there are too few samples.
 
-    Samples that follow each other are alike, so that an interval from single ones would be too narrow; means
-    of blocks are nearly independent.
+    Consecutive samples are correlated, so an interval from single samples would be too narrow. Block means
+    are nearly independent.
     """
     if len(values) < 2 * BLOCKS:
         return None
@@ -77,13 +77,13 @@ def slope(minutes: NDArray[np.float64], values: NDArray[np.float64]) -> Slope | 
 
 
 def second_half(minutes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which samples the fit is over."""
+    """Return a mask of the samples in the second half, which are used for the fit."""
     later: NDArray[np.bool_] = minutes >= minutes[-1] / 2
     return later
 
 
 def programs_of(lines: Sequence[Mapping[str, Any]]) -> list[Program]:
-    """Each program, from the first sample on in which it was there."""
+    """Return the measurements of each program, starting with the first sample that includes it."""
     samples = [line for line in lines if "programs" in line]
     names = dict.fromkeys(name for line in samples for name in line["programs"])
     found = []
@@ -103,7 +103,7 @@ def programs_of(lines: Sequence[Mapping[str, Any]]) -> list[Program]:
 
 
 def _lasting(name: str, own: Sequence[Mapping[str, Any]], minutes: NDArray[np.float64]) -> set[int] | None:
-    """Numbers of the processes that were there in each sample of the fit; None for all that ever were."""
+    """Return the PIDs that are in every sample of the fit; None means to count all processes."""
     if name in _CHANGING:
         return None
     later = [line for line, is_later in zip(own, second_half(minutes), strict=True) if is_later]
@@ -111,7 +111,7 @@ def _lasting(name: str, own: Sequence[Mapping[str, Any]], minutes: NDArray[np.fl
 
 
 def report(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A table of programs, what the labelers met with, and what grows."""
+    """Format a table of programs, the list of verdicts, and the labelers' measurements."""
     begun, ended = lines[0], lines[-1]
     cores = ended.get("cores", {})
     titles = ["program", "processes", "cores", "MB at half, at the end", "MB an hour", ""]
@@ -137,34 +137,34 @@ def report(lines: Sequence[Mapping[str, Any]]) -> str:
 
 def _met_with(ended: Mapping[str, Any]) -> list[str]:
     if "labels" not in ended:
-        return ["it was not run to its end"]
+        return ["the run didn't finish"]
     rate = ended["labels"] / ended["label_seconds"]
     times = ", ".join(f"{name} {ended[name]:g} ms" for name in ended if name.startswith(("next p", "save p")))
     slow = ended["slow"]
-    most = "".join(f"\n  {count}, {ms:,.0f} ms at most: {text[:90]}" for count, ms, text in slow[:3])
+    most = "".join(f"\n  {count}, at most {ms:,.0f} ms: {text[:90]}" for count, ms, text in slow[:3])
     minutes = ", ".join(f"{minute} ({count})" for minute, count in ended["slow_minutes"].items())
     trainer = ended["trainer"]
     faults = {name: trainer[name] for name in FAULTS if trainer[name]}
-    outcome = f"WRONG: {faults}" if faults else "nothing was lost, doubled or inverted"
+    outcome = f"WRONG: {faults}" if faults else "no label was lost, doubled or inverted"
     failures = ", ".join(f"{kind} {count}" for kind, count in ended["failures"].items()) or "none"
     return [
-        f"{ended['labels']:,} labels, {rate:.1f} a second; in the database {ended['stored']:,}",
-        f"failures: {failures}; empty-handed: {ended['empty']}",
+        f"{ended['labels']:,} labels, {rate:.1f} per second; in the database {ended['stored']:,}",
+        f"failures: {failures}; responses without a pair: {ended['empty']}",
         times,
         f"statements of more than {ended['slow_ms']} ms: {sum(each[0] for each in slow):,}{most}",
         f"when: {minutes or 'never'}",
-        f"the trainer asked {trainer['asked']} times and has {trainer['reached']} labels; {outcome}",
+        f"the trainer asked for {trainer['asked']} labels and has {trainer['reached']}; {outcome}",
     ]
 
 
 def draw(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Memory and open files of each program against time."""
+    """Plot memory and open files of each program against time."""
     mpl.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
     figure, (memory, handles) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
     for program, color in zip(programs_of(lines), _COLORS, strict=False):
         memory.plot(program.minutes, program.memory_mb, color=color, label=program.name, linewidth=1.4)
         handles.plot(program.minutes, program.handles, color=color, linewidth=1.4)
-    for axes, title in ((memory, "Memory of its own, MB"), (handles, "Open files")):
+    for axes, title in ((memory, "Private memory, MB"), (handles, "Open files")):
         axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
         axes.set_xlabel("minutes")
         axes.set_ylim(bottom=0)

@@ -1,21 +1,21 @@
-"""How many labels does teaching take, and what else decides? By synthetic teachers, task by task.
+"""Benchmark of label efficiency: how many labels teaching takes on each task, by scripted teacher and option.
 
-Every side makes the same number of steps on a task. The policy that it ends with plays 50 episodes, its
-actions sampled. With R the interquartile mean of these returns over the seeds,
+Every side trains for the same number of steps on a task; its final policy then plays 50 episodes with sampled
+actions. With R the interquartile mean of these returns over the seeds,
 
     f = (R - R_random) / (R_rl - R_random)
 
-where rl is the same agent on the true reward; f of the area has the mean return while training in place of
-the final one. In brackets are 95 % bootstrap intervals. Accuracy is the share of pairs of segments, none of
-them asked about, that the predictor orders rightly, by quartile of the true difference.
+where rl is the same agent on the true reward. "f, area" uses the mean return during training in place of the
+final one. Parentheses contain 95 % bootstrap intervals. Accuracy is the share of held-out pairs of segments
+that the predictor orders correctly, by quartile of the difference in true return.
 
-    python -m benchmarks.teaching --show                          the kept results
-    python -m benchmarks.teaching --processes 2                   what is missing of them, many hours
+    python -m benchmarks.teaching --show                          print the stored results
+    python -m benchmarks.teaching --processes 2                   make all missing runs, many hours
     python -m benchmarks.teaching --task Hopper --side rl oracle --labels 350 --seeds 1 2 --results new.jsonl
     python -m benchmarks.teaching --task Reacher --variant "five: reward.members=5"
 
-A variant is the oracle with other options of ``teach``. Runs that the results file has are not made again; an
-interrupted one is, from its beginning.
+A variant is the oracle with different ``teach`` options. Runs that are already in the results file are
+skipped. An interrupted run starts over.
 """
 
 import argparse
@@ -56,12 +56,12 @@ _POLL_SECONDS = 0.1
 
 
 class Attempt:
-    """A run in a process of its own, one thread of arithmetic; what it prints is its outcome.
+    """A run in a child process with one thread of arithmetic.
 
     Args:
-        point: what to make.
-        folder: takes up everything that the run writes, so that nothing is left of one that is killed.
-        imitation: a Python that has imitation installed; for its runs.
+        point: the run to make.
+        folder: temporary folder for everything that the run writes.
+        imitation: Python interpreter that has imitation installed; only needed for its runs.
     """
 
     def __init__(self, point: Point, folder: Path, imitation: str | None) -> None:
@@ -78,30 +78,31 @@ class Attempt:
                 stderr=errors,
                 cwd=ROOT,
                 env={**os.environ, **single, "TMPDIR": str(folder)},
-                start_new_session=True,  # so that what it has started ends with it
+                start_new_session=True,  # so that stop() also kills its children
             )
 
     @property
     def over(self) -> bool:
+        """True if the process has ended."""
         return self._process.poll() is not None
 
     def outcome(self) -> dict[str, Any] | str:
-        """What the run measured, or the last line of what went wrong."""
+        """Return the run's measurements, or an error message if it failed."""
         output, _ = self._process.communicate()
         if self._process.returncode:
             lines = self._errors.read_text(errors="replace").strip().splitlines()
-            return lines[-1] if lines else f"ended with status {self._process.returncode}"
+            return lines[-1] if lines else f"the run ended with exit status {self._process.returncode}"
         outcome: dict[str, Any] = json.loads(output.splitlines()[-1])
         return outcome
 
     def stop(self) -> None:
-        """End it, finished or not."""
+        """Kill the process and its children."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
 
 def attempts(points: Sequence[Point], processes: int, imitation: str | None) -> Iterator[Attempt]:
-    """Runs as they end, so many at a time; those under way are ended where the iteration is."""
+    """Make runs in parallel and yield each when it ends; closing the generator kills unfinished runs."""
     waiting, running = list(points), list[Attempt]()
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -118,7 +119,7 @@ def attempts(points: Sequence[Point], processes: int, imitation: str | None) -> 
 
 
 def make_runs(points: Sequence[Point], options: argparse.Namespace) -> int:
-    """Make ``points`` and keep what each gave; returns how many failed."""
+    """Make the runs, append their results to the results file, and return the number of failures."""
     failed, commit = 0, describe_commit()
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, disable=not points) as bar:
@@ -139,34 +140,41 @@ def make_runs(points: Sequence[Point], options: argparse.Namespace) -> int:
 
 
 def describe_commit() -> str:
-    """The version of the code, ``-dirty`` where files differ from it; empty outside of a repository."""
+    """Return the commit, with ``-dirty`` if files have changed; empty outside a Git repository."""
     command = ["git", "describe", "--always", "--dirty"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the command-line parser."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.teaching",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    standard = f"without it {', '.join(STANDARD_TASKS)} are run, and all are shown"
+    standard = f"by default {', '.join(STANDARD_TASKS)} are run and all are shown"
     add("--task", nargs="+", choices=TASKS, metavar="TASK", help=f"{', '.join(TASKS)}; {standard}")
     add("--side", nargs="+", choices=SIDES, metavar="SIDE", help=", ".join(SIDES))
     add("--variant", action="append", default=[], type=_variant, metavar="'NAME: OPTION=VALUE ...'")
-    add("--labels", nargs="+", type=int, default=(), help="in place of the task's")
-    add("--seeds", nargs="+", type=int, default=(), help="default: 1 to 8 on Pendulum and Reacher, else to 5")
-    add("--steps", type=float, help="in place of the task's")
+    add("--labels", nargs="+", type=int, default=(), help="label budgets (default: by task)")
+    add(
+        "--seeds",
+        nargs="+",
+        type=int,
+        default=(),
+        help="default: 1 to 8 on Pendulum and Reacher, else 1 to 5",
+    )
+    add("--steps", type=float, help="environment steps per run (default: by task)")
     add("--processes", type=int, default=2)
-    add("--results", type=Path, default=RESULTS, help="default: beside this script")
+    add("--results", type=Path, default=RESULTS, help="default: next to this script")
     add(
         "--imitation",
         metavar="PYTHON",
-        help="that has imitation installed; without it, its runs are left out",
+        help="Python that has imitation installed; otherwise imitation's runs are skipped",
     )
-    add("--show", action="store_true", help="make no runs")
-    add("--plot", type=Path, metavar="FOLDER", help="draw the results into it")
+    add("--show", action="store_true", help="print the stored results without making runs")
+    add("--plot", type=Path, metavar="FOLDER", help="save plots of the results to this folder")
     return parser
 
 
@@ -178,10 +186,10 @@ def _variant(text: str) -> tuple[str, Any]:
 
 
 def select(options: argparse.Namespace) -> list[Point]:
-    """All points that the command line names.
+    """Return all runs that the command line selects.
 
     Raises:
-        ConfigError: ``teach`` refuses the options of a side.
+        ConfigError: a side's options are invalid for ``teach``.
     """
     chosen = options.side or [name for name in SIDES if options.imitation or name != "imitation"]
     if options.variant and not options.side:
@@ -200,11 +208,11 @@ def select(options: argparse.Namespace) -> list[Point]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the missing runs, and show what there is; returns the exit status."""
+    """Make the missing runs, print the tables, draw plots if asked for, and return the exit status."""
     parser = build_parser()
     options = parser.parse_args(arguments)
     if "imitation" in (options.side or ()) and not options.imitation:
-        parser.error("the side imitation needs --imitation PYTHON")
+        parser.error("--side imitation requires --imitation PYTHON")
     made = {point_of(result) for result in load(options.results)}
     try:
         missing = [] if options.show else [point for point in select(options) if point not in made]
@@ -212,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         parser.error(str(error))
     except KeyboardInterrupt:
-        print("interrupted; what was finished is kept, and the same command goes on")
+        print("interrupted; finished runs are saved, and the same command continues")
         return INTERRUPTED
     table = [row for row in rows(load(options.results)) if row.task in (options.task or TASKS)]
     print_tables(table)

@@ -1,4 +1,4 @@
-"""Pictures of the benchmark of teaching: returns against steps, and f against the number of labels."""
+"""Plots of the label-efficiency benchmark: returns against steps, and f against the number of labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,15 +19,19 @@ from benchmarks.teaching_report import Row
 
 RETURNS_NAME, LABELS_NAME = "teaching-returns.png", "teaching-labels.png"
 _INK, _BLUE, _PALE, _ORANGE, _GREEN = "#3d3d3d", "#1b6ac9", "#7fb2ec", "#d9730d", "#2f9e6b"
-_NEAREST_LABELS = 0.07  # of the height of a panel
+_NEAREST_LABELS = 0.07  # minimum distance of text labels, as a fraction of the panel height
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """How a side looks in the picture of labels; its name stands at the right, or below its interval.
+    """Style of a side in the plot of f against labels.
 
     Attributes:
-        aside: points to the right of its number of labels, where no other side's interval covers its own.
+        name: text label.
+        color: color of marker and text.
+        shape: marker.
+        aside: horizontal offset in points, so that intervals of different sides don't overlap.
+        is_named_below: True to put the name below the interval instead of at the right of the panel.
     """
 
     name: str
@@ -45,13 +49,13 @@ _MARKS = {
     "coin": _Mark("coin flips", _ORANGE, "X"),
     "imitation": _Mark("imitation", _GREEN, "D", aside=6),
 }
-_ROOM_LEFT, _ROOM_RIGHT = 0.22, 0.36  # for names, of the width of a panel
+_ROOM_LEFT, _ROOM_RIGHT = 0.22, 0.36  # space for names, as a fraction of the panel width
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Both pictures, of the tasks that have runs of the full length to mark; the paths of what was written.
+    """Draw both plots for tasks with full-length runs and return their paths, or [] if there are none.
 
-    A single run says too little to be drawn.
+    Sides with only one seed are left out.
     """
     full = [row for row in rows if row.steps == TASKS[row.task].steps and len(row.results) > 1]
     drawable = {row.task for row in full if row.f and row.side in _MARKS}
@@ -83,7 +87,7 @@ def _grid(count: int) -> tuple[Figure, Sequence[Axes]]:
 
 
 def _draw_returns(axes: Axes, rows: Sequence[Row]) -> None:
-    """Median and range over the seeds while training, of the true reward, the oracle and coin flips."""
+    """Plot the median and range over the seeds during training: true reward, oracle and coin flips."""
     steps, ends = rows[0].steps, list[tuple[float, str, str]]()
     budgets = sorted(row.labels for row in rows if row.side == "oracle")
     for row in rows:
@@ -108,8 +112,8 @@ def _draw_returns(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _draw_curves(axes: Axes, row: Row, color: str) -> float:
-    """Returns where the median ends."""
-    curves = np.array([result["curve"] for result in row.results], np.float64).T  # None becomes nan
+    """Plot a side's median and range, and return the median's last value."""
+    curves = np.array([result["curve"] for result in row.results], np.float64).T  # None becomes NaN
     known = ~np.isnan(curves).any(axis=1)
     at, curves = curve_steps(row.steps)[known], curves[known]
     axes.fill_between(at, curves.min(axis=1), curves.max(axis=1), color=color, alpha=0.13, linewidth=0)
@@ -118,7 +122,7 @@ def _draw_curves(axes: Axes, row: Row, color: str) -> float:
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Names at the right, as near to where their lines end as they do not touch."""
+    """Write names to the right of the lines' ends, moved apart so that they don't overlap."""
     low, high = axes.get_ylim()
     ordered = sorted(ends)
     wanted = [(value - low) / (high - low) for value, _, _ in ordered]
@@ -129,9 +133,10 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
 
 
 def spread(wanted: Sequence[float], least: float) -> list[float]:
-    """The positions nearest to ``wanted``, which ascend, that are ``least`` apart (in least squares).
+    """Return the positions closest to ``wanted`` in least squares that are at least ``least`` apart.
 
-    With ``least * index`` taken off they only have to ascend: isotonic regression by pooling neighbours.
+    ``wanted`` must be ascending. After subtracting ``least * index``, the positions only have to be
+    ascending, which is isotonic regression, solved by pooling adjacent violators.
     """
     shifts = [least * index for index in range(len(wanted))]
     blocks: list[list[float]] = []
@@ -144,7 +149,7 @@ def spread(wanted: Sequence[float], least: float) -> list[float]:
 
 
 def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
-    """f with its interval: a line for the oracle, a mark for every other teacher."""
+    """Plot f with its interval against labels: a line for the oracle, a marker for other teachers."""
     for value, name, up, edge in ((1, "true reward", 2, "bottom"), (0, "random actions", -2, "top")):
         axes.axhline(value, color=_INK, linewidth=0.8, linestyle=":")
         beside = axes.get_yaxis_transform() + _shift(axes, 2, up)
@@ -176,24 +181,24 @@ def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _with_room(first: float, last: float) -> tuple[float, float]:
-    """The limits of a logarithmic axis with room for names on both sides; a lone tick is at the left."""
+    """Return limits of a logarithmic axis that leave space for names on both sides."""
     width = (last / first) ** (1 / (1 - _ROOM_LEFT - _ROOM_RIGHT)) if last > first else 10.0
     return first / width**_ROOM_LEFT, first * width ** (1 - _ROOM_LEFT)
 
 
 def _shift(axes: Axes, right: float, up: float) -> ScaledTranslation:
-    """In points."""
+    """Return a translation by points."""
     return ScaledTranslation(right / 72, up / 72, axes.figure.dpi_scale_trans)
 
 
 def _asked(row: Row) -> int:
-    """Labels that were given, which may be fewer than the budget."""
+    """Return the number of labels given, which may be below the budget."""
     asked: int = row.results[0].get("asked", row.labels)
     return asked
 
 
 def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tuple[float, float, float]:
-    """Returns labels, f and the lower end of its interval, of the last point."""
+    """Plot a side's scores; return labels, f and the lower end of its interval at the last point."""
     scores = [row.f for row in rows if row.f is not None]
     values = np.array([score.value for score in scores])
     bounds = np.array([score.bounds for score in scores]).T
@@ -210,14 +215,14 @@ def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tup
         linestyle=line,
         transform=axes.transData + _shift(axes, mark.aside, 0),
     )
-    for bound in bounds:  # of what is shifted axes take no notice
+    for bound in bounds:  # autoscaling ignores shifted artists
         axes.update_datalim(np.column_stack([at, bound]))
     axes.autoscale_view()
     return at[-1], float(values[-1]), float(bounds[0, -1])
 
 
 def _label_marks(axes: Axes, labels: float, names: Sequence[tuple[float, str, str]]) -> None:
-    """Names to the right of all marks, as near to their heights as they do not touch."""
+    """Write names to the right of the last markers, moved apart so that they don't overlap."""
     low, high = axes.get_ylim()
     ordered = sorted(names)
     places = spread([value for value, _, _ in ordered], _NEAREST_LABELS * (high - low))

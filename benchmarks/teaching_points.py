@@ -1,4 +1,4 @@
-"""What the benchmark of teaching consists of: tasks, the sides that are compared on them, and single runs."""
+"""Tasks, sides and runs of the label-efficiency benchmark."""
 
 import itertools
 import shlex
@@ -12,12 +12,14 @@ from teacher.teach import parse_arguments
 
 @dataclass(frozen=True)
 class Task:
-    """An environment, and how much of it a run has.
+    """An environment with the length of its runs.
 
     Attributes:
-        budgets: numbers of labels that the oracle is tried with.
-        standard: the number that the other teachers and settings are tried with.
-        seeds: 1 to this.
+        env_id: environment ID.
+        steps: environment steps per run.
+        budgets: numbers of labels for sides with all budgets, such as the oracle.
+        standard: number of labels for all other sides.
+        seeds: number of seeds, counted from 1.
     """
 
     env_id: str
@@ -48,14 +50,14 @@ _EVEN = "reward.features=even reward.strength=3"
 
 @dataclass(frozen=True)
 class Side:
-    """One way to come to a policy.
+    """One method of training a policy.
 
     Attributes:
-        title: in tables and pictures.
-        options: of ``teach``, as in ``reward.members=5 no_videos``.
-        taught: whether it learns from labels.
-        all_budgets: whether it is tried with every number of labels, and not with the standard one alone.
-        tasks: where it is tried, None for everywhere.
+        title: name in tables and plots.
+        options: ``teach`` options, such as ``reward.members=5 no_videos``.
+        taught: True if it learns from labels.
+        all_budgets: True to run it with all of the task's budgets, False with only the standard one.
+        tasks: tasks to run it on; None means all.
     """
 
     title: str
@@ -107,7 +109,7 @@ SIDES: Mapping[str, Side] = {
             ("first-epochs", "200 epochs at first", "reward.initial_epochs=200"),
             ("running", "running normalization", "reward.normalization=running"),
             ("raw", "no normalization", "reward.normalization=none"),
-            ("bonus", "a deviation above the mean", "reward.uncertainty_bonus=1"),
+            ("bonus", "a standard deviation above the mean", "reward.uncertainty_bonus=1"),
             (
                 "shaping",
                 "with a potential",
@@ -121,11 +123,11 @@ SIDES: Mapping[str, Side] = {
 
 @dataclass(frozen=True)
 class Point:
-    """One run, to make or made; what tells the lines of the results file apart.
+    """One run; its fields identify a line of the results file.
 
     Attributes:
-        labels: the budget, 0 for a side that is not taught.
-        options: those of a variant, empty for the sides above.
+        labels: label budget, 0 for sides that aren't taught.
+        options: ``teach`` options of a variant; empty for the sides in ``SIDES``.
     """
 
     task: str
@@ -137,11 +139,11 @@ class Point:
 
     @property
     def is_ours(self) -> bool:
-        """Whether ``teach`` makes it."""
+        """True if the run is made by ``teach``."""
         return self.side not in ("random", "imitation")
 
     def command(self) -> str:
-        """What repeats this run, and appends its result to another file."""
+        """Return a command that repeats this run and appends its result to a different file."""
         words = ["--task", self.task, "--steps", str(self.steps), "--seeds", str(self.seed)]
         if self.labels:
             words += ["--labels", str(self.labels)]
@@ -151,10 +153,10 @@ class Point:
         return shlex.join(["python", "-m", "benchmarks.teaching", *words, "--results", "again.jsonl"])
 
     def config(self, runs_dir: str) -> TeachConfig:
-        """The settings of a run of ours, by the command line of ``teach``.
+        """Return the settings of a ``teach`` run.
 
         Raises:
-            ConfigError: the options of the side do not fit.
+            ConfigError: the side's options are invalid.
         """
         words = ["-e", TASKS[self.task].env_id, "-n", "run", "-s", str(self.seed)]
         words += ["-t", str(self.steps), "--runs_dir", runs_dir, "-V"]
@@ -169,21 +171,21 @@ class Point:
 
 
 def _as_arguments(options: str) -> list[str]:
-    """``a.b=1 c`` as ``--a.b=1 --c``."""
+    """Convert ``a.b=1 c`` to ``--a.b=1 --c``."""
     return [f"--{option}" for option in shlex.split(options)]
 
 
 def parse_variant(text: str) -> tuple[str, Side]:
-    """``name: reward.members=5 queries.selection=active`` as a side of that name."""
+    """Parse a variant such as ``five: reward.members=5`` into its name and side."""
     name, separator, options = text.partition(":")
     if not separator or not name.strip() or not options.strip() or name.strip() in SIDES:
-        raise ValueError(f"expected 'a new name: option=value ...', got {text!r}")
+        raise ValueError(f"a variant must be 'a new name: option=value ...', not {text!r}")
     return name.strip(), Side(name.strip(), options=" ".join(options.split()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which points to make; what is empty or None is as the task says."""
+    """Selection of runs; empty or None fields use the task's values."""
 
     tasks: Sequence[str]
     sides: Mapping[str, Side]
@@ -192,7 +194,7 @@ class Selection:
     steps: int | None = None
 
     def points(self) -> Iterator[Point]:
-        """All of one seed before the next."""
+        """Yield the selected runs, ordered by seed."""
         last = max([*self.seeds, *(TASKS[task].seeds for task in self.tasks)])
         for seed, task, (name, side) in itertools.product(range(1, last + 1), self.tasks, self.sides.items()):
             if seed not in (self.seeds or range(1, TASKS[task].seeds + 1)):
@@ -210,10 +212,10 @@ class Selection:
 
 
 def point_of(result: Mapping[str, Any]) -> Point:
-    """What a line of the results file is the result of."""
+    """Return the run that produced a line of the results file."""
     return Point(**{name: result[name] for name in Point.__dataclass_fields__})
 
 
 def line_of(point: Point, outcome: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of the results file."""
+    """Return a run's line of the results file."""
     return {**asdict(point), **outcome, "command": point.command()}

@@ -1,4 +1,4 @@
-"""What the runs of the benchmark of teaching say together: a table for each task, in Markdown."""
+"""Report of the label-efficiency benchmark: a Markdown table for each task."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ Bounds = tuple[float, float]
 
 @dataclass(frozen=True)
 class Score:
-    """A statistic of all seeds, with its 95 % interval."""
+    """A statistic over all seeds with its 95 % interval."""
 
     value: float
     bounds: Bounds
@@ -25,12 +25,13 @@ class Score:
 
 @dataclass(frozen=True)
 class Row:
-    """One side of one task with one number of labels.
+    """One side with one number of labels on one task.
 
     Attributes:
-        final: returns of the policies that the runs ended with.
-        f: of these; None where random actions or the true reward are missing.
-        area: f of the mean return while training.
+        results: result lines, one per seed.
+        final: return of the final policies.
+        f: f of the final policies; None if results for random actions or the true reward are missing.
+        area: f of the mean return during training.
         worst: f of the seed with the lowest return.
     """
 
@@ -47,21 +48,22 @@ class Row:
 
     @property
     def title(self) -> str:
+        """Name of the side in tables."""
         return SIDES[self.side].title if self.side in SIDES else self.side
 
     def median(self, name: str) -> Any:
-        """Of something else that was measured, number by number; NaN where it was not."""
+        """Return the elementwise median over the seeds of another measurement, NaN if there is none."""
         values = [result[name] for result in self.results if name in result]
         return np.nanmedian(values, axis=0) if values else np.nan
 
 
 def finals(results: Sequence[Result]) -> NDArray[np.float64]:
-    """``(seeds,)``."""
+    """Return the final returns as an array of shape ``(seeds,)``."""
     return np.array([result["return"] for result in results])
 
 
 def areas(results: Sequence[Result]) -> NDArray[np.float64]:
-    """``(seeds,)`` mean returns while training; random actions do not train, and end as they began."""
+    """Return the mean returns during training, shape ``(seeds,)``; random actions use the final return."""
     return np.array(
         [
             np.nanmean(np.array(result["curve"], np.float64)) if "curve" in result else result["return"]
@@ -73,7 +75,7 @@ def areas(results: Sequence[Result]) -> NDArray[np.float64]:
 def relate(
     values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64], seed: int = 0
 ) -> Score:
-    """f of the interquartile means; the seeds of all three are resampled, each by themselves."""
+    """Return f of the interquartile means; the bootstrap resamples the seeds of all three independently."""
     rng = np.random.default_rng(seed)
     drawn, drawn_low, drawn_high = (bootstrap(each, rng) for each in (values, low, high))
     value = (iqm(values) - iqm(low)) / (iqm(high) - iqm(low))
@@ -81,7 +83,7 @@ def relate(
 
 
 def rows(results: Sequence[Result]) -> Iterator[Row]:
-    """All sides in the order of the tables, by task and length of the runs."""
+    """Yield all rows in table order: by task, run length, side and labels."""
     groups: dict[tuple[str, int, str, str, int], list[Result]] = defaultdict(list)
     for result in results:
         key = result["task"], result["steps"], result["side"], result["options"], result["labels"]
@@ -108,7 +110,7 @@ def _score(values: NDArray[np.float64]) -> Score:
 
 
 def _row(row: Row, random: Sequence[Result] | None, rl: Sequence[Result] | None) -> Row:
-    """With f, where it can be said."""
+    """Add f to a row if random actions and the true reward have results."""
     if not random or not rl or row.side in ("random", "rl"):
         return row
     low, high = finals(random), finals(rl)
@@ -127,7 +129,7 @@ _HEAD = (
 
 
 def print_tables(rows: Iterable[Row]) -> None:
-    """One for each task and length of its runs."""
+    """Print a table for each task and run length."""
     shown = None
     for row in rows:
         if shown != (row.task, row.steps):
@@ -138,7 +140,7 @@ def print_tables(rows: Iterable[Row]) -> None:
 
 
 def as_markdown(row: Row) -> str:
-    """A line of the table."""
+    """Format a row as a line of a Markdown table."""
     accuracy = np.atleast_1d(row.median("accuracy"))
     cells = [
         row.title,

@@ -1,8 +1,8 @@
-"""Make one run of the benchmark of teaching and measure it; :mod:`benchmarks.teaching` starts this program.
+"""Make and measure one run of the label-efficiency benchmark; started by :mod:`benchmarks.teaching`.
 
     python -m benchmarks.teaching_run '{"task": "Hopper", "side": "oracle", "labels": 350, ...}'
 
-It prints what was measured as one line of JSON. imitation's runs need one argument more, its Python.
+Prints the measurements as one line of JSON. Runs of imitation need a second argument, the path of its Python.
 """
 
 import contextlib
@@ -42,13 +42,13 @@ EVALUATION_EPISODES = 50
 KEPT_EPISODES = 200
 HELD_OUT_SEGMENTS = 2000
 HELD_OUT_PAIRS = 4000
-_EVALUATION_STREAM = 7  # of seeds, apart from those that a run draws its own from
+_EVALUATION_STREAM = 7  # seed stream, different from those of a run
 
 Act = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def make(point: Point, imitation: str | None = None) -> dict[str, Any]:
-    """Everything that is measured of one point; imitation's need a Python that has it installed."""
+    """Make one run and return its measurements; ``imitation`` is the Python path for imitation's runs."""
     if point.side == "random":
         return {"return": evaluate(point, act=None), "versions": versions()}
     if point.side == "imitation":
@@ -59,13 +59,13 @@ def make(point: Point, imitation: str | None = None) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of what a run rests on."""
+    """Return the versions of the main dependencies."""
     return {name: importlib.metadata.version(name) for name in ("torch", "gymnasium", "mujoco", "numpy")}
 
 
 @contextlib.contextmanager
 def built(point: Point, runs_dir: str) -> Iterator[Run]:
-    """A run of ours that has not begun."""
+    """Build a ``teach`` run for a point without starting training."""
     console = Console(quiet=True)
     plan = check(RunSettings(point.config(runs_dir), uuid.uuid4()), console)
     with prepared_directory(plan.settings), build_run(plan, console) as run:
@@ -73,7 +73,7 @@ def built(point: Point, runs_dir: str) -> Iterator[Run]:
 
 
 def _train(point: Point, runs_dir: str) -> dict[str, Any]:
-    """One run of ours."""
+    """Train and measure one ``teach`` run."""
     with built(point, runs_dir) as run:
         record = record_episodes(run)
         started, worked = time.monotonic(), time.process_time()
@@ -92,7 +92,7 @@ def _train(point: Point, runs_dir: str) -> dict[str, Any]:
 
 
 def _train_imitation(point: Point, python: str) -> dict[str, Any]:
-    """One run of imitation; it says nothing of its predictor."""
+    """Train and measure one run of imitation; its predictor isn't measured."""
     with Imitation(python) as imitation:
         answer = imitation.train(TASKS[point.task].env_id, point.steps, point.labels, point.seed)
     curve = Curve(point.steps)
@@ -108,7 +108,13 @@ def _train_imitation(point: Point, python: str) -> dict[str, Any]:
 
 @dataclass
 class Record:
-    """What a run leaves: returns over time, and episodes spread evenly over it."""
+    """Learning curve of a run, and a sample of its episodes spread evenly over the run.
+
+    Attributes:
+        every: keeps one of this many episodes.
+        seen: number of finished episodes so far.
+        kept: sampled episodes.
+    """
 
     curve: Curve
     every: int
@@ -116,7 +122,7 @@ class Record:
     kept: list[Trajectory] = field(default_factory=list)
 
     def add(self, step: int, trajectory: Trajectory) -> None:
-        """Take in a finished episode."""
+        """Add a finished episode."""
         self.curve.add(step, trajectory.true_return)
         if self.seen % self.every == 0:
             self.kept.append(trajectory)
@@ -124,7 +130,7 @@ class Record:
 
 
 def record_episodes(run: Run) -> Record:
-    """A record that fills while ``run`` trains."""
+    """Return a record that is filled while ``run`` trains."""
     steps, remember = run.config.num_timesteps, run.remember
     record = Record(Curve(steps), every=max(1, steps // run.task.horizon // KEPT_EPISODES))
 
@@ -139,7 +145,7 @@ def record_episodes(run: Run) -> Record:
 
 
 def evaluate(point: Point, act: Act | None) -> float:
-    """Mean return of new episodes, of random actions where ``act`` is None; the same starts for all sides."""
+    """Return the mean return over new episodes, seeded alike for all sides; None takes random actions."""
     task = describe_task(TASKS[point.task].env_id)
     envs = make_vector_env(task, EVALUATION_EPISODES, [point.seed, _EVALUATION_STREAM])
     envs.action_space.seed(point.seed)
@@ -155,12 +161,13 @@ def evaluate(point: Point, act: Act | None) -> float:
 
 
 def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: int) -> dict[str, Any]:
-    """How well the predictor that a run ends with knows the true reward, of behavior of the whole run.
+    """Evaluate a run's final predictor against the true reward on episodes of the whole run.
 
     Returns:
-        ``accuracy``: share of pairs of held-out segments that it orders as the true returns do, by quartile
-        of the difference of these, smallest first; ``spearman`` of held-out segments; ``late_spearman`` of
-        those of the last quarter; ``pearson`` of episodes; ``asked``: labels in all.
+        A dict with ``accuracy``: share of held-out pairs of segments ordered correctly, by quartile of the
+        difference in true return, smallest first; ``spearman``: correlation over held-out segments;
+        ``late_spearman``: over those of the last quarter of the run; ``pearson``: correlation over
+        episodes; ``asked``: total number of labels.
     """
     pool = SegmentPool(teaching.pool.length, capacity=10**9, seed=seed)
     pool.extend(episodes)
@@ -182,7 +189,7 @@ def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: in
 
 
 def held_out(segments: Iterable[Segment], asked: Iterable[Segment]) -> list[Segment]:
-    """Those that share no step with a segment that was asked about."""
+    """Return the segments that share no step with a labeled segment."""
     starts = defaultdict[int, list[int]](list)
     for segment in asked:
         starts[segment.recipe.seed].append(segment.start)
@@ -196,7 +203,7 @@ def held_out(segments: Iterable[Segment], asked: Iterable[Segment]) -> list[Segm
 def accuracy_by_margin(
     true: NDArray[np.float64], predicted: NDArray[np.float64], rng: np.random.Generator
 ) -> list[float]:
-    """Share of random pairs that are ordered rightly, by quartile of their true margin; ties are left out."""
+    """Return the accuracy on random pairs by quartile of the true difference, without ties."""
     first, second = rng.integers(len(true), size=(2, HELD_OUT_PAIRS))
     margins, said = true[first] - true[second], predicted[first] - predicted[second]
     apart = margins != 0

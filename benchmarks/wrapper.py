@@ -1,15 +1,15 @@
-"""Does the wrapper teach Stable-Baselines3? Its PPO on predicted rewards beside the same PPO on true ones.
+"""Benchmark of the wrapper: Stable-Baselines3's PPO on predicted rewards against PPO on true rewards.
 
-Both sides are the same program with the same hyperparameters, those that are tuned for Stable-Baselines3 on
-Pendulum (RL Baselines3 Zoo) and its defaults from 8 environments on ShortHopper. On one side the environments
-are wrapped in HumanPreferencesEnvWrapper with synthetic labels, and the agent never sees the true reward. The
-policy that a run ends with plays 20 episodes, its actions sampled. f = (R - R_random) / (R_sb3 - R_random).
+Both sides use the same program and hyperparameters: RL Baselines3 Zoo's on Pendulum, and SB3's defaults with
+8 environments on ShortHopper. One side wraps the environments in HumanPreferencesEnvWrapper with synthetic
+labels, so the agent never sees the true reward. Each run's final policy plays 20 episodes with sampled
+actions. f = (R - R_random) / (R_sb3 - R_random).
 
-    python -m benchmarks.wrapper --plot wrapper.png                        from the results that are kept
-    python -m benchmarks.wrapper --results new.jsonl                       all anew, about 40 minutes of CPU
+    python -m benchmarks.wrapper --plot wrapper.png                        plot the stored results
+    python -m benchmarks.wrapper --results new.jsonl                       run everything, 40 minutes of CPU
     python -m benchmarks.wrapper --results new.jsonl --envs Pendulum-v1 --seeds 1 2
 
-Every finished run is kept as a line of the results file, and runs that it has are not made again.
+Every finished run is appended to the results file; runs that are already in the file are skipped.
 """
 
 import argparse
@@ -48,7 +48,7 @@ LABELS = {"sb3": "SB3's PPO, true reward", "wrapper": "in the wrapper, synthetic
 
 @dataclass(frozen=True)
 class Task:
-    """How both sides train, and how many labels of which length one has."""
+    """Training settings of both sides, and the label budget and segment length of the wrapper."""
 
     steps: int
     num_envs: int
@@ -74,7 +74,7 @@ TASKS = {
 
 @dataclass
 class Outcome:
-    """What a run came to."""
+    """Final policy, learning curve and number of labels of a run."""
 
     policy: Policy
     curve: Curve
@@ -83,11 +83,11 @@ class Outcome:
 
 
 def train(job: Job) -> Outcome:
-    """Stable-Baselines3's PPO, in the wrapper or without."""
+    """Train Stable-Baselines3's PPO, with or without the wrapper."""
     task, curve = TASKS[job.env_id], Curve(job.steps)
 
     def make() -> gym.Env[Any, Any]:
-        return Monitor(make_env(job.env_id, {}))  # within the wrapper, so it sees the true reward
+        return Monitor(make_env(job.env_id, {}))  # inside the wrapper, so it records the true reward
 
     with tempfile.TemporaryDirectory() as folder:
         makers: list[Callable[[], gym.Env[Any, Any]]] = [make] * task.num_envs
@@ -121,7 +121,7 @@ def train(job: Job) -> Outcome:
 
 
 def run(job: Job) -> dict[str, Any]:
-    """Train and evaluate; a line of the results file."""
+    """Train and evaluate one run; return its line of the results file."""
     torch.set_num_threads(1)
     if job.side == "random":
         space = make_env(job.env_id, {}).action_space
@@ -134,7 +134,7 @@ def run(job: Job) -> dict[str, Any]:
 
 
 def missing(options: argparse.Namespace, results: Sequence[Mapping[str, Any]]) -> list[Job]:
-    """The runs asked for that are not among the results; all of one seed before the next."""
+    """Return the requested runs that have no result yet, ordered by seed."""
     made = {Job(*(result[name] for name in Job.__dataclass_fields__)) for result in results}
     wanted = itertools.product(options.seeds, options.envs, SIDES)
     jobs = [
@@ -145,12 +145,13 @@ def missing(options: argparse.Namespace, results: Sequence[Mapping[str, Any]]) -
 
 
 def returns(results: Sequence[Mapping[str, Any]], env_id: str, side: str) -> NDArray[np.float64]:
-    """Of all seeds."""
+    """Return the returns of all seeds for one side on one environment."""
     chosen = [one["return"] for one in results if (one["env_id"], one["side"]) == (env_id, side)]
     return np.array(chosen, np.float64)
 
 
 def print_table(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print medians and ranges of return and f for each environment and side."""
     table = Table("environment", "side", "seeds", "return, median (range)", "f, median (range)", "labels")
     for env_id in dict.fromkeys(str(one["env_id"]) for one in results):
         by_side = {side: returns(results, env_id, side) for side in SIDES}
@@ -172,7 +173,7 @@ def print_table(results: Sequence[Mapping[str, Any]]) -> None:
 
 
 def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """True return while training: each run, and the mean of the middle half."""
+    """Plot the true return during training: a thin line per run and a thick one for the IQM."""
     env_ids = [name for name in TASKS if len(returns(results, name, "wrapper"))]
     figure, panels = plt.subplots(1, len(env_ids), figsize=(4.2 * len(env_ids), 3.0), squeeze=False)
     for axes, env_id in zip(panels[0], env_ids, strict=True):
@@ -193,6 +194,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
+    """Make the missing runs, print the table, and draw the plot if asked for."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.wrapper",
         description=__doc__,
@@ -200,9 +202,9 @@ def main() -> None:
     )
     parser.add_argument("--envs", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--seeds", nargs="*", type=int, default=())
-    parser.add_argument("--steps", type=float, help="fewer than the task's, to try it")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="default: beside this script")
-    parser.add_argument("--plot", type=Path, help="draw learning curves into this file")
+    parser.add_argument("--steps", type=float, help="environment steps per run (default: by task)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: next to this script")
+    parser.add_argument("--plot", type=Path, help="save a plot of the learning curves to this file")
     options = parser.parse_args()
     results = load(options.results)
     for job in missing(options, results):

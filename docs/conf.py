@@ -1,4 +1,4 @@
-"""Configure Sphinx: ``make docs`` builds the documentation."""
+"""Sphinx configuration; ``make docs`` builds the documentation."""
 
 import gc
 import importlib.metadata
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("MPLBACKEND", "agg")
-gc.set_threshold(100_000, 50, 100)  # collecting garbage took a fifth of the time
+gc.set_threshold(100_000, 50, 100)  # garbage collection took a fifth of the build time
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -22,7 +22,7 @@ author = "the authors of RL-Teacher"
 release = importlib.metadata.version("rl-teacher")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
-napoleon_use_ivar = True  # autodoc lists the fields of dataclasses itself
+napoleon_use_ivar = True  # autodoc already documents dataclass fields
 html_theme = "furo"
 html_title = "RL-Teacher"
 html_static_path = ["static"]
@@ -39,7 +39,7 @@ maximum_signature_line_length = 88
 
 
 def write_generated_pages(_: Sphinx) -> None:
-    """Write generated pages that changed; others are not rebuilt."""
+    """Write the generated pages whose text changed, so that Sphinx doesn't rebuild the others."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
     for name, text in generated_pages().items():
@@ -55,7 +55,7 @@ HYPHENATED = re.compile(r"(?<=[\s>])[^\s<>]*-[^\s<>]*")
 
 
 def keep_options_whole(_: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Break lines of commands between words, not after the hyphens of ``--option``."""
+    """Prevent line breaks at the hyphens of options such as ``--option`` in code blocks."""
     if "body" in context:
         context["body"] = BLOCK.sub(_with_whole_words, context["body"])
 

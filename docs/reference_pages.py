@@ -1,4 +1,4 @@
-"""Generate reference pages from the program itself: REST, Python, and all settings."""
+"""Generators of the reference pages: REST API, Python API and settings."""
 
 import dataclasses
 import json
@@ -29,10 +29,10 @@ Generated from the site's OpenAPI schema. A running site serves it at `/api/docs
 _ABOUT_SETTINGS = """\
 # All settings
 
-Options of `teach`, and fields of `TeachConfig` and its parts; `teach --help-all` prints them, and
-`teach --version` the version. A flag without a value turns something on. `teach --resume RUN` takes all
-of them from the earlier run and accepts only `-t` and `-l`, to extend it, and
-`--reopen`, if its experiment was finished on the site.
+Options of `teach`, which are also the fields of `TeachConfig` and its parts. `teach --help-all` prints them,
+and `teach --version` prints the version. A flag without a value turns a feature on. `teach --resume RUN`
+reuses all options of the earlier run. It accepts only `-t` and `-l`, to extend the run, and `--reopen`, if
+the experiment was finished on the site.
 
 `--config FILE` reads options from a TOML file under the same names, with a table for each part (`[reward]`,
 `[queries]`, and `[agent]`, whose `name` is the algorithm). The command line overrides the file.
@@ -134,17 +134,17 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "errors": ("Errors", {"teacher.errors": "", "agents.errors": ""}),
 }
-"""Page name to title and modules; a module lists its public names unless some are given."""
+"""Title and modules by page name; a module maps to the members to document, empty for all public ones."""
 
 
 def generated_pages() -> dict[str, str]:
-    """Return all generated pages by name."""
+    """Return the Markdown of all generated pages by name."""
     api = {f"python-{name}": python_page(*page) for name, page in PYTHON_API.items()}
     return {"rest": rest_page(openapi_schema()), "settings": settings_page(), **api, **result_pages()}
 
 
 def python_page(title: str, modules: Mapping[str, str]) -> str:
-    """Write the Sphinx directives that list these modules, under a heading each."""
+    """Return a page with a heading and an autodoc directive for each module."""
     lines = [f"# {title}", ""]
     for module, members in modules.items():
         lines += [f"## {module}", "", "```{eval-rst}"]
@@ -153,7 +153,7 @@ def python_page(title: str, modules: Mapping[str, str]) -> str:
 
 
 def openapi_schema() -> Schema:
-    """Return the site's OpenAPI schema; needs neither a database nor a network."""
+    """Return the site's OpenAPI schema; doesn't need a database or network."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "schema.json"
         command = [
@@ -171,7 +171,7 @@ def openapi_schema() -> Schema:
 
 
 def rest_page(schema: Schema) -> str:
-    """Write all requests with their bodies, answers and examples, then all objects."""
+    """Return the page of all endpoints with their request and response bodies, followed by all objects."""
     lines = [_ABOUT_REST]
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
@@ -186,27 +186,27 @@ def _operation(title: str, operation: Schema) -> Iterator[str]:
     yield from (f"## `{title}`", "", operation.get("description", ""), "")
     parameters = [each for each in operation.get("parameters", []) if each["in"] != "path"]
     if parameters:
-        yield from ("| in the query | type | |", "| --- | --- | --- |")
+        yield from ("| query parameter | type | |", "| --- | --- | --- |")
         yield from (
             f"| `{each['name']}` | {_kind(each['schema'])} | {_cell(each.get('description', ''))} |"
             for each in parameters
         )
         yield ""
     if "requestBody" in operation:
-        yield from _content("Takes", operation["requestBody"]["content"])
+        yield from _content("Request body:", operation["requestBody"]["content"])
     for status, answer in operation["responses"].items():
         if status < "400":
-            yield from _content(f"Answers {status}:", answer.get("content", {}))
+            yield from _content(f"Response {status}:", answer.get("content", {}))
     refusals = {status: each for status, each in operation["responses"].items() if status >= "400"}
     if refusals:
-        yield from ("| refusal | |", "| --- | --- |")
+        yield from ("| error | |", "| --- | --- |")
         yield from (f"| {status} | {_cell(each['description'])} |" for status, each in refusals.items())
         yield ""
 
 
 def _content(what: str, content: Schema) -> Iterator[str]:
     if not content:
-        yield from (f"{what} nothing", "")
+        yield from (f"{what} empty", "")
     for media_type, form in content.items():
         yield from (f"{what} {_kind(form['schema'])} as `{media_type}`", "")
         for example in form.get("examples", {}).values():
@@ -227,7 +227,7 @@ def _object(name: str, content: Schema) -> Iterator[str]:
 
 
 def _kind(form: Schema) -> str:
-    """The type of a value, with a link where it is an object of the page."""
+    """Return the type of a value as Markdown, with a link if it is an object on the page."""
     if "$ref" in form:
         name = form["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -248,13 +248,13 @@ def _cell(text: str) -> str:
 
 
 def settings_page() -> str:
-    """A table of ``teach``'s options, and one for each part of them."""
+    """Return the page with a table of ``teach`` options and one for each of their parts."""
     lines = [_ABOUT_SETTINGS, *_options(TeachConfig)]
     lines += [
         "",
         "## `--agent.…`",
         "",
-        "Without these a task has its own, which `teach defaults ENV` shows.",
+        "The defaults depend on the task; `teach defaults ENV` shows them.",
         "",
     ]
     lines += ["| option | |", "| --- | --- |"]

@@ -1,4 +1,4 @@
-"""Generate the pages made from benchmark results and from the table of agent defaults."""
+"""Generators of the pages with benchmark results and agent defaults."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ _ABOUT_TEACHING = """\
 Every row of `benchmarks/teaching.jsonl`; the summary is [a page of its own](../benchmarks/labels.md).
 Print these tables with `python -m benchmarks.teaching --show`.
 
-Returns are interquartile means over seeds; parentheses hold 95 % bootstrap intervals. "f, area" uses the
+Returns are interquartile means over seeds; parentheses contain 95 % bootstrap intervals. "f, area" uses the
 mean return during training. Accuracy is that of the last predictor on held-out pairs, by quartile of the
 difference in true return, smallest first; "late" is Spearman's correlation over the last quarter of the
 run; Pearson's correlation is over whole episodes.
@@ -34,9 +34,9 @@ run; Pearson's correlation is over whole episodes.
 _ABOUT_DEFAULTS = """\
 # Agent defaults
 
-`teach` picks hyperparameters by the name of the task, whatever its version (`agents/defaults.py`). A row
-shows the number of environments, the steps per rollout and what differs from `PPOConfig` and
-`TRPOConfig`, whose defaults are those of Stable-Baselines3 and sb3-contrib. rl-zoo is RL Baselines3 Zoo.
+`teach` chooses hyperparameters by the task's name without its version (`agents/defaults.py`). A row shows the
+number of environments, the steps per rollout, and the values that differ from `PPOConfig` and `TRPOConfig`,
+whose defaults are those of Stable-Baselines3 and sb3-contrib. rl-zoo is RL Baselines3 Zoo.
 For a Box, TRPO's `target_kl` and `cg_damping` are multiplied by the number of action dimensions, over
 which sb3-contrib averages.
 
@@ -44,7 +44,7 @@ which sb3-contrib averages.
 
 
 def result_pages() -> dict[str, str]:
-    """Return the generated pages by name."""
+    """Return the Markdown of the generated pages by name."""
     found = load(first_command.RESULTS)
     return {
         "teaching": teaching_page(),
@@ -54,7 +54,7 @@ def result_pages() -> dict[str, str]:
 
 
 def teaching_page() -> str:
-    """Write the tables of the label-efficiency benchmark, one per task."""
+    """Return the page with the tables of the label-efficiency benchmark, one per task."""
     rows = results()
     shown = {row.side for row in rows}
     sides = [f"| {side.title} | `{side.options}` |" for name, side in SIDES.items() if name in shown]
@@ -68,7 +68,7 @@ def teaching_page() -> str:
 
 
 def defaults_table() -> str:
-    """Write the agents' hyperparameters as a table with a row per task."""
+    """Return a table of the agents' hyperparameters with a row per task."""
     rows = {"MuJoCo and all others": GENERAL, **BY_NAME, "Atari": ATARI}
     return "\n".join(
         ["| task | environments | PPO | TRPO | source |", "|---|---|---|---|---|", *_rows(rows), ""]
@@ -84,7 +84,7 @@ def _rows(rows: Mapping[str, TaskDefaults]) -> Iterator[str]:
 
 
 def _settings(config: Any, usual: Any) -> list[str]:
-    """List the rollout length and what differs from the algorithm's own defaults."""
+    """Return the rollout length and all values that differ from the algorithm's defaults."""
     values = dataclasses.asdict(config)
     others = {
         name: value for name, value in values.items() if name != "num_steps" and value != getattr(usual, name)

@@ -1,8 +1,8 @@
-"""Teach two players of one game, led by one policy, by questions about single steps of it, and film them.
+"""Teach one policy to control two players of a game with labels about single steps; save an animated GIF.
 
-Its action is a list with a choice for each player. There are 40 labels before training, 50 steps of the
-predictor, and 40 labels more while the policy is trained. Whether a ball was taken shows in a cell before and
-after the step, so the predictor is a network of our own that looks at each cell for itself.
+An action is a list with one choice per player. The run asks for 40 labels before training, trains the
+predictor for 50 updates, and asks for 40 more labels during training. A collected ball changes one cell of
+the field, so the predictor uses a custom network that scores each cell separately.
 """
 
 import sys
@@ -29,7 +29,7 @@ EPISODES, MILLISECONDS_A_FRAME = (2, 200) if SHORT else (20, 200)
 
 
 class CellByCell(nn.Module):
-    """The reward of a step: what all cells of the field are worth, each by the same small network."""
+    """Reward network that sums a score per cell, computed by the same small network for every cell."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -38,18 +38,18 @@ class CellByCell(nn.Module):
         )
 
     def forward(self, steps: torch.Tensor) -> torch.Tensor:
-        """``(n, channels, size, size)`` to ``(n,)``."""
+        """Return rewards of shape ``(n,)`` for steps of shape ``(n, channels, size, size)``."""
         worth: torch.Tensor = self.cell(steps)
         return worth.sum(dim=(1, 2, 3))
 
 
 def cell_by_cell(shape: tuple[int, ...]) -> nn.Module:
-    """For ``network=``: places of players and balls before the step, and the same after it."""
+    """Build the network for ``network=``; channels show players and balls before and after the step."""
     return CellByCell(shape[0])
 
 
 def main() -> None:
-    """Teach, say what came of it, and film the best episode."""
+    """Train, compare the policy with random actions, and save its best episode as a GIF."""
     config = TeachConfig(
         env_id="teacher/Collect-v1",
         obs_transform="teacher.envs.collect:everyone",
@@ -69,9 +69,9 @@ def main() -> None:
         act = partial(run.agent.act, deterministic=False)
         taught = list(islice(policy_trajectories(run.task, seed=1, act=act), EPISODES))
     by_chance = list(islice(random_trajectories(run.task, seed=1), EPISODES))
-    for who, episodes in (("by chance", by_chance), ("taught", taught)):
+    for who, episodes in (("random actions", by_chance), ("taught", taught)):
         balls = sum(episode.true_return for episode in episodes) / EPISODES
-        print(f"balls in an episode, {who}: {balls:.1f}")
+        print(f"balls per episode, {who}: {balls:.1f}")
 
     best = max(taught, key=lambda episode: episode.true_return)
     stage = ReplayRenderer(run.task.env_id, run.task.kwargs)

@@ -1,6 +1,6 @@
-"""Learn a reward from episodes that were recorded before, without an agent, and try it on others.
+"""Learn a reward from recorded episodes, without an agent, and evaluate it on different episodes.
 
-The judge here is a scripted teacher that errs in one answer of ten; any function of two segments will do.
+The labels come from a scripted teacher with a 10 % error rate; any function of two segments can be used.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Teach a pendulum to turn like a windmill, which no environment rewards, by a function of your own.
+"""Teach a pendulum to turn like a windmill, with labels from a function of your own.
 
-The function says what a clip shows of the behavior; labels are made from it by comparing two clips.
+The function scores the behavior in a clip, and of two clips the one with the higher score is preferred.
 """
 
 import sys
@@ -8,16 +8,16 @@ import sys
 from teacher import Steps, TeachConfig, open_run, train
 
 SHORT = "--short" in sys.argv
-SPIN, SECONDS_A_STEP = 2, 0.05  # of the pendulum
+SPIN, SECONDS_A_STEP = 2, 0.05  # index of the angular velocity in observations; step length
 
 
 def windmill(steps: Steps) -> float:
-    """Turns counter-clockwise; those clockwise count as negative."""
+    """Return the number of counterclockwise turns; clockwise ones count as negative."""
     return float(steps.next_observations[:, SPIN].sum() * SECONDS_A_STEP / 6.283)
 
 
 def main() -> None:
-    """Teach it, and say how much the last episodes show of it."""
+    """Train, and print the number of turns in the last episodes."""
     config = TeachConfig(
         env_id="Pendulum-v1",
         predictor="synth",

@@ -1,6 +1,6 @@
-"""Run an experiment with the site of this machine, labeled over HTTP by scripted labelers instead of people.
+"""Run an experiment with the embedded site, labeled over HTTP by scripted labelers instead of people.
 
-They sign in, lease pairs, load clips and answer as browsers do, each erring in one answer of twenty.
+They sign in, lease pairs, load clips and answer as browsers do, with a 5 % error rate.
 """
 
 import sys
@@ -25,8 +25,8 @@ config = TeachConfig(
 )
 if __name__ == "__main__":
     with open_run(config) as run:
-        assert run.teaching is not None  # noqa: S101 (there are labels)
-        print(f"people could join here: {run.address}")
+        assert run.teaching is not None  # noqa: S101 (the run uses labels)
+        print(f"people can join at {run.address}")
         site, token = urljoin(run.address, "/"), Path(config.state_dir, "token").read_text().strip()
         error_model = ErrorModel.parse("mistake:0.05")
         bots = [

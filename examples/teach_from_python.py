@@ -1,6 +1,6 @@
-"""Teach a reacher from Python, by labels made from its true reward, and go on with the run.
+"""Teach a reacher from Python with labels from its true reward, then reopen the finished run.
 
-The first run ends after a while; opening its directory goes on where it stopped.
+Opening the directory of a run restores its policy, predictor and labels.
 """
 
 import sys
@@ -12,7 +12,7 @@ SHORT = "--short" in sys.argv
 
 
 def report(ended: Round) -> None:
-    """Print how well the predictor orders episodes after each round."""
+    """Print the rank correlation of predicted and true returns after each round."""
     correlation = ended.values.get("predictor/rank_correlation", float("nan"))
     print(f"step {ended.step}: correlation with the true reward {correlation:.2f}")
 
@@ -31,4 +31,4 @@ with open_run(config) as run:
     train(run, on_round=report)
 with open_run(Path(config.run_dir)) as run:
     state, _ = run.envs.reset(seed=1)
-    print(f"after {run.agent.total_steps} steps it does {run.agent.act(state, deterministic=True)[0]}")
+    print(f"action after {run.agent.total_steps} steps: {run.agent.act(state, deterministic=True)[0]}")

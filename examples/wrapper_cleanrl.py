@@ -1,6 +1,6 @@
-"""Teach a PPO in one file, in the style of CleanRL, which steps a vector environment and knows no more.
+"""Teach a single-file PPO in the style of CleanRL, which only needs a vector environment.
 
-The one wrapper around its environments is what teaches it. Labels are made from the true reward here.
+The only change is the wrapper around its environments. Labels come from the true reward here.
 """
 
 import sys
@@ -21,7 +21,7 @@ GAMMA, LAMBDA, CLIP, LEARNING_RATE = 0.9, 0.95, 0.2, 1e-3
 
 
 class Agent(nn.Module):
-    """A Gaussian policy and a value function."""
+    """Gaussian policy and value function."""
 
     def __init__(self, observations: int, actions: int) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Agent(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(actions))
 
     def act(self, observations: Tensor) -> Tensor:
-        """``(n, actions)``, drawn."""
+        """Sample actions of shape ``(n, actions)``."""
         mean: Tensor = self.mean(observations)
         return mean + self.log_std.exp() * torch.randn_like(mean)
 
     def log_prob(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """``(n,)``, but for a constant."""
-        deviations: Tensor = (actions - self.mean(observations)) / self.log_std.exp()
-        return -(deviations.square() / 2 + self.log_std).sum(dim=-1)
+        """Return log probabilities of shape ``(n,)``, up to a constant."""
+        scaled: Tensor = (actions - self.mean(observations)) / self.log_std.exp()
+        return -(scaled.square() / 2 + self.log_std).sum(dim=-1)
 
 
 def _network(inputs: int, outputs: int, gain: float) -> nn.Sequential:
@@ -46,7 +46,8 @@ def _network(inputs: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 torch.manual_seed(1)
-makers = [lambda: RecordEpisodeStatistics(gym.make("Pendulum-v1"))] * NUM_ENVS  # inside: true returns
+# Inside the wrapper, RecordEpisodeStatistics records true returns.
+makers = [lambda: RecordEpisodeStatistics(gym.make("Pendulum-v1"))] * NUM_ENVS
 envs = HumanPreferencesVectorWrapper(
     SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP),
     segment_length=20 if SHORT else 40,
@@ -70,7 +71,7 @@ for _ in range(STEPS // (NUM_ENVS * NUM_STEPS)):
         arrived, rewards, terminated, truncated, infos = envs.step(actions.clamp(-2, 2).numpy())
         ended = terminated | truncated
         rewards = torch.as_tensor(rewards, dtype=torch.float32)
-        for index in truncated.nonzero()[0]:  # the episode would have gone on
+        for index in truncated.nonzero()[0]:  # bootstrap from the final observation
             final = torch.as_tensor(infos["final_obs"][index])
             rewards[index] += GAMMA * agent.value(final).item()
         if ended.any():
@@ -92,9 +93,9 @@ for _ in range(STEPS // (NUM_ENVS * NUM_STEPS)):
         following, advantage = agent.value(observations).squeeze(-1), torch.zeros(NUM_ENVS)
     advantages = torch.zeros_like(rewards)
     for step_index in reversed(range(NUM_STEPS)):
-        goes_on = ~ends[step_index]
-        delta = rewards[step_index] + GAMMA * following * goes_on - values[step_index]
-        advantage = delta + GAMMA * LAMBDA * goes_on * advantage
+        continues = ~ends[step_index]
+        delta = rewards[step_index] + GAMMA * following * continues - values[step_index]
+        advantage = delta + GAMMA * LAMBDA * continues * advantage
         advantages[step_index], following = advantage, values[step_index]
     flat = [part.flatten(0, 1) for part in (seen, actions, logs, advantages, advantages + values)]
     for _ in range(EPOCHS):
@@ -109,6 +110,6 @@ for _ in range(STEPS // (NUM_ENVS * NUM_STEPS)):
             nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
             optimizer.step()
 
-print(f"{envs.trainer.answers} answers; rewards are predicted: {envs.using_reward_from_predictor}")
+print(f"{envs.trainer.answers} labels; using predicted rewards: {envs.using_reward_from_predictor}")
 print(f"true return of the last {len(true_returns[-100:])} episodes: {np.mean(true_returns[-100:]):.0f}")
 envs.close()

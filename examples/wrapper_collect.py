@@ -1,6 +1,6 @@
-"""Collect preferences about what an agent does, and save them for later; the agent keeps its own reward.
+"""Collect preferences about an agent's behavior and save them; the agent trains on the true reward.
 
-Nothing is trained here. Answer yourself with synthetic_prefs=False.
+No predictor is trained. Pass synthetic_prefs=False to label yourself in a browser.
 """
 
 import sys
@@ -26,6 +26,6 @@ env = HumanPreferencesEnvWrapper(
     log_dir="collected",
 )
 PPO("MlpPolicy", env, n_steps=256, device="cpu").learn(STEPS)
-path = env.save_prefs()  # before it the last answers may be missing
+path = env.save_prefs()  # also includes the latest labels
 print(f"{env.trainer.answers} preferences in {path}")
 env.close()

@@ -1,6 +1,6 @@
-"""Train an agent on a reward predictor that was trained before: nothing is asked, and nothing fitted.
+"""Train an agent on a pretrained reward predictor, without asking for labels or training the predictor.
 
-It trains a predictor with wrapper_train.py first where there is none.
+If there is no predictor yet, wrapper_train.py is run first to train one.
 """
 
 import runpy
@@ -24,11 +24,11 @@ env = HumanPreferencesEnvWrapper(
     pretrained_reward_predictor_dir="trained/reward_predictor_checkpoints",
     log_dir="used",
 )
-print(f"rewards are predicted from the first step: {env.using_reward_from_predictor}")
+print(f"using predicted rewards from the first step: {env.using_reward_from_predictor}")
 model = PPO("MlpPolicy", env, n_steps=256, device="cpu")
 model.learn(512 if SHORT else 20_000)
 
-env.switch_to_true_reward()  # to see what it is worth
+env.switch_to_true_reward()  # to evaluate the policy
 observation, _ = env.reset(seed=1)
 total, over = 0.0, False
 while not over:

@@ -1,6 +1,6 @@
-"""Teach Stable-Baselines3's SAC, which learns from old steps, too: its replay buffer is relabeled.
+"""Teach Stable-Baselines3's SAC, an off-policy algorithm, by relabeling its replay buffer.
 
-Whenever the predictor has been trained on, all rewards in the buffer are made those that it predicts now.
+Whenever the predictor changes, all rewards in the buffer are replaced with new predictions.
 """
 
 import sys
@@ -20,7 +20,11 @@ STEPS = 400 if SHORT else 10_000
 
 
 class Relabel(BaseCallback):
-    """Gives the replay buffer the rewards of each new predictor, and counts those that were others."""
+    """Callback that relabels the replay buffer with each new predictor.
+
+    Attributes:
+        stale: number of rewards that relabeling changed.
+    """
 
     def __init__(self, env: HumanPreferencesEnvWrapper, buffer: ReplayBuffer) -> None:
         super().__init__()
@@ -31,7 +35,7 @@ class Relabel(BaseCallback):
     def _on_step(self) -> bool:
         return True
 
-    def _on_rollout_end(self) -> None:  # when all steps are in the buffer, and before it is learned from
+    def _on_rollout_end(self) -> None:  # all steps are in the buffer; training on them comes next
         if self._env.predictor is not self._known:
             self._known = self._env.predictor
             before = self._buffer.rewards.copy()
@@ -40,7 +44,7 @@ class Relabel(BaseCallback):
 
 
 env = HumanPreferencesEnvWrapper(
-    Monitor(gym.make("Pendulum-v1")),  # true returns are noted inside of the wrapper
+    Monitor(gym.make("Pendulum-v1")),  # inside the wrapper: records true returns
     segment_length=5 if SHORT else 25,
     n_initial_prefs=10 if SHORT else 40,
     n_prefs=16 if SHORT else 80,
@@ -64,8 +68,8 @@ model.learn(STEPS, callback=relabel)
 before = buffer.rewards[: buffer.size()].copy()
 env.relabel(buffer)
 unchanged = np.isclose(before, buffer.rewards[: buffer.size()], atol=1e-3).mean()
-print(f"{env.trainer.answers} answers; {relabel.stale} rewards of earlier predictors were replaced")
-print(f"{unchanged:.0%} of the rewards in the buffer are those of the predictor that is used now")
+print(f"{env.trainer.answers} labels; {relabel.stale} rewards in the buffer were replaced")
+print(f"{unchanged:.0%} of the rewards in the buffer came from the current predictor")
 true_returns = [episode["r"] for episode in model.ep_info_buffer or []]
 if true_returns:
     print(f"true return of the last episodes: {np.mean(true_returns):.0f}")

@@ -1,6 +1,6 @@
-"""Teach Stable-Baselines3's PPO by preferences, from four environments that share one predictor.
+"""Teach Stable-Baselines3's PPO by preferences, with four environments that share one predictor.
 
-The labels are made from the true reward here; pass synthetic_prefs=False to give them yourself in a browser.
+Labels come from the true reward here; pass synthetic_prefs=False to label yourself in a browser.
 """
 
 import sys
@@ -18,7 +18,7 @@ STEPS = 2_048 if SHORT else 100_000
 
 
 def make() -> gym.Env[Any, Any]:
-    """An environment whose true returns are noted inside of the wrapper."""
+    """Make an environment that records true returns; the wrapper goes around it."""
     return Monitor(gym.make("Pendulum-v1", render_mode="rgb_array"))
 
 
@@ -28,13 +28,13 @@ first = HumanPreferencesEnvWrapper(
     n_initial_prefs=10 if SHORT else 50,
     n_prefs=20 if SHORT else 200,
     total_timesteps=STEPS,
-    env_fn=make,  # clips for people are made by playing episodes again
+    env_fn=make,  # to render clips for people by replaying episodes
     log_dir="drlhp_logs",
 )
 envs = DummyVecEnv([lambda: first, *[lambda: first.beside(make())] * 3])
 model = PPO("MlpPolicy", envs, n_steps=128 if SHORT else 1024, gamma=0.9, learning_rate=1e-3, device="cpu")
 model.learn(STEPS)
 true_returns = [episode["r"] for episode in model.ep_info_buffer or []]
-print(f"{first.trainer.answers} answers; rewards are predicted: {first.using_reward_from_predictor}")
+print(f"{first.trainer.answers} labels; using predicted rewards: {first.using_reward_from_predictor}")
 print(f"true return of the last episodes: {sum(true_returns) / len(true_returns):.0f}")
 envs.close()

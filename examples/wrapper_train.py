@@ -1,6 +1,6 @@
-"""Train a reward predictor from saved preferences while an agent uses it, with checkpoints on the way.
+"""Train a reward predictor on saved preferences while an agent uses it, and save checkpoints.
 
-It makes preferences with wrapper_collect.py first where there are none.
+If there are no saved preferences yet, wrapper_collect.py is run first to collect some.
 """
 
 import runpy

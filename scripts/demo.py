@@ -1,6 +1,7 @@
-"""``make demo``: teach a hopper from a browser on this machine, with ``BOTS`` scripted labelers.
+"""Program behind ``make demo``: teach a hopper from a browser on this machine.
 
-Where no OpenGL draws the hopper it is a pendulum, which needs none.
+The environment variable ``BOTS`` adds that many scripted labelers. If OpenGL isn't available to render the
+hopper, the demo uses a pendulum, which doesn't need it.
 """
 
 import json
@@ -27,10 +28,10 @@ HOPPER, PENDULUM = PROMPTS
 
 
 def main() -> int:
-    """Run ``teach`` and, once its experiment is on the site, the bots; returns the status of ``teach``."""
+    """Run ``teach``, start the bots once its experiment is on the site, and return its exit status."""
     bots = os.environ.get("BOTS") or "0"
     if not bots.isdigit():
-        print(f"demo: BOTS: expected a number of labelers such as 3, got {bots!r}", file=sys.stderr)
+        print(f"demo: BOTS must be a number of labelers such as 3, not {bots!r}", file=sys.stderr)
         return 2
     count = int(bots)
     missing = why_no_hopper()
@@ -51,7 +52,7 @@ def main() -> int:
         "--state_dir",
         str(STATE_DIR),
     ]
-    # Ctrl-C reaches teach as well; it saves and ends, and this script ends after it.
+    # Ctrl-C also reaches teach, which saves and exits; this script waits for it.
     trainer = subprocess.Popen([*teach, *settings])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: trainer.terminate())
@@ -64,16 +65,16 @@ def main() -> int:
 
 
 def why_no_hopper() -> str:
-    """Why this machine cannot draw the hopper, and as the last line what to type; empty where it can."""
+    """Return why this machine can't render the hopper and how to fix it; empty if it can."""
     try:
         check_drawing(describe_task(HOPPER), seed=1)
     except RenderError as error:
-        return f"teaching {PENDULUM} in place of {HOPPER}; {error}"
+        return f"teaching {PENDULUM} instead of {HOPPER}: {error}"
     return ""
 
 
 def label(experiment: str, count: int, trainer: "subprocess.Popen[bytes]") -> None:
-    """Start the bots once the site knows the experiment; stop them with the trainer."""
+    """Start the bots once the experiment is on the site, and stop them when the trainer ends."""
     while trainer.poll() is None:
         site = find_site(experiment)
         if site is not None:
@@ -88,12 +89,12 @@ def label(experiment: str, count: int, trainer: "subprocess.Popen[bytes]") -> No
 
 
 def find_site(experiment: str) -> str | None:
-    """Address of the site on this machine, if it knows ``experiment`` already."""
+    """Return the URL of the local site, or None if it doesn't have the experiment yet."""
     try:
         site = str(json.loads((STATE_DIR / "site" / "lock").read_text())["url"])
         token = (STATE_DIR / "token").read_text().strip()
         with requests.Session() as session:
-            session.trust_env = False  # no proxy reaches this machine's own address
+            session.trust_env = False  # don't use a proxy for localhost
             headers = {"Authorization": f"Bearer {token}"}
             path = f"{site}/api/v1/experiments/{experiment}/decisions?after=0"
             return site if session.get(path, headers=headers, timeout=5).ok else None

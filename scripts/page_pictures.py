@@ -1,10 +1,10 @@
-"""Make a sheet of every page of the site: wide and narrow, light and dark, with nothing on it and full.
+"""Take screenshots of every page of the site: wide and narrow, light and dark, empty and full.
 
     python -m scripts.page_pictures
 
-It starts the run of ``site_pictures.py``, has the same labelers label, and photographs each page in four
-looks side by side. What stands on the pages is as the program makes it; a second experiment has nothing in
-it, and what a state of the labeling page needs (a pause, an end, failed checks) is brought about.
+Starts the run and labelers of ``site_pictures.py`` and saves a sheet per page with its four looks side by
+side. The content is real: one experiment with labels, and one without. States of the labeling page such as
+paused, finished or failed attention checks are set up for their screenshots.
 """
 
 import io
@@ -35,19 +35,27 @@ from scripts.site_pictures import (
 
 SHEETS = PICTURES / "pages"
 LOOKS = [((1280, 800), False), ((1280, 800), True), ((360, 740), False), ((360, 740), True)]
-HEIGHT, GAP, QUALITY = 600, 16, 80  # of a sheet, in pixels, and WebP's
-ANSWERED = 60  # comparisons, when the full pages are made
-NOTHING = "walk"  # the experiment without anything
+HEIGHT, GAP, QUALITY = 600, 16, 80  # sheet height and gap in pixels, and WebP quality
+ANSWERED = 60  # answered comparisons needed for the full pages
+NOTHING = "walk"  # name of the empty experiment
 JUDGING = "main[data-state=judging]"
 
 Act = Callable[[Page], object]
 
 
 class Album:
-    """Makes the sheets of a world."""
+    """Makes the sheets for a running site.
+
+    Attributes:
+        world: the running site.
+        admin: the site's administrator.
+        newcomer: staff user without experiments.
+        path: URL path of the full experiment.
+        nothing: URL path of the empty experiment.
+    """
 
     def __init__(self, world: World) -> None:
-        from django.contrib.auth.models import User  # noqa: PLC0415 (models, once Django is set up)
+        from django.contrib.auth.models import User  # noqa: PLC0415 (models need django.setup())
 
         self.world = world
         self.admin = User.objects.get(username="admin")
@@ -56,7 +64,7 @@ class Album:
         self.nothing = f"/experiments/{NOTHING}"
 
     def sheet(self, name: str, path: str, user: Any = None, act: Act | None = None) -> None:
-        """Photograph a page in each look; ``act`` brings it into the state that is meant."""
+        """Save a sheet of a page in each look; ``act`` first brings the page into the desired state."""
         looks = []
         for size, dark in LOOKS:
             with self.world.page(path, size, dark=dark, user=user) as page:
@@ -70,7 +78,7 @@ class Album:
         save(name, looks)
 
     def labeler(self, name: str, experiment: Any = None) -> Any:
-        """Invite somebody; return the account."""
+        """Invite a labeler and return their user."""
         from human_feedback_site.feedback.services import accounts  # noqa: PLC0415
 
         experiment = experiment or self.world.experiment
@@ -80,7 +88,7 @@ class Album:
 
     @contextmanager
     def state(self, state: str) -> Iterator[None]:
-        """The experiment in another state for a while."""
+        """Put the full experiment into a state for the ``with`` block."""
         from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
 
         found = Experiment.objects.filter(pk=self.world.experiment.pk)
@@ -90,7 +98,7 @@ class Album:
 
 
 def save(name: str, looks: list[Image.Image]) -> None:
-    """Put the looks side by side, all as high as the sheet."""
+    """Save the screenshots side by side, scaled to the height of the sheet."""
     scaled = [
         look.resize((round(look.width * HEIGHT / look.height), HEIGHT), Image.Resampling.LANCZOS)
         for look in looks
@@ -106,7 +114,7 @@ def save(name: str, looks: list[Image.Image]) -> None:
 
 
 def sees(selector: str, *, ms: int = 0) -> Act:
-    """Wait until something is there, and a while longer."""
+    """Return an action that waits until an element is visible, and ``ms`` milliseconds longer."""
 
     def act(page: Page) -> None:
         page.wait_for_selector(selector)
@@ -116,7 +124,12 @@ def sees(selector: str, *, ms: int = 0) -> Act:
 
 
 def presses(*keys: str, before: str = JUDGING, after: str = JUDGING) -> Act:
-    """Press keys when a pair was looked at for long enough to be judged."""
+    """Return an action that waits until a pair can be answered and presses keys.
+
+    Args:
+        before: selector to wait for before the keys.
+        after: selector to wait for after the keys.
+    """
 
     def act(page: Page) -> None:
         page.wait_for_selector(before, state="attached")
@@ -130,7 +143,7 @@ def presses(*keys: str, before: str = JUDGING, after: str = JUDGING) -> Act:
 
 
 def shows(element: str) -> Act:
-    """Show what comes after a while, such as the suggestion of a pause."""
+    """Return an action that shows a hidden element, such as the suggestion to take a break."""
 
     def act(page: Page) -> None:
         page.wait_for_selector("main[data-state]", state="attached")
@@ -141,17 +154,17 @@ def shows(element: str) -> Act:
 
 
 def clicks(name: str, *, role: Any = "button") -> Act:
-    """Press a button, or follow a link."""
+    """Return an action that clicks a button or link."""
     return lambda page: page.get_by_role(role, name=name).first.click()
 
 
 def opens(page: Page) -> None:
-    """Open what is folded."""
+    """Expand the forms for new invitations."""
     page.evaluate("for (const each of document.querySelectorAll('.makers details')) each.open = true")
 
 
 def loses_the_connection(page: Page) -> None:
-    """Answer twice without one."""
+    """Block the API and answer twice."""
     page.wait_for_selector(JUDGING, state="attached")
     page.route("**/api/**", lambda route: route.abort())
     for _ in range(2):
@@ -162,7 +175,7 @@ def loses_the_connection(page: Page) -> None:
 
 
 def comes_back_to_nothing(page: Page) -> None:
-    """Leave the tab for a while, in which the site goes."""
+    """Block the API, hide the tab for a while and show it again."""
     page.wait_for_selector(JUDGING, state="attached")
     page.route("**/api/**", lambda route: route.abort())
     for away, stays in (("true", 6_000), ("false", 0)):
@@ -175,13 +188,13 @@ def comes_back_to_nothing(page: Page) -> None:
 
 
 def looks_at_unsaved(page: Page) -> None:
-    """Open the list of what is unsaved."""
+    """Lose the connection and open the list of unsaved answers."""
     loses_the_connection(page)
     page.locator("#unsaved").click()
 
 
 def practices(page: Page) -> None:
-    """Close the examples."""
+    """Close the examples and wait for the practice pair."""
     page.wait_for_selector("#examples[open]")
     page.keyboard.press("Escape")
     page.wait_for_selector("main[data-state=practice]", state="attached")
@@ -189,14 +202,14 @@ def practices(page: Page) -> None:
 
 
 def hears(page: Page) -> None:
-    """Answer a practice pair."""
+    """Answer a practice pair and wait for the feedback."""
     practices(page)
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector("main[data-state=feedback]", state="attached")
 
 
-def of_nothing(album: Album) -> None:
-    """Pages with nothing on them."""
+def make_empty_sheets(album: Album) -> None:
+    """Make sheets of pages without content."""
     from human_feedback_site.feedback.services import experiments  # noqa: PLC0415
 
     album.sheet("home-researcher-empty", "/", album.newcomer)
@@ -221,8 +234,8 @@ def of_nothing(album: Album) -> None:
     album.sheet("admin-list-empty", "/admin/feedback/comparison/?status__exact=gold&q=walk", album.admin)
 
 
-def of_the_researcher(album: Album) -> None:
-    """The researcher's full pages."""
+def make_researcher_sheets(album: Album) -> None:
+    """Make sheets of the researcher's pages with content."""
     at, admin, experiment = album.path, album.admin, album.world.experiment
     told = experiment.comparisons.filter(status="answered").latest("n_labels", "step")
     unseen = experiment.comparisons.filter(leases=None, labels=None).first() or told
@@ -246,7 +259,7 @@ def of_the_researcher(album: Album) -> None:
 
 
 def invites_by_name(page: Page) -> None:
-    """Make a link for one person."""
+    """Create an invitation link for one labeler."""
     page.evaluate("document.querySelector('details.invite').open = true")
     page.get_by_label("Labeler name").fill("yui")
     page.get_by_role("button", name="Create link").click()
@@ -254,15 +267,15 @@ def invites_by_name(page: Page) -> None:
 
 
 def stop(participation: Any) -> None:
-    """As gold pairs do."""
+    """Stop a participant, as failed attention checks do."""
     from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
     from human_feedback_site.feedback.services import moderation  # noqa: PLC0415
 
     moderation.stop(Participation.objects.filter(pk=participation.pk))
 
 
-def of_the_admin(album: Album) -> None:
-    """Django's admin, and the reference of the API."""
+def make_admin_sheets(album: Album) -> None:
+    """Make sheets of Django's admin and the API reference."""
     from human_feedback_site.feedback.models import Comparison, Experiment  # noqa: PLC0415
 
     admin = album.admin
@@ -282,14 +295,14 @@ def of_the_admin(album: Album) -> None:
 
 
 def makes_a_token(page: Page) -> None:
-    """Make one for the admin; it is gone with the folder."""
+    """Create an API token for the admin user; it is deleted with the temporary folder."""
     page.locator("#id_user").select_option(label="admin")
     page.locator("[name=_save]").click()
     page.wait_for_selector("#token")
 
 
-def of_links(album: Album) -> None:
-    """From the link to the consent, signing in, and what is said where something is not there."""
+def make_invitation_sheets(album: Album) -> None:
+    """Make sheets of invitation, consent, sign-in and error pages."""
     from human_feedback_site.feedback.models import Experiment, Labeler  # noqa: PLC0415
     from human_feedback_site.feedback.services import accounts, consent  # noqa: PLC0415
 
@@ -312,7 +325,7 @@ def of_links(album: Album) -> None:
 
 
 def fails(album: Album, template: str, status: int) -> Act:
-    """A page that comes where nothing else can be shown."""
+    """Return an action that opens an error page rendered from a template."""
     from django.template.loader import render_to_string  # noqa: PLC0415
 
     body = render_to_string(f"{template}.html", {"request_id": "7c9e6679f3b84b6f"})
@@ -327,15 +340,15 @@ def fails(album: Album, template: str, status: int) -> Act:
 
 
 def fails_to_sign_in(page: Page) -> None:
-    """Try a wrong password."""
+    """Sign in with a wrong password."""
     page.get_by_label("Name").fill("ada")
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_selector(".error, .errorlist, .notice")
 
 
-def of_labelers(album: Album) -> None:
-    """The labeling page in each of its states, and a labeler's other pages."""
+def make_labeler_sheets(album: Album) -> None:
+    """Make sheets of the labeling page in each state and of a labeler's other pages."""
     from human_feedback_site.feedback.models import Labeler  # noqa: PLC0415
     from human_feedback_site.feedback.services import moderation  # noqa: PLC0415
 
@@ -365,7 +378,7 @@ def of_labelers(album: Album) -> None:
 
 
 def episode(page: Page) -> None:
-    """Watch the newest film beside the pairs."""
+    """Open the newest episode video on the labeling page."""
     page.wait_for_selector(".tools [data-action=episode]:not([hidden])")
     presses("e")(page)
     page.wait_for_selector("#episode:not([hidden])")
@@ -373,7 +386,7 @@ def episode(page: Page) -> None:
 
 
 def teach(experiment: Any) -> None:
-    """Show one pair with its answer, and have another practiced."""
+    """Turn one comparison into an example with its answer and another into a practice pair."""
     from human_feedback_site.feedback.services.examples import NewExample, use_as_example  # noqa: PLC0415
 
     chosen = experiment.comparisons.filter(status="open", gold=None).order_by("-step")[:2]
@@ -383,8 +396,8 @@ def teach(experiment: Any) -> None:
         use_as_example(experiment, comparison.uuid, example)
 
 
-def of_ends(album: Album) -> None:
-    """How it ends for a labeler."""
+def make_end_sheets(album: Album) -> None:
+    """Make sheets of what labelers see when they are done, stopped, or the experiment is finished."""
     from human_feedback_site.feedback.models import Arrival, Experiment, Participation  # noqa: PLC0415
 
     at = album.path
@@ -397,14 +410,14 @@ def of_ends(album: Album) -> None:
     album.sheet("done-not-yet", f"{at}/done", going_on.user)
     album.sheet("done-screened-out", f"{at}/done", stopped.user)
     album.sheet("label-stopped", f"{at}/label", stopped.user, sees("main[data-state=stopped]"))
-    # The other one, for the run would end with its own.
+    # The empty experiment, because finishing the full one would end the run.
     Experiment.objects.filter(name=NOTHING).update(state="finished", consent=None)
     zoe = album.labeler("zoe", Experiment.objects.get(name=NOTHING))
     album.sheet("label-finished", f"{album.nothing}/label", zoe, sees("main[data-state=finished]"))
 
 
 def shut_out(page: Page, user: Any) -> None:
-    """Take somebody out of the experiment while the page is open."""
+    """Remove a labeler from the experiment while the page is open, then add them again."""
     page.wait_for_selector("main[data-state]:not([data-state=loading])", state="attached")
     experiment = user.labeler.experiments.get()
     user.labeler.experiments.clear()
@@ -414,14 +427,20 @@ def shut_out(page: Page, user: Any) -> None:
 
 
 def main() -> None:
-    """Run, label, and photograph."""
+    """Start the run, have it labeled, and make all sheets."""
     with run() as world:
         album = Album(world)
-        of_nothing(album)
+        make_empty_sheets(album)
         resting = label(world)
         until_answered(world, ANSWERED)
         resting.set()
-        for part in (of_the_researcher, of_the_admin, of_links, of_labelers, of_ends):
+        for part in (
+            make_researcher_sheets,
+            make_admin_sheets,
+            make_invitation_sheets,
+            make_labeler_sheets,
+            make_end_sheets,
+        ):
             part(album)
     print(f"{len(list(Path(SHEETS).glob('*.webp')))} sheets in {SHEETS}")
 

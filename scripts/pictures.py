@@ -1,7 +1,7 @@
-"""Make the README's pictures with the program itself.
+"""Make the README's pictures.
 
-python scripts/pictures.py labeling                    a run with people, and Chromium on its labeling page
-python scripts/pictures.py learning-curve RUNS_DIR     from what benchmarks/short_hopper.py --runs-dir kept
+python scripts/pictures.py labeling                    screenshot of a run's labeling page in Chromium
+python scripts/pictures.py learning-curve RUNS_DIR     plot of runs from benchmarks/short_hopper.py --runs-dir
 """
 
 import argparse
@@ -30,7 +30,7 @@ SIDES = {
 
 
 def picture_labeling() -> None:
-    """Start a run, open its invitation in Chromium, and photograph the first pair."""
+    """Start a run, open its invitation in Chromium, and take a screenshot of the first pair."""
     with tempfile.TemporaryDirectory() as folder:
         line = ["-p", "human", "-e", "ShortHopper-v1", "-n", "picture", "-L", "20", "-V", "--prompt", PROMPT]
         said = Path(folder) / "said"
@@ -46,18 +46,18 @@ def picture_labeling() -> None:
 
 
 def wait_for_address(said: Path) -> str:
-    """The invitation that ``teach`` prints."""
+    """Wait until ``teach`` prints the invitation URL to the file ``said``, and return the URL."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         found = re.search(r"Label here: (\S+)", said.read_text())
         if found:
             return found[1]
         time.sleep(0.5)
-    raise TimeoutError(f"no address within two minutes: {said.read_text()}")
+    raise TimeoutError(f"teach printed no URL within two minutes: {said.read_text()}")
 
 
 def photograph(address: str, path: Path) -> None:
-    """The labeling page with its first pair playing."""
+    """Save a screenshot of the labeling page with its first pair playing."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
@@ -71,7 +71,7 @@ def photograph(address: str, path: Path) -> None:
 
 
 def picture_learning_curve(runs_dir: Path) -> None:
-    """True return against steps: median over the seeds, and their range."""
+    """Plot the median and range over the seeds of the true return against steps."""
     mpl.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
     figure, axes = plt.subplots(figsize=(8, 4.2), layout="constrained")
     for side, (title, color) in SIDES.items():
@@ -97,13 +97,13 @@ def picture_learning_curve(runs_dir: Path) -> None:
 
 
 def read_curve(run_dir: Path) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Steps, and the mean true return of the last episodes at each."""
+    """Return the steps and mean true returns from a run's TensorBoard log."""
     events = EventAccumulator(str(run_dir / "tensorboard")).Reload().Scalars("agent/true_reward_per_episode")
     return np.array([float(event.step) for event in events]), np.array([event.value for event in events])
 
 
 def main() -> None:
-    """Make one of the pictures."""
+    """Make the picture named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -114,7 +114,9 @@ def main() -> None:
     if arguments.picture == "labeling":
         picture_labeling()
     elif arguments.runs_dir is None:
-        parser.error("expected the folder of runs that benchmarks/short_hopper.py --runs-dir kept")
+        parser.error(
+            "learning-curve needs RUNS_DIR, a folder written by benchmarks/short_hopper.py --runs-dir"
+        )
     else:
         picture_learning_curve(arguments.runs_dir)
 

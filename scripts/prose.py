@@ -1,10 +1,10 @@
 """Check the prose of code, documents and commit subjects.
 
-    python scripts/prose.py              fail where a rule has more violations than its baseline
-    python scripts/prose.py --list mend  show each violation of one rule
-    python scripts/prose.py --lower      lower the baselines to today's counts
+    python scripts/prose.py              fail if a rule has more violations than its baseline
+    python scripts/prose.py --list RULE  show each violation of one rule
+    python scripts/prose.py --lower      lower the baselines to the current counts
 
-``scripts/prose_baseline.json`` counts what each rule still finds; the counts may only shrink.
+``scripts/prose_baseline.json`` has the allowed number of violations per rule, which may only decrease.
 """
 
 import argparse
@@ -28,7 +28,7 @@ GENERATED = ("build/", "dist/", "docs/_build/", "docs/generated/", "runs/", "sta
 LEFT_OUT = ("tests/", "scripts/prose.py", "human_feedback_site/feedback/migrations/", *GENERATED)
 
 PHRASES: Mapping[str, str] = {
-    # A blank stands for any white space; a match of the group `fine` is no violation.
+    # A space matches any whitespace; a match of the group `fine` isn't a violation.
     "numbers that are none": r"\bthat (?:is|are) (?:none|no (?:number|probability|array)s?)\b",
     "comes to": r"\b(?:comes|came) to\b",
     "mend": r"\bmend(?:s|ed|ing)?\b",
@@ -48,12 +48,12 @@ PHRASES: Mapping[str, str] = {
     "sure pair": r"\bsure pairs?\b",
     "British spelling": r"\b\w*(?:behaviour|regularis|normalis|colour|neighbour|labelled(?!by)|labelling)\w*",
 }
-"""Paraphrases of standard terms. The glossary in docs/ has the terms."""
+"""Regexes of phrases to avoid, by rule; the glossary in docs/ has the standard terms."""
 
 
 @dataclass(frozen=True)
 class Violation:
-    """One place that breaks a rule."""
+    """One violation of a rule; ``place`` is ``path:line`` or a commit."""
 
     rule: str
     place: str
@@ -61,7 +61,7 @@ class Violation:
 
 
 def compile_phrase(phrase: str) -> re.Pattern[str]:
-    """Let each blank of a phrase match a line break and the comment sign after it."""
+    """Compile a phrase so that each space also matches a line break and a following comment sign."""
     return re.compile(phrase.replace(" ", r"\s+(?:#\s*)?"), re.IGNORECASE)
 
 
@@ -70,7 +70,7 @@ OPENING = re.compile(rf"({'|'.join(OPENINGS)})\b")
 
 
 def find_files(root: Path) -> list[str]:
-    """List the files to check: those tracked by git, or all in a tree without git."""
+    """Return the paths of the files to check: all files except ignored ones, or all without git."""
     listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is None:
         names = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
@@ -84,7 +84,7 @@ def find_files(root: Path) -> list[str]:
 
 
 def run_git(root: Path, *arguments: str) -> str | None:
-    """Return what git prints, or None where there is no git, no repository or no such commit."""
+    """Return git's output, or None if it fails, for example without git or a repository."""
     try:
         ran = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     except OSError:
@@ -93,7 +93,7 @@ def run_git(root: Path, *arguments: str) -> str | None:
 
 
 def check_phrases(path: str, text: str) -> Iterator[Violation]:
-    """Find banned phrases anywhere in a file."""
+    """Yield each banned phrase in a file."""
     for rule, phrase in COMPILED.items():
         for match in phrase.finditer(text):
             if not match.groupdict().get("fine"):
@@ -102,7 +102,7 @@ def check_phrases(path: str, text: str) -> Iterator[Violation]:
 
 
 def check_docstrings(path: str, text: str) -> Iterator[Violation]:
-    """Find docstrings, of attributes too, that open with a half sentence."""
+    """Yield each docstring, including those of attributes, that starts with a banned opening."""
     for node in ast.walk(ast.parse(text)):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
@@ -112,7 +112,7 @@ def check_docstrings(path: str, text: str) -> Iterator[Violation]:
 
 
 def check_subjects(root: Path, start: str) -> list[Violation] | None:
-    """Find long commit subjects since ``start``; None where the history cannot be read that far."""
+    """Return long commit subjects since ``start``; None if that commit isn't in the history."""
     log = run_git(root, "log", "--no-merges", "--format=%h %s", f"{start}..HEAD")
     if log is None:
         return None
@@ -121,7 +121,7 @@ def check_subjects(root: Path, start: str) -> list[Violation] | None:
 
 
 def check_tree(root: Path) -> list[Violation]:
-    """Check all files below a folder."""
+    """Return all violations in the files below a folder."""
     found: list[Violation] = []
     for path in find_files(root):
         text = (root / path).read_text(encoding="utf-8")
@@ -132,7 +132,7 @@ def check_tree(root: Path) -> list[Violation]:
 
 
 def count(found: Sequence[Violation]) -> dict[str, int]:
-    """Count the violations of every rule."""
+    """Return the number of violations by rule, including zeros."""
     counts = dict.fromkeys((*PHRASES, *(f"docstring: {opening}" for opening in OPENINGS), SUBJECTS), 0)
     for violation in found:
         counts[violation.rule] += 1
@@ -140,7 +140,7 @@ def count(found: Sequence[Violation]) -> dict[str, int]:
 
 
 def report(counts: Mapping[str, int], baseline: Mapping[str, int], found: Sequence[Violation]) -> int:
-    """Print the counts and the violations of rules above their baseline; returns the exit status."""
+    """Print counts, and the violations of rules above their baseline; return the exit status."""
     for rule, number in counts.items():
         allowed = baseline.get(rule, 0)
         if number or allowed:
@@ -155,12 +155,12 @@ def report(counts: Mapping[str, int], baseline: Mapping[str, int], found: Sequen
 
 
 def main() -> int:
-    """Check the tree; returns the exit status."""
+    """Check all files and commit subjects; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--list", metavar="RULE", help="show each violation of a rule and end")
-    parser.add_argument("--lower", action="store_true", help="lower the baselines to today's counts")
+    parser.add_argument("--list", metavar="RULE", help="show each violation of a rule and exit")
+    parser.add_argument("--lower", action="store_true", help="lower the baselines to the current counts")
     parser.add_argument("--root", type=Path, default=ROOT, help=argparse.SUPPRESS)
     parser.add_argument("--start", default=START, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Make the pictures of the labeling site's pages, from a run with scripted labelers.
+"""Take screenshots of the site's pages for the documentation, from a run with scripted labelers.
 
     python scripts/site_pictures.py
 
-It trains a cheetah for some minutes, has five labelers err as people do, and photographs the pages: wide and
-narrow, light and dark, before anything was asked and later. Everything is as the program makes it, except who
-comes from a platform, and when a labeler ended.
+Trains a cheetah for a few minutes with five labelers who make mistakes, and takes screenshots of the pages:
+wide and narrow, light and dark, before the first label and later. The content is real, except for the
+participants from a recruitment platform and the end of a labeler's participation.
 """
 
 import io
@@ -31,8 +31,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 PROMPT = "Choose the clip in which the cheetah runs forward faster."
 TEACH = ["-p", "human", "-e", "ShortCheetah-v1", "-n", "forward", "-l", "240", "-L", "40", "--gold", "0.1"]
-LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  # and how often they err
-ANSWERED = 145  # comparisons, when the pictures are made
+LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  # error rates
+ANSWERED = 145  # answered comparisons needed for the screenshots
 SHOWN = """(video) => video.readyState >= 2 || video.getBoundingClientRect().top > innerHeight
   || new Promise((shown) => video.addEventListener("loadeddata", shown, { once: true }))"""
 WIDE, NARROW, PHONE = (1280, 900), (360, 760), (360, 640)
@@ -46,7 +46,7 @@ You may stop at any time. Questions: ada@lab.example"""
 
 
 class World:
-    """A folder with a run, its site, and a browser before it; the site's own code reads the same database."""
+    """A run's folder, its site and a browser; this process also reads the site's database."""
 
     def __init__(self, folder: Path, chromium: Browser) -> None:
         self.folder = folder
@@ -55,14 +55,14 @@ class World:
         self.url = str(site["url"])
         os.environ["TEACHER_STATE_DIR"] = str(folder / "state")
         os.environ["DJANGO_SETTINGS_MODULE"] = "human_feedback_site.settings"
-        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the browser's driver has a loop; no view runs in it
+        os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's event loop runs in this thread
         import django  # noqa: PLC0415 (after the environment is set)
 
         django.setup()
 
     @property
     def experiment(self) -> Any:
-        """The run's experiment, read anew."""
+        """The run's experiment, freshly read from the database."""
         from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
 
         return Experiment.objects.earliest("pk")
@@ -77,7 +77,7 @@ class World:
         locale: str = "en-US",
         user: Any = None,
     ) -> Iterator[Page]:
-        """A page in a fresh profile, in which ``user`` is signed in."""
+        """Open a page in a new browser profile, signed in as ``user`` unless it is None."""
         width, height = size
         context = self._chromium.new_context(
             viewport={"width": width, "height": height},
@@ -96,7 +96,7 @@ class World:
 
     @contextmanager
     def researcher(self, path: str, size: tuple[int, int] = WIDE, *, dark: bool = False) -> Iterator[Page]:
-        """A page as the researcher sees it."""
+        """Open a page signed in as the researcher."""
         password = (self.folder / "state/admin_password").read_text().strip()
         with self.page("/accounts/login/", size, dark=dark) as page:
             page.get_by_label("Name").fill("admin")
@@ -108,7 +108,7 @@ class World:
 
 
 def session_of(user: Any) -> tuple[str, str]:
-    """Name and value of the cookie of somebody who has signed in."""
+    """Sign in a user and return the name and value of the session cookie."""
     from django.conf import settings  # noqa: PLC0415
     from django.test import Client  # noqa: PLC0415
 
@@ -119,7 +119,7 @@ def session_of(user: Any) -> tuple[str, str]:
 
 
 def save(page: Page, name: str, *, height: int) -> None:
-    """Photograph so much of a page, and keep it small."""
+    """Save a screenshot of the top ``height`` pixels of a page as a compressed PNG."""
     page.set_viewport_size({"width": page.evaluate("innerWidth"), "height": height})
     page.wait_for_load_state("load")
     page.evaluate("Promise.all([...document.querySelectorAll('video')].map(shown))".replace("shown", SHOWN))
@@ -129,7 +129,7 @@ def save(page: Page, name: str, *, height: int) -> None:
 
 
 def down_to(page: Page, selector: str) -> int:
-    """How far a page goes down to the end of one of its parts."""
+    """Return the page height in pixels down to the end of an element, plus a margin."""
     end: int = page.evaluate(
         f"Math.ceil(document.querySelector('{selector}').getBoundingClientRect().bottom + scrollY + 24)"
     )
@@ -137,14 +137,14 @@ def down_to(page: Page, selector: str) -> int:
 
 
 def shrink(path: Path) -> None:
-    """Keep 256 colors, which is all that such a page needs."""
+    """Reduce a PNG to 256 colors, which is enough for these pages."""
     with Image.open(path) as picture:
         small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
 
 
-def beside(name: str, pictures: Sequence[bytes]) -> None:
-    """Put narrow pictures beside each other."""
+def save_side_by_side(name: str, pictures: Sequence[bytes]) -> None:
+    """Save narrow screenshots side by side as one PNG."""
     parts = [Image.open(io.BytesIO(each)).convert("RGB") for each in pictures]
     gap = 20
     whole = Image.new(
@@ -160,8 +160,8 @@ def beside(name: str, pictures: Sequence[bytes]) -> None:
     shrink(PICTURES / f"{name}.png")
 
 
-def before_anything(world: World) -> None:
-    """Pages of an experiment that nobody has labeled."""
+def capture_empty_pages(world: World) -> None:
+    """Take screenshots of an experiment without labels."""
     path = f"/experiments/{world.experiment.name}"
     with world.researcher(f"{path}/") as page:
         save(page, "experiment-empty", height=900)
@@ -171,8 +171,8 @@ def before_anything(world: World) -> None:
         save(page, "invites-empty", height=620)
 
 
-def of_researchers(world: World) -> None:
-    """Pages of an experiment in full swing."""
+def capture_researcher_pages(world: World) -> None:
+    """Take screenshots of the researcher's pages of an experiment with labels."""
     path = f"/experiments/{world.experiment.name}"
     looks = {"": (WIDE, False), "-dark": (WIDE, True), "-narrow": (NARROW, False)}
     for suffix, (size, dark) in looks.items():
@@ -189,7 +189,7 @@ def of_researchers(world: World) -> None:
 
 
 def make_invites(experiment: Any) -> None:
-    """Links for many, one of which brought people from a platform."""
+    """Create invitation links for several labelers, one with participants from a platform."""
     from django.db.models.functions import Now  # noqa: PLC0415
     from django.utils import timezone  # noqa: PLC0415
 
@@ -213,8 +213,8 @@ def make_invites(experiment: Any) -> None:
         own.update(answers=answers, stopped_at=Now() if answers == 12 else None)
 
 
-def of_invitations(world: World) -> None:
-    """Links and participants, as the researcher sees them."""
+def capture_invitation_pages(world: World) -> None:
+    """Take screenshots of the researcher's pages of invitations and participants."""
     make_invites(world.experiment)
     path = f"/experiments/{world.experiment.name}"
     for suffix, size, dark in (("", WIDE, False), ("-narrow", NARROW, True)):
@@ -223,8 +223,8 @@ def of_invitations(world: World) -> None:
                 save(page, f"{name}{suffix}", height=down_to(page, end))
 
 
-def of_labelers(world: World) -> None:
-    """From the link to the end, on a phone."""
+def capture_labeler_pages(world: World) -> None:
+    """Take screenshots of a labeler's pages on a phone, from the invitation to the end."""
     from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
     from human_feedback_site.feedback.services import consent  # noqa: PLC0415
 
@@ -241,11 +241,11 @@ def of_labelers(world: World) -> None:
         page.goto(done)
         pictures.append(page.screenshot())
     consent.set_text(world.experiment, "")
-    beside("people-narrow", pictures)
+    save_side_by_side("people-narrow", pictures)
 
 
-def of_ends(world: World) -> None:
-    """What those see who may not go on, and how a researcher sees to it."""
+def capture_end_pages(world: World) -> None:
+    """Take screenshots of what stopped labelers see, and of the researcher's page about one."""
     from django.db.models.functions import Now  # noqa: PLC0415
 
     from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
@@ -263,11 +263,11 @@ def of_ends(world: World) -> None:
     sam = world.experiment.participations.get(labeler__name="sam").labeler_id
     with world.researcher(f"{path}/labelers/{sam}", PHONE) as page:
         pictures.append(page.screenshot())
-    beside("people-ends", pictures)
+    save_side_by_side("people-ends", pictures)
 
 
 def link_of(world: World, note: str, digit: str = "") -> str:
-    """A link, as a platform gives it to one of its people whose numbers consist of one digit."""
+    """Return the invitation URL with this note; a ``digit`` adds platform IDs made of that digit."""
     from human_feedback_site.feedback.models import Invite  # noqa: PLC0415
     from human_feedback_site.feedback.services import invites  # noqa: PLC0415
 
@@ -276,7 +276,7 @@ def link_of(world: World, note: str, digit: str = "") -> str:
 
 
 def label(world: World) -> threading.Event:
-    """Set the labelers to work, no faster than people; they rest for as long as the event is set."""
+    """Start the labelers at a human pace; they pause while the returned event is set."""
     from human_feedback_site.feedback.models import Experiment  # noqa: PLC0415
     from human_feedback_site.feedback.services.experiments import set_overlap  # noqa: PLC0415
     from teacher.labeling.bots import Bot  # noqa: PLC0415
@@ -305,7 +305,7 @@ def label(world: World) -> threading.Event:
 
 @contextmanager
 def run() -> Iterator[World]:
-    """A run with its site, before anybody has labeled."""
+    """Start a run with its site and a browser, and stop them on exit."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         said = Path(folder) / "said"
         with said.open("w") as output:
@@ -324,21 +324,21 @@ def run() -> Iterator[World]:
 
 
 def until_answered(world: World, count: int) -> None:
-    """Wait until so many comparisons have all their labels."""
+    """Wait until ``count`` comparisons have all their labels."""
     while world.experiment.comparisons.filter(status="answered").count() < count:
         time.sleep(1.0)
 
 
 def main() -> None:
-    """Run, label, and photograph."""
+    """Start the run, have it labeled, and take all screenshots."""
     with run() as world:
-        before_anything(world)
+        capture_empty_pages(world)
         label(world)
         until_answered(world, ANSWERED)
-        of_researchers(world)
-        of_invitations(world)
-        of_labelers(world)
-        of_ends(world)
+        capture_researcher_pages(world)
+        capture_invitation_pages(world)
+        capture_labeler_pages(world)
+        capture_end_pages(world)
 
 
 if __name__ == "__main__":

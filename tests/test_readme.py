@@ -92,7 +92,7 @@ def test_what_a_run_learned_is_filmed(
     runpy.run_path(str(ROOT / program), run_name="__main__")
     said = capsys.readouterr().out
     assert "teacher.behaviors:backflip" in said
-    assert "flips backward an episode" in said
+    assert "backflips per episode" in said
     with Image.open("flip.gif") as film:
         assert getattr(film, "n_frames", 1) == 10
 

@@ -113,11 +113,11 @@ UNKNOWN = {"name": "torch", "skip_reason": "Dependency not found"}
 @pytest.mark.parametrize(
     ("dependencies", "status", "strict_status", "said"),
     [
-        ([SOUND], 0, 0, "audit: 1 dependencies, 0 known weaknesses\n"),
-        ([SOUND, WEAK], 1, 1, "audit: six 1.0 has CVE-2026-1, mended in 1.1\n"),
-        ([SOUND, UNKNOWN], 0, 1, "audit: NOT KNOWN of 1 dependencies, as the service has not told: torch\n"),
-        ([UNKNOWN, WEAK], 1, 1, "audit: six 1.0 has CVE-2026-1, mended in 1.1\n"),
-        ([], 0, 1, "audit: NOT KNOWN of all dependencies, as the service has not told\n"),
+        ([SOUND], 0, 0, "audit: 1 dependencies, 0 known vulnerabilities\n"),
+        ([SOUND, WEAK], 1, 1, "audit: six 1.0 has CVE-2026-1, fixed in 1.1\n"),
+        ([SOUND, UNKNOWN], 0, 1, "audit: NOT CHECKED: 1 dependencies, as pip-audit had no answer: torch\n"),
+        ([UNKNOWN, WEAK], 1, 1, "audit: six 1.0 has CVE-2026-1, fixed in 1.1\n"),
+        ([], 0, 1, "audit: NOT CHECKED: all dependencies, as pip-audit had no answer\n"),
     ],
 )
 def test_an_audit_fails_where_a_dependency_is_weak_and_says_loudly_where_it_could_not_ask(
@@ -131,11 +131,11 @@ def test_an_audit_fails_where_a_dependency_is_weak_and_says_loudly_where_it_coul
 
 def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
     audited = audit(tmp_path, "Traceback: no route to host")
-    assert (audited.returncode, "NOT KNOWN of all" in audited.stdout) == (0, True)
+    assert (audited.returncode, "NOT CHECKED: all" in audited.stdout) == (0, True)
     assert audit(tmp_path, "", "--strict").returncode == 1
     command = [sys.executable, str(ROOT / "scripts" / "audit.py"), str(tmp_path / "not_installed")]
     without = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (without.returncode, "NOT KNOWN of all" in without.stdout) == (0, True)
+    assert (without.returncode, "NOT CHECKED: all" in without.stdout) == (0, True)
 
 
 def make(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ def test_repeats_that_measure_nothing_are_refused(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    expected = f"error: argument --repeats: expected a whole number of 1 or more, got '{repeats}'"
+    expected = f"error: argument --repeats: must be a whole number of at least 1, not '{repeats}'"
     assert capsys.readouterr().err.endswith(f"{expected}\n")
 
 

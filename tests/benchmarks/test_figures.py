@@ -40,5 +40,7 @@ def test_a_sentence_that_is_no_longer_on_its_page_is_noticed(rows: list[Row]) ->
     text = (
         (figures.ROOT / figures.COMPARISON).read_text().replace("On Reacher 175 labels", "On Reacher labels")
     )
-    with pytest.raises(ValueError, match=r"docs/comparison.md: expected once, found 0 times: On Reacher 175"):
+    with pytest.raises(
+        ValueError, match=r"docs/comparison.md must contain this once, not 0 times: On Reacher 175"
+    ):
         figures.written(figures.COMPARISON, text, figures.by_name(rows))

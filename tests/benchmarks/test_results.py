@@ -29,7 +29,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, damaged: Callable[[bytes], Iter
         except SystemExit as end:
             refused.add(str(end.code))
     lines = (1, 2, 3)
-    assert refused == {f"{path} line {line}: expected a result as JSON; remove the line" for line in lines}
+    assert refused == {f"{path} line {line}: not a JSON object; remove the line" for line in lines}
 
 
 def test_the_iqm_is_the_mean_of_the_middle_half() -> None:

@@ -71,7 +71,7 @@ def test_a_growing_program_is_named_and_the_picture_drawn(
         line(20 * n, web=[[2, 90_000, 30 + n]], chores=[[3, 50_000 + 500 * n, 9]]) for n in range(1, 181)
     ]
     assert "grows: web's files, chores's memory" in report(lines)
-    assert "it was not run to its end" in report(lines)
+    assert "the run didn't finish" in report(lines)
     results, picture = tmp_path / "soak.jsonl", tmp_path / "soak.png"
     results.write_text("".join(json.dumps(each) + "\n" for each in lines))
     assert main(["--show", "--results", str(results), "--picture", str(picture)]) == 0

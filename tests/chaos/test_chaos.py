@@ -78,7 +78,7 @@ def test_no_label_is_lost_where_each_program_dies_and_each_link_breaks(
         del given["fill s3"]
     assert result["blows"] == given
     assert result["clock"] == (600 if shutil.which("cc") else 0)
-    assert "chaos: the new version is everywhere" in said
+    assert "chaos: the new version is fully rolled out" in said
     for name in PROGRAMS:
         assert f"{name} ended (SIGKILL); restarting it" in said
         assert f"{name} is running again" in said
@@ -190,7 +190,7 @@ def test_a_link_passes_on_is_cut_slowed_and_mended(server: socket.socket, link: 
         refused = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         with contextlib.suppress(ConnectionResetError):
             assert refused.recv(100) == b""
-        between.mend()
+        between.restore()
         between.slow(0.2)
         client = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         served = open_.enter_context(server.accept()[0])

@@ -127,7 +127,8 @@ def test_what_the_page_says_to_take_out_for_a_store_elsewhere_is_all_there_is(
     project = deepcopy(compose_with_store_elsewhere)
     del project["services"]["media"], project["volumes"]["media"]
     waiting = [name for name, s in project["services"].items() if s.get("depends_on", {}).pop("media", None)]
-    assert f"under `depends_on` of `{'` and `'.join(waiting)}`" in " ".join(PAGE.split())
+    *others, last = (f"`{name}`" for name in waiting)
+    assert f"under `depends_on` of {', '.join(others)} and {last}." in " ".join(PAGE.split())
     (tmp_path / "docker-compose.yml").write_text(text := yaml.safe_dump(project))
     assert "media" not in re.findall(r"[\w-]+", text)
     check_schema(tmp_path / "docker-compose.yml")

@@ -141,7 +141,7 @@ def test_nothing_is_exported_over_what_is_there(
     [
         ("{new} --predictor {folder}/p.npz", "there is no folder {folder}; create it first"),
         ("{folder}/a.npz", "cannot write {folder}/a.npz: there is no folder {folder}; create it first"),
-        ("{new} --predictor p.npz", "has no predictor yet"),
+        ("{new} --predictor p.npz", "has no predictor; expected"),
     ],
 )
 def test_of_two_files_none_is_written_where_one_cannot_be(
@@ -183,7 +183,7 @@ def test_what_cannot_be_exported_is_one_line(
     errors = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in errors] == ["teach export"] * 7
     assert "only .parquet files can contain clips" in errors[2]
-    assert "has no predictor yet" in errors[3]
+    assert "has no predictor; expected" in errors[3]
     assert "name a file for the labels, or pass --predictor FILE" in errors[4]
     assert "expected a run with -p synth or -p human" in errors[5]
     assert "the dataset is still empty" in errors[6]

@@ -79,4 +79,4 @@ def test_a_file_that_is_missing_or_beside_a_resumed_run_is_refused(
     assert main(["--config", "no.toml"]) == 2
     assert "--config: cannot read no.toml: No such file" in capsys.readouterr().err
     assert main(["--config", str(path), "--resume", "runs/x"]) == 2
-    assert "leave out --config" in capsys.readouterr().err
+    assert "remove --config" in capsys.readouterr().err
