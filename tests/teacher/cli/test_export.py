@@ -184,7 +184,7 @@ def test_what_cannot_be_exported_is_one_line(
     assert [line.split(":")[0] for line in errors] == ["teach export"] * 7
     assert "only .parquet files can contain clips" in errors[2]
     assert "has no predictor; expected" in errors[3]
-    assert "name a file for the labels, or pass --predictor FILE" in errors[4]
+    assert "pass a file for the labels, or --predictor FILE" in errors[4]
     assert "expected a run with -p synth or -p human" in errors[5]
     assert "the dataset is still empty" in errors[6]
     assert not list(tmp_path.glob("labels*"))

@@ -230,7 +230,7 @@ def changed(array: NDArray[Any], number: float) -> NDArray[Any]:
 
 WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | None]]] = {
     "NaN or infinity": lambda old: {"observations": changed(old["observations"], np.nan)},
-    "actions.npy holds NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
+    "actions.npy contains NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
     "between 0 and 1, not 0.0 to 1.5": lambda old: {"values": changed(old["values"], 1.5)},
     "the same length": lambda old: {"actions": old["actions"][:, :, :-1]},
     r"values must have shape \(20,\) \(20 pairs of ": lambda old: {"values": old["values"][:-1]},
