@@ -1,4 +1,4 @@
-"""Goal functions that score behaviors no environment rewards, for ``--teacher module:function``.
+"""Goal functions for behaviors that no environment rewards, for use with ``--teacher module:function``.
 
 Each function scores a segment or an episode. An episode's score is the sum of its segments' scores, so a
 per-step reward can represent it.
@@ -45,5 +45,5 @@ def headstand(steps: Steps) -> float:
 
 
 def windmill(steps: Steps) -> float:
-    """Return the angle in radians that Gymnasium's pendulum turns counter-clockwise, as in its clips."""
+    """Return the angle in radians that Gymnasium's pendulum turns counter-clockwise, as seen in clips."""
     return float(steps.next_observations[:, _SPIN].sum(dtype=np.float64) * _PENDULUM_STEP)

@@ -125,7 +125,7 @@ class BackgroundError(TeacherError):
 
 
 class DataError(TeacherError):
-    """Raised when a file with data is missing, damaged, or doesn't belong to the run or environment."""
+    """Raised when a data file is missing, is damaged, or doesn't belong to the run or environment."""
 
 
 class ForgottenError(DataError):

@@ -18,7 +18,7 @@ EXTRAS = {
 """For each extra, a module that it installs and what needs that module."""
 
 ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}
-"""Prefixes of environment IDs, and the optional module that registers the environments."""
+"""Environment ID prefixes, each with the optional module that registers its environments."""
 
 
 def extra_of(module: str) -> str | None:

@@ -24,7 +24,7 @@ DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
     SyntaxError, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
-"""Exceptions besides OSError from reading a damaged ``.npz``, or an ``.npy`` file in its place."""
+"""Exceptions, other than OSError, from reading a damaged ``.npz`` file or a misnamed ``.npy`` file."""
 
 _TRIES, _PAUSE_SECONDS = 20, 0.01  # for locking a folder
 
@@ -40,7 +40,7 @@ def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
         new: never replace an existing file, even one created while the block runs.
 
     Raises:
-        ConfigError: with ``new``, ``path`` exists.
+        ConfigError: ``new`` is True and ``path`` exists.
     """
     with part_of(path, new=new) as part, part.open("wb") as file:
         yield file
@@ -59,11 +59,11 @@ def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
 
     Args:
         path: final path of the file.
-        what: name of the file in the error message, such as ``the preferences labels.npz``.
+        what: description of the file for the error message, such as ``the preferences labels.npz``.
         new: never replace an existing file.
 
     Raises:
-        ConfigError: with ``new``, ``path`` exists.
+        ConfigError: ``new`` is True and ``path`` exists.
         StorageError: the file can't be written.
     """
     try:
@@ -92,10 +92,11 @@ def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
 def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
     """Yield a temporary file's path for another program to write; at the end, rename it to ``path``.
 
-    The temporary file is removed if the block fails. With ``new``, an existing ``path`` is never replaced.
+    The temporary file is removed if the block fails. If ``new`` is True, an existing ``path`` is never
+    replaced.
 
     Raises:
-        ConfigError: with ``new``, ``path`` exists.
+        ConfigError: ``new`` is True and ``path`` exists.
     """
     part, descriptor = _free_part(path, os.O_WRONLY | os.O_CREAT)
     try:
@@ -209,7 +210,7 @@ def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
 
 
 def remove_abandoned_parts(path: Path) -> None:
-    """Remove temporary files that killed processes left while writing ``path``."""
+    """Remove temporary files left behind by processes that were killed while writing ``path``."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.part*"):
         with contextlib.suppress(OSError):
             descriptor = _hold(part, os.O_WRONLY, strict=False)
@@ -224,7 +225,7 @@ def require_new(path: Path) -> None:
     """Check that ``path`` doesn't exist yet, so that a command fails before it does any work.
 
     Raises:
-        ConfigError: ``path`` exists, or can't be a file name.
+        ConfigError: ``path`` exists, or isn't a valid file name.
     """
     try:
         exists = path.exists()
@@ -235,7 +236,7 @@ def require_new(path: Path) -> None:
 
 
 def _taken(path: Path) -> ConfigError:
-    return ConfigError(f"{path} exists; choose another name or remove it")
+    return ConfigError(f"{path} already exists; choose another name or remove it")
 
 
 def require_folder(path: Path) -> None:
@@ -271,7 +272,7 @@ def opened_archive(file: IO[bytes]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder for the ``with`` block, and create it first if it is missing.
+    """Lock a folder for the ``with`` block, creating the folder if it is missing.
 
     Raises:
         BlockingIOError: another process has locked the folder.

@@ -1,4 +1,4 @@
-"""Celery application of render workers: ``celery --app teacher.render_tasks worker --concurrency 2``."""
+"""Celery application for render workers: ``celery --app teacher.render_tasks worker --concurrency 2``."""
 
 from teacher.clips.tasks import app
 

@@ -1,4 +1,4 @@
-"""Command line of ``teach``, such as ``teach -p human -e ShortHopper-v1 -n backflip``.
+"""The ``teach`` command line, such as ``teach -p human -e ShortHopper-v1 -n backflip``.
 
 Help texts and invalid settings are handled here without importing torch.
 """
@@ -63,7 +63,7 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     parser.add_argument("--help-all", action="help", help="show this list of all options and exit")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument(
-        "--resume", metavar="RUN", help="resume the run in this directory; larger -t or -l extend it"
+        "--resume", metavar="RUN", help="resume the run in this directory; a larger -t or -l extends it"
     )
     parser.add_argument(
         "--reopen",
@@ -101,7 +101,7 @@ class _Version(argparse.Action):
 
 
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Parse a command line into the settings and ID of a run.
+    """Parse a command line into a run's settings and ID.
 
     Raises:
         ConfigError: a setting is missing or invalid.
@@ -113,10 +113,10 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def read_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Parse a command line into the settings and ID of a run, with valid values in place of invalid ones.
+    """Parse a command line into a run's settings and ID, replacing invalid values with valid ones.
 
-    The result's ``refused`` is the error about the replaced values. So the caller can check the environment
-    too, and report all errors at once.
+    The result's ``refused`` is the error about the replaced values, so that the caller can check the
+    environment too and report all errors at once.
 
     Raises:
         ConfigError: a required option is missing, or an invalid one can't be replaced.
@@ -133,7 +133,9 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     required = {"env_id": "-e/--env_id", "predictor": "-p/--predictor", "name": "-n/--name"}
     missing = {name: flags for name, flags in required.items() if name not in given}
     if missing.keys() - {"name"}:
-        raise ConfigError(f"required: {', '.join(missing.values())}; or --resume RUN_DIR to resume a run")
+        raise ConfigError(
+            f"required: {', '.join(missing.values())}; or pass --resume RUN_DIR to resume a run"
+        )
     config, refused = correct_settings(given)
     return RunSettings(config, uuid.uuid4(), refused=refused)
 
@@ -147,7 +149,7 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:
         raise ConfigError(
-            f"--resume can only raise -t and -l of a run; remove {' '.join(others)}, or start a new run from "
+            f"--resume can only raise a run's -t and -l; remove {' '.join(others)}, or start a new run from "
             f"this run's policy: -n NAME --policy {run_dir}"
         )
     config, run_id = load_extended(run_dir, given)
@@ -155,13 +157,13 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
         raise ConfigError(f"--reopen works only with -p human; {run_dir} has no experiment on a site")
     if reopen and steps_made(config) >= config.num_timesteps:
         raise ConfigError(
-            f"--reopen: {run_dir} has completed its {config.num_timesteps:,} steps; set more steps with -t"
+            f"--reopen: {run_dir} has completed its {config.num_timesteps:,} steps; raise -t to train longer"
         )
     return RunSettings(config, run_id, resumed=True, reopen=reopen or bool(given))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``teach``, alone or as one of ``torchrun``'s processes, and return the exit status."""
+    """Run ``teach``, in a single process or as one of ``torchrun``'s, and return the exit status."""
     try:
         with interrupts.listening():
             check_agents()
@@ -200,7 +202,7 @@ def _read_settings(arguments: Sequence[str]) -> RunSettings:
     """Parse a command line, and check that its environment is registered.
 
     Raises:
-        TeacherError: the settings or the environment are invalid; one error reports both.
+        TeacherError: a setting or the environment is invalid; one error reports all problems.
     """
     settings = read_arguments(arguments)
     problems: list[TeacherError] = [] if settings.refused is None else [settings.refused]

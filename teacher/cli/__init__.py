@@ -1,1 +1,1 @@
-"""The commands of ``teach``, one module each; heavy libraries are imported when a command runs."""
+"""Subcommands of ``teach``, one module each. Heavy libraries are imported only when a command runs."""

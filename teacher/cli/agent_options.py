@@ -1,4 +1,4 @@
-"""The ``--agent.*`` options, generated from the configuration classes of the algorithms."""
+"""The ``--agent.*`` options, generated from the algorithms' configuration classes."""
 
 import argparse
 import dataclasses
@@ -15,20 +15,20 @@ from teacher.settings.arguments import as_whole_number
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 _FIRST_SENTENCE = re.compile(r"\.\s(?=[A-Z])")
 _LEFT_OUT = ("normalize_rewards", "anneal_timesteps")
-"""Hyperparameters without an option, because other settings of the run determine them."""
+"""Hyperparameters that have no option, because other settings of the run determine them."""
 
 
 def add_agent_options(parser: argparse._ActionsContainer) -> None:
-    """Add an ``--agent.NAME`` option for each hyperparameter; the task determines the default."""
+    """Add an ``--agent.NAME`` option for each hyperparameter; its default depends on the task."""
     for name, (kind, help_text) in agent_fields().items():
         convert, metavar = _converter(kind)
         parser.add_argument(f"--agent.{name}", type=convert, metavar=metavar, help=help_text)
 
 
 def agent_fields() -> dict[str, tuple[Any, str]]:
-    """Return the type and help text of each hyperparameter, by name.
+    """Return each hyperparameter's type and help text, keyed by name.
 
-    If only some algorithms have the hyperparameter, the help text names them.
+    If only some algorithms have a hyperparameter, its help text names them.
     """
     fields: dict[str, tuple[Any, str]] = {}
     configs = {"ppo": PPOConfig, "trpo": TRPOConfig}
@@ -48,14 +48,14 @@ def agent_fields() -> dict[str, tuple[Any, str]]:
 
 
 def _documented(config: type) -> Iterator[tuple[str, str]]:
-    """Yield the name and first sentence of each attribute documented in a class or its base classes."""
+    """Yield each attribute's name and the first sentence of its docs, for a class and its base classes."""
     for each in reversed(config.__mro__[:-1]):
         for name, text in _ATTRIBUTE.findall(inspect.cleandoc(each.__doc__ or "")):
             yield name, _FIRST_SENTENCE.split(" ".join(text.split()))[0].rstrip(".").replace("``", "")
 
 
 def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """Return a function that parses option values of this type, and a metavar for the help text."""
+    """Return a parser for option values of type ``kind``, and a metavar for the help text."""
     if get_origin(kind) in (types.UnionType, typing.Union):
         inner, *_ = (each for each in get_args(kind) if each is not types.NoneType)
         read, metavar = _converter(inner)

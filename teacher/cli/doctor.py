@@ -115,7 +115,7 @@ def _python() -> Finding:
 
 
 def _opengl() -> Finding:
-    """Check that MuJoCo can render a frame, in a separate process because a bad driver may crash it."""
+    """Check that MuJoCo can render a frame; use a separate process, because a bad driver may crash."""
     about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")
     try:
@@ -123,7 +123,7 @@ def _opengl() -> Finding:
             [sys.executable, "-c", _DRAW], capture_output=True, text=True, timeout=_GL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return Finding(about, "missing", f"rendered no frame within {_GL_SECONDS} s", _GL_REMEDY)
+        return Finding(about, "missing", f"MuJoCo rendered no frame within {_GL_SECONDS} s", _GL_REMEDY)
     # Libraries may print more lines before and after this one.
     backend = next((line for line in drawn.stdout.splitlines() if line.startswith("backend=")), "")
     if drawn.returncode == 0:
@@ -168,7 +168,7 @@ def _folder(about: str, name: str, option: str) -> Finding:
 
 
 def _storage(url: str) -> Finding:
-    """Check that the clip store keeps a test file."""
+    """Store a test file in the clip store, and check that it is there."""
     from teacher.storage import open_storage  # noqa: PLC0415
 
     about, key = "storage", "doctor/check.mp4"
@@ -185,7 +185,7 @@ def _storage(url: str) -> Finding:
             file.flush()
             store.put(key, Path(file.name))
         if store.size(key) is None:
-            return Finding(about, "missing", f"{url} accepted a file, but the file is not there", where)
+            return Finding(about, "missing", f"{url} accepted a test file, but does not contain it", where)
         with contextlib.suppress(StorageError):  # a trainer may not have permission to delete
             store.remove(key)
     except (StorageError, ConfigError) as error:
@@ -220,7 +220,9 @@ def _answering(url: str, token: str) -> Finding:
         with contextlib.closing(FeedbackClient(url, token)) as client:
             client.check()
     except SiteUnreachableError as error:
-        return Finding(about, "missing", one_line(error), "check the URL, and that the site is running")
+        return Finding(
+            about, "missing", one_line(error), "check the URL, and start the site if it isn't running"
+        )
     except SiteRefusedError as error:
         message, _, remedy = one_line(error).partition("; ")
         return Finding(about, "missing", message, remedy or "check the URL")
@@ -260,7 +262,9 @@ def _extra(name: str) -> Finding:
     module, purpose = EXTRAS[name]
     if find_spec(module) is not None:
         return Finding(name, "ok", f"installed, for {purpose}")
-    return Finding(name, "optional", f"not installed, for {purpose}", f"pip install 'rl-teacher[{name}]'")
+    return Finding(
+        name, "optional", f"not installed, needed for {purpose}", f"pip install 'rl-teacher[{name}]'"
+    )
 
 
 _SHOWN = {"ok": "[green]ok[/]      ", "missing": "[bold red]missing[/] ", "optional": "[dim]optional[/]"}
@@ -277,7 +281,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = OneLineParser(
         prog="teach doctor",
         description="Check that everything a run needs works on this machine, and show how to fix problems.",
-        epilog="For a labeling site on another machine, pass the same --site_url and --storage as to teach.",
+        epilog="For a labeling site on another machine, pass the same --site_url and --storage as for teach.",
     )
     parser.add_argument("--site_url", help="URL of the labeling site (default: this machine's site)")
     parser.add_argument(

@@ -23,10 +23,10 @@ def main(arguments: Sequence[str]) -> int:
         "labels",
         type=Path,
         nargs="?",
-        help="file for the labels, .npz or .parquet, or folder for a Hugging Face dataset",
+        help="file for the labels (.npz or .parquet), or folder for a Hugging Face dataset",
     )
     parser.add_argument(
-        "--clips", action="store_true", help="render and include the clips of all pairs (not in .npz)"
+        "--clips", action="store_true", help="also render and include the clips of all pairs (not for .npz)"
     )
     parser.add_argument(
         "--predictor", type=Path, metavar="FILE", help="write the predictor to this .npz file"
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         if given.labels is None and given.predictor is None:
-            raise ConfigError("nothing to export; name a file for the labels, or pass --predictor FILE")
+            raise ConfigError("nothing to export; pass a file for the labels, or --predictor FILE")
         if given.predictor is not None and given.predictor.suffix != ".npz":
             raise ConfigError(f"the predictor file must be named *.npz, not {given.predictor}")
         if given.predictor is not None:

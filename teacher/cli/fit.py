@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("dataset", type=Path, help=DATASET)
-    parser.add_argument("predictor", type=Path, help="predictor file to write, .npz")
+    parser.add_argument("predictor", type=Path, help="predictor file to write (.npz)")
     parser.add_argument(
         "--evaluate",
         type=Path,

@@ -13,22 +13,22 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach import`` and return the exit status."""
     parser = OneLineParser(
         prog="teach import",
-        description="Convert files of other projects: imitation or Minari trajectories to demonstrations for "
-        "teach --demonstrations, or Uni-RLHF labels to preferences for teach fit.",
+        description="Convert files from other projects: imitation or Minari trajectories to demonstrations "
+        "for teach --demonstrations, or Uni-RLHF labels to preferences for teach fit.",
         epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
     )
     parser.add_argument(
         "source", type=Path, help="folder from imitation, Minari or Uni-RLHF, or .npz file from imitation"
     )
-    parser.add_argument("file", type=Path, help="file to write: .npz, or for preferences also .parquet")
+    parser.add_argument("file", type=Path, help="file to write: .npz; preferences can also be .parquet")
     group = parser.add_argument_group("Uni-RLHF labels")
     group.add_argument(
         "--trajectories",
         type=Path,
         metavar="TABLE",
-        help="D4RL dataset that the labels refer to, .hdf5 or .npz (required)",
+        help="D4RL dataset (.hdf5 or .npz) that the labels refer to; required",
     )
-    group.add_argument("--env_id", help="environment ID to record (default: the one in the labels)")
+    group.add_argument("--env_id", help="environment ID to write to the file (default: that of the labels)")
     given = parser.parse_args(arguments)
     return report_errors(parser, lambda: print(f"{given.file}: {_import(given)}"))
 
@@ -49,7 +49,8 @@ def _import(given: argparse.Namespace) -> str:
         return demonstrations.summary()
     if given.trajectories is None:
         raise ConfigError(
-            f"--trajectories is missing; set it to the D4RL dataset of the labels in {given.source}"
+            "--trajectories is missing; set it to the D4RL dataset that the labels in "
+            f"{given.source} refer to"
         )
     dataset = crowd_preferences(load_crowd_labels(given.source), given.trajectories, given.env_id)
     spaces = (

@@ -1,4 +1,4 @@
-"""Checks of the installation: RL-Teacher's version, and that Python finds its ``agents`` package."""
+"""Installation checks: RL-Teacher's version, and whether Python would import its ``agents`` package."""
 
 import ast
 import importlib.metadata
@@ -10,8 +10,8 @@ from teacher.errors import ConfigError
 
 DISTRIBUTION = "rl-teacher"
 ROOT = Path(__file__).resolve().parents[2]
-"""Folder that contains ``teacher`` and must contain ``agents``: a checkout or ``site-packages``."""
-_ENTRY_POINT = "attach_stub"  # called in our agents/__init__.py, but not in that of openai-agents
+"""Folder that contains ``teacher`` and should contain ``agents``: a checkout or ``site-packages``."""
+_ENTRY_POINT = "attach_stub"  # called in our agents/__init__.py, but not in openai-agents'
 
 
 def installed_version() -> str:
@@ -23,12 +23,12 @@ def installed_version() -> str:
 
 
 def check_agents() -> None:
-    """Check that ``import agents`` would import RL-Teacher's package, not openai-agents or another.
+    """Check that ``import agents`` would import RL-Teacher's package, not openai-agents' or any other.
 
     Nothing is imported, so the check takes less than a millisecond and runs no third-party code.
 
     Raises:
-        ConfigError: Python finds a different package, or another distribution has overwritten our files.
+        ConfigError: RL-Teacher's package is missing, hidden by a different one, or overwritten.
     """
     spec = find_spec("agents")
     found = _location(spec)
@@ -38,13 +38,13 @@ def check_agents() -> None:
         problem = "is missing" if spec is None else f"was overwritten{_owner()}"
         remedy = "reinstall RL-Teacher in its own virtual environment"
     else:
-        problem = f"is hidden by {found}{_owner()}"
-        remedy = "take that off Python's path, or install RL-Teacher in its own virtual environment"
-    raise ConfigError(f"RL-Teacher's package agents in {ROOT} {problem}; {remedy}")
+        problem = f"is hidden by {found}{_owner(' from')}"
+        remedy = "remove that from Python's path, or install RL-Teacher in its own virtual environment"
+    raise ConfigError(f"RL-Teacher's 'agents' package in {ROOT} {problem}; {remedy}")
 
 
 def _location(spec: ModuleSpec | None) -> Path | None:
-    """Return the folder of a package or the file of a module, or None if there is no such module."""
+    """Return a package's folder or a module's file, or None if ``spec`` is None."""
     if spec is None:
         return None
     places = list(spec.submodule_search_locations or ()) or [spec.origin or "built-in"]
@@ -60,7 +60,7 @@ def _is_ours(path: Path) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == _ENTRY_POINT for node in ast.walk(tree))
 
 
-def _owner() -> str:
-    """Return ``by NAME`` with the other distributions that install ``agents``; empty if none does."""
+def _owner(preposition: str = " by") -> str:
+    """Return `` by NAMES`` of other distributions that install ``agents``; empty if there are none."""
     owners = set(importlib.metadata.packages_distributions().get("agents", ())) - {DISTRIBUTION}
-    return f" by {', '.join(sorted(owners))}" if owners else ""
+    return f"{preposition} {', '.join(sorted(owners))}" if owners else ""

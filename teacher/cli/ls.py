@@ -32,7 +32,7 @@ class RunSummary:
         saved: Unix timestamp of the checkpoint; None if there is none.
         state: ``running`` while a process has the folder locked; ``done`` after all steps; ``stopped`` before
             that; ``new`` if there is no checkpoint yet.
-        seconds_left: estimated training time left, not counting waits for labels; None if unknown.
+        seconds_left: estimated seconds of training left, excluding waits for labels; None if unknown.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ def summarize(folder: Path) -> RunSummary:
 
 
 def _is_held(lock: Path) -> bool:
-    """Return True if a process has locked the file, which a running run does with its ``lock`` file."""
+    """Return True if a process has locked the file; a run keeps its ``lock`` file locked while it runs."""
     try:
         with lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
         if not folders:
             raise ConfigError(
                 f"there are no runs in the folder {given.runs_dir}; start one with teach -p human -e "
-                "ShortHopper-v1 -n NAME, or name a different folder"
+                "ShortHopper-v1 -n NAME, or pass a different folder"
             )
         runs, damaged = [], []
         for folder in folders:

@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--seed", type=as_whole_number, default=0, help="random seed (default: 0)")
     parser.add_argument(
-        "--sampled", action="store_true", help="sample actions as in training (default: most likely actions)"
+        "--sampled",
+        action="store_true",
+        help="sample actions as in training (default: take the most likely actions)",
     )
     parser.add_argument("--start", type=int, default=0, help="first step of the episode to show (default: 0)")
     parser.add_argument("--steps", type=int, help="number of steps to show (default: all)")

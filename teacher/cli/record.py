@@ -21,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
         epilog="example: teach record runs/Hopper-v5/expert expert.npz",
     )
     parser.add_argument("run_dir", type=Path, help="run directory, such as runs/Hopper-v5/expert")
-    parser.add_argument("file", type=Path, help="demonstration file to write, .npz")
+    parser.add_argument("file", type=Path, help="demonstration file to write (.npz)")
     parser.add_argument(
         "--episodes", type=as_whole_number, default=10, help="number of episodes (default: 10)"
     )

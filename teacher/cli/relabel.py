@@ -1,4 +1,4 @@
-"""``teach relabel PREDICTOR TRAJECTORIES COPY``: copy trajectories and replace their rewards."""
+"""``teach relabel PREDICTOR TRAJECTORIES COPY``: copy trajectories with a predictor's rewards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach relabel`` and return the exit status."""
     parser = OneLineParser(
         prog="teach relabel",
-        description="Copy trajectories, and replace the recorded rewards with a predictor's.",
+        description="Copy trajectories, replacing the recorded rewards with a predictor's.",
         epilog="example: teach relabel reward.npz ~/.minari/datasets/hopper/medium-v0 hopper-taught-v0",
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
@@ -29,6 +29,6 @@ def main(arguments: Sequence[str]) -> int:
         from teacher.datasets.trajectories import relabel  # noqa: PLC0415
 
         relabel(load_predictor(given.predictor), given.trajectories, given.copy)
-        print(f"{given.copy}: {given.trajectories} with the rewards of {given.predictor}")
+        print(f"{given.copy}: {given.trajectories} with rewards from {given.predictor}")
 
     return report_errors(parser, work)

@@ -35,7 +35,7 @@ from teacher.training.start import check
 
 
 def main(read: Callable[[], RunSettings]) -> int:
-    """Train, alone or as one of ``torchrun``'s processes, and return the exit status.
+    """Train, in a single process or as one of ``torchrun``'s, and return the exit status.
 
     Args:
         read: returns the run's settings; called on rank 0 only.
@@ -123,13 +123,14 @@ def _refuse_finished(run: Run, resume: str) -> None:
     is_over = run.agent.total_steps >= run.config.num_timesteps
     if run.teaching is not None and run.teaching.collector.status.state == "finished" and not is_over:
         raise ConfigError(
-            f"{run.config.experiment} was finished on the site at step {run.agent.total_steps:,} of "
-            f"{run.config.num_timesteps:,}; to reopen it and resume: {resume} --reopen"
+            f"the experiment {run.config.experiment} was finished on the site at step "
+            f"{run.agent.total_steps:,} of {run.config.num_timesteps:,}; to reopen it and resume: "
+            f"{resume} --reopen"
         )
 
 
 def _more(config: TeachConfig, made: int) -> str:
-    """Return the ``-t`` and ``-l`` options that double the length of a run after ``made`` steps."""
+    """Return ``-t`` and ``-l`` options that double a run's steps and labels, after ``made`` steps."""
     labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
     return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
@@ -154,7 +155,7 @@ def _train_or_save(run: Run, resume: str) -> bool:
             f"{error}; a run can't change its teacher, so start a new run with a different -n and --teacher"
         ) from error
     except Exception:  # save what was learned, whatever the error
-        # torchrun sends SIGTERM when another process dies. Ignore it, as this exception says why.
+        # torchrun sends SIGTERM when another process dies. Ignore it, because this exception says why.
         signal.signal(signal.SIGTERM, _disregard)
         with contextlib.suppress(StorageError):
             run.save()
@@ -177,7 +178,7 @@ def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
 
 
 def _greet(run: Run) -> None:
-    """Print the task, the run directory, the TensorBoard command, and where people label."""
+    """Print the task, the run directory, the TensorBoard command, and where to label."""
     config, print_ = run.config, run.console.print
     verb = "Resuming" if run.agent.total_steps else "Training"
     segments = "" if run.teaching is None else f" in segments of {pluralize(run.segment_length, 'step')}"

@@ -1,4 +1,4 @@
-"""Rendering of clips: replay an episode, check it against the recording, draw it, and encode a video."""
+"""Clip rendering: replay an episode, check it against the recording, draw it, and encode a video."""
 
 from teacher.clips.pool import ClipRenderer
 from teacher.clips.render import CLIP_SIZE, ClipJob, ClipSpec, render

@@ -20,7 +20,7 @@ class Backoff:
     Each wait is shortened at random by up to half, so that many runs don't retry at the same moment.
 
     Attributes:
-        away: the last error and the time of the first failure; None if the last try succeeded.
+        away: text with the last error and the time of the first failure; None if the last try succeeded.
     """
 
     def __init__(self, longest: float = LONGEST_SECONDS) -> None:
@@ -54,7 +54,7 @@ class Backoff:
 def call_with_retries(
     call: Callable[[], T], delays: Sequence[float], revive: Callable[[], None] | None = None
 ) -> T:
-    """Make a request to the labeling site, blocking and retrying while the site is unreachable.
+    """Make a request to the labeling site; if the site is unreachable, sleep and retry.
 
     Args:
         call: makes the request and returns its result.

@@ -1,4 +1,4 @@
-"""Encoding of frames as H.264 video that every browser plays, with the ffmpeg from imageio-ffmpeg."""
+"""Encoding of frames as H.264 video, which every browser plays, with imageio-ffmpeg's ffmpeg."""
 
 import itertools
 import math
@@ -17,14 +17,14 @@ from teacher.files import part_of
 Frame = NDArray[np.uint8]
 
 HOLD_SECONDS = 0.2
-"""Seconds that the last frame is repeated, to mark the end of a looping clip."""
+"""Seconds for which the last frame is held, to mark the end of a looping clip."""
 
 
 def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
-    """Encode frames as an MP4 file, which is written to ``path`` atomically.
+    """Encode frames as an MP4 file, written atomically to ``path``.
 
     Args:
-        frames: one or more frames, all of one shape ``(height, width, 3)``.
+        frames: one or more frames, all of the same shape ``(height, width, 3)``.
         path: file to write; its folder is created if missing.
         fps: frames per second.
         size: length of the longer side in pixels; width and height are rounded to even numbers.
@@ -35,7 +35,7 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
     moving = iter(frames)
     first = next(moving, None)
     if first is None:
-        raise RenderError(f"cannot encode {path.name}: it has no frames")
+        raise RenderError(f"cannot encode {path.name}: there are no frames")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_of(path) as part:
@@ -71,7 +71,7 @@ def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps
             raise
         words = process.communicate()[1].decode(errors="replace").strip().splitlines()
         if process.returncode != 0:
-            raise RenderError(f"ffmpeg could not write {path}: {words[-1] if words else 'no message'}")
+            raise RenderError(f"ffmpeg could not write {path}: {words[-1] if words else 'no error message'}")
 
 
 def _command(shape: tuple[int, ...], path: Path, fps: int, size: int) -> list[str]:

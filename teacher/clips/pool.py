@@ -1,4 +1,4 @@
-"""Pool of rendering processes, which replaces processes that crash or hang."""
+"""Pool of rendering processes; processes that crash or hang are replaced."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ ATTEMPTS = 2
 """Maximum number of tries per job; the second helps after a temporary failure."""
 
 START_SECONDS = 60.0
-"""Seconds within which a new rendering process must be ready."""
+"""Maximum seconds to wait for a new rendering process to be ready."""
 
 _Task = tuple[ClipJob, "Future[Path]"]
 
@@ -32,9 +32,9 @@ class ClipRenderer:
     The processes are spawned, not forked, because OpenGL and torch don't survive a fork. They import neither
     torch nor the main module, ignore Ctrl-C in the terminal, and exit when this process ends or is killed.
 
-    A job that fails, crashes its process, or takes more than ``timeout`` seconds is tried once more. If that
-    fails too, its future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the replayed episode
-    differs from the recording.
+    A job that fails, crashes its process, or takes more than ``timeout`` seconds is retried once. If the
+    retry fails too, the job's future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the
+    replayed episode differs from the recording.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
@@ -97,7 +97,7 @@ class ClipRenderer:
         worker.stop()
 
     def _render(self, worker: "_Worker", job: ClipJob) -> None:
-        """Render a job, retry on failure, and raise the error of the last try."""
+        """Render a job, retrying on failure; if every try fails, raise the last error."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 worker.render(job)
@@ -112,7 +112,7 @@ class ClipRenderer:
 
 
 class _Worker:
-    """Owner of one rendering process, which it starts on demand and restarts after a failure.
+    """Manager of one rendering process, which is started on demand and restarted after a failure.
 
     Only one thread may use a worker, except for :meth:`close`, which any thread may call.
     """
@@ -124,7 +124,7 @@ class _Worker:
         self._process: _Process | None = None
 
     def render(self, job: ClipJob) -> None:
-        """Render one clip in the process, which is started if it isn't running.
+        """Render one clip in the process, starting the process if it isn't running.
 
         Raises:
             RenderError: the clip can't be rendered, or the process crashed, hung or can't be started.
@@ -149,7 +149,7 @@ class _Worker:
             process.release()
 
     def close(self) -> None:
-        """Kill the process, which wakes the thread that waits for it, and never start a new one."""
+        """Kill the process, which wakes the thread that is waiting for it, and never start a new one."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -168,7 +168,7 @@ class _Worker:
 
 
 class _Process:
-    """A running rendering process in its own process group, with a pipe to it and its stderr in a file."""
+    """Running rendering process in its own process group, with a pipe for jobs and a file for stderr."""
 
     def __init__(self) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
@@ -193,7 +193,7 @@ class _Process:
         """Send a job to the process and return its response.
 
         Raises:
-            RenderError: the process died or didn't respond in time, and is unusable now.
+            RenderError: the process died or didn't respond in time, and can't be used again.
         """
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
@@ -213,7 +213,7 @@ class _Process:
         return message
 
     def kill(self) -> None:
-        """Kill the process and the ffmpeg that it may have started, and wait until it has exited."""
+        """Kill the process and any ffmpeg that it started, and wait for the process to exit."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

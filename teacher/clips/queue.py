@@ -1,4 +1,4 @@
-"""Client for the render workers, with a fallback to local rendering while none is available."""
+"""Client for the render workers, with a fallback to local rendering when no worker is available."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ from teacher.errors import RenderError, StorageError
 from teacher.storage import Storage
 
 PATIENCE = 90.0
-"""Seconds to wait for a worker before rendering a clip locally; workers kill tasks after 60."""
+"""Seconds to wait for a worker before rendering a clip locally; workers kill a task after 60 seconds."""
 
 POLL_SECONDS = 0.25
 _CONNECTING = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1}
@@ -61,11 +61,12 @@ class RenderQueue:
     """Sends clips to render workers (:mod:`teacher.render_tasks`), which upload them to the clip store.
 
     A future's result is None if a worker uploaded the clip, or else the path of the locally rendered file,
-    which the caller must upload. While Redis or all workers are unavailable, clips are rendered locally. One
-    clip at a time is then sent to the workers, with growing intervals, until a worker responds.
+    which the caller must upload. While Redis or all workers are unavailable, clips are rendered locally.
+    Meanwhile, one clip at a time is sent to the workers, at growing intervals, until a worker responds.
 
-    A clip that fails on a worker is tried locally, and a clip that fails locally waits for a worker. Its
-    future raises an error only if both have failed.
+    A clip that fails on a worker is rendered locally. A clip that fails locally with :class:`RenderError`
+    waits for a worker, and its future raises the error only if the worker fails too. Any other local error,
+    such as :class:`ReplayMismatchError`, is raised at once.
 
     A background thread does all the work, so :meth:`submit` never blocks.
     """
@@ -74,9 +75,9 @@ class RenderQueue:
         """Start the background thread.
 
         Args:
-            redis_url: URL of the Redis server that trainer and workers share.
+            redis_url: URL of the Redis server that the trainer and the workers share.
             storage: clip store, to check the workers' uploads.
-            storage_url: URL by which the workers open the same store.
+            storage_url: URL of the same store, for the workers.
             renderer: renders clips locally; the caller must close it.
         """
         timeouts = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
@@ -99,14 +100,14 @@ class RenderQueue:
         """Queue a clip to be rendered by a worker or locally, and return its future.
 
         The future's result is None if a worker uploaded the clip, or else the path of the rendered file. It
-        raises the same errors as one from :meth:`ClipRenderer.submit`.
+        raises the same errors as a future from :meth:`ClipRenderer.submit`.
         """
         clip = _Clip(job)
         self._enqueue(clip)
         return clip.future
 
     def close(self) -> None:
-        """Stop the thread and cancel all pending futures; workers may still finish clips they have."""
+        """Stop the thread and cancel all pending futures; workers may still finish some clips."""
         with self._lock:
             self._closed = True
         self._wake.set()
@@ -170,14 +171,14 @@ class RenderQueue:
         self._sent[task] = clip
 
     def _handle_result(self, clip: _Clip, result: Any) -> bool:
-        """Process a worker's result; return False to retry later because the store can't be read now."""
+        """Process a worker's result; return False, to retry later, if the clip store can't be read now."""
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:
             try:
                 if not self._storage.size(clip.job.key):
-                    reason = f"the worker reported {clip.job.key} in {self._storage_url}, but it is not there"
+                    reason = f"{clip.job.key} is not in {self._storage_url}, although the worker uploaded it"
             except StorageError as error:
-                self._warn_once("cannot check the clip store for a clip from a render worker: %s", error)
+                self._warn_once("cannot check that a render worker's clip is in the clip store: %s", error)
                 return False
         self._mark_available()
         if reason is None:
@@ -194,11 +195,11 @@ class RenderQueue:
 
     def _mark_available(self) -> None:
         if self._away.away is not None:
-            _log.warning("the render queue responds again; render workers render the clips from now on")
+            _log.warning("the render queue is responding again; render workers will render the clips")
         self._away.succeeded()
 
     def _reclaim_overdue(self, clips: "deque[_Clip]") -> None:
-        """Move clips that have waited too long for a worker's result to ``clips``, to render them locally."""
+        """Take back clips that waited too long for a worker: move them to ``clips``, to render locally."""
         now = time.monotonic()
         overdue = [task for task, clip in self._sent.items() if now - clip.sent_at > PATIENCE]
         if overdue and now - self._last_response > PATIENCE:
@@ -207,13 +208,13 @@ class RenderQueue:
             clips.extend(self._sent.pop(task) for task in overdue)
 
     def _warn_once(self, message: str, reason: object) -> None:
-        """Log a warning unless a warning with the same format string was logged before."""
+        """Log a warning, unless one with the same format string was logged before."""
         if message not in self._logged:
             _log.warning(message, reason)
             self._logged.add(message)
 
     def _reclaim_all(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
-        """Move all sent clips to ``clips`` and log why; rendering a clip twice does no harm."""
+        """Move all sent clips to ``clips``, and log ``reason``; rendering a clip twice does no harm."""
         if self._away.away is None:
             _log.warning("%s; clips are rendered on this machine until %s", reason, until)
         self._away.failed(RenderError(reason))

@@ -36,11 +36,11 @@ class ClipSpec:
     """Content of a clip: one frame after each step of an episode, from ``start`` to the recipe's end.
 
     Attributes:
-        recipe: recipe to replay the episode up to the last shown step.
+        recipe: recipe for replaying the episode up to the last shown step.
         start: index of the first shown step.
-        digests: expected hash of the observation before each shown step, to check the replay; None for no
-            check. Specs are sent to other processes, so they contain hashes instead of large observations.
-        frames: captured frames of the shown steps as JPEG data, to show without a replay; None to replay.
+        digests: expected hash of the observation before each shown step, to check the replay; None to skip
+            the check. Specs are sent to other processes, so they contain hashes, not large observations.
+        frames: captured frames of the shown steps as JPEG data, used instead of a replay; None to replay.
     """
 
     recipe: EpisodeRecipe
@@ -53,11 +53,11 @@ class ClipSpec:
         if self.start < 0 or shown < 1 or (self.digests is not None and len(self.digests) != shown):
             digests = "no" if self.digests is None else len(self.digests)
             raise DataError(
-                f"a clip needs 1 or more steps and a digest for each; this one has {shown} steps from step "
-                f"{self.start} on and {digests} digests"
+                f"a clip must show at least one step and have a digest for each; this one shows {shown} "
+                f"steps from step {self.start}, and has {digests} digests"
             )
         if self.frames is not None and len(self.frames) != shown:
-            raise DataError(f"a clip of {shown} steps needs as many captured frames, not {len(self.frames)}")
+            raise DataError(f"a clip of {shown} steps needs {shown} captured frames, not {len(self.frames)}")
 
     @classmethod
     def of(cls, segment: Segment) -> "ClipSpec":
@@ -72,7 +72,7 @@ class ClipSpec:
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the spec as a dictionary that can be dumped as JSON."""
+        """Return the spec as a JSON-serializable dictionary."""
         digests = None if self.digests is None else list(self.digests)
         data = {"recipe": self.recipe.to_dict(), "start": self.start, "digests": digests}
         if self.frames is not None:
@@ -93,7 +93,7 @@ class ClipSpec:
                 frames = tuple(base64.b64decode(frame, validate=True) for frame in frames)
             return cls(EpisodeRecipe.from_dict(data["recipe"]), int(data["start"]), digests, frames)
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"not a clip that ClipSpec.to_dict returned: {error!r}") from error
+            raise DataError(f"invalid clip spec: {error!r}; use the output of ClipSpec.to_dict") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class ClipJob:
         spec: content of the clip.
         path: file to write if the clip is rendered on this machine.
         fps: frames per second; each frame shows one step.
-        key: key in the clip store, under which a render worker uploads the clip.
+        key: key in the clip store under which a render worker uploads the clip.
         size: length of the longer side in pixels.
     """
 
@@ -120,8 +120,8 @@ class ReplayRenderer:
 
     Args:
         env_id: environment ID.
-        kwargs: arguments of the environment.
-        size: side in pixels of frames that :class:`MujocoScene` renders; other frames keep the
+        kwargs: the environment's keyword arguments.
+        size: width and height in pixels of frames that :class:`MujocoScene` renders; other frames keep the
             environment's own size.
         make: function that makes the environment; None means :func:`make_env`.
 
@@ -166,7 +166,7 @@ class ReplayRenderer:
             raise
         except Exception as error:  # an environment may raise anything
             raise RenderError(
-                f"{self._name} failed while a clip was rendered: {describe_exception(error)}"
+                f"{self._name} failed while a clip was being rendered: {describe_exception(error)}"
             ) from error
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class ReplayRenderer:
 
 
 def render(job: ClipJob) -> None:
-    """Render a clip in this process, and write it as MP4 to ``job.path``.
+    """Render a clip in this process, and write it to ``job.path`` as MP4.
 
     Raises:
         ReplayMismatchError: the replay differs from the recording.
@@ -207,7 +207,7 @@ def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, N
 
     Args:
         spec: content of the clip.
-        size: side in pixels of frames that :class:`MujocoScene` renders.
+        size: width and height in pixels of frames that :class:`MujocoScene` renders.
 
     Raises:
         ReplayMismatchError: the replay differs from the recording.
@@ -231,13 +231,13 @@ def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
         try:
             with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
                 if math.prod(image.size) > _MOST_PIXELS:
-                    raise ValueError(f"{image.size[0]} x {image.size[1]} pixels are too many")
+                    raise ValueError(f"{image.size[0]} x {image.size[1]} pixels is too large")
                 frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise RenderError(f"cannot read a captured frame: {describe_exception(error)}") from error
         shape = shape or frame.shape
         if frame.shape != shape:
-            raise RenderError(f"captured frames of a clip have different shapes, {shape} and {frame.shape}")
+            raise RenderError(f"a clip's captured frames have different shapes, {shape} and {frame.shape}")
         yield frame
 
 
@@ -250,8 +250,8 @@ def _check(observation: NDArray[Any], recorded: str, step: int, recipe: EpisodeR
         return
     now = library_versions()
     raise ReplayMismatchError(
-        f"{recipe.env_id} does not replay: the observation before step {step} differs from the recorded one "
-        f"(recorded with {_listed(recipe.versions)}; replayed with {_listed(now)}); "
+        f"the replay of {recipe.env_id} diverged: the observation before step {step} differs from the "
+        f"recorded one (recorded with {_listed(recipe.versions)}; replayed with {_listed(now)}); "
         "replay with the recorded versions on the same kind of machine, or train with --capture_frames"
     )
 

@@ -1,4 +1,4 @@
-"""Renderer of MuJoCo scenes that is fast on a CPU and makes behavior easy to judge.
+"""MuJoCo renderer that is fast on a CPU and makes behavior easy to judge.
 
 Gymnasium's viewer spends most of its time on multisampling, shadow maps and reflections. This renderer
 restyles a copy of the model: even light, a checkered floor that fades into the background, flat shadows under
@@ -33,13 +33,14 @@ class View:
 
     Attributes:
         distance: meters from the camera to the point it looks at.
-        height: height above the floor of the point that the camera looks at, in meters.
+        height: height of that point above the floor in meters.
         elevation: camera elevation in degrees; negative looks down.
         azimuth: camera azimuth in degrees; 90 looks along +y, so the forward direction +x points right.
         follow: True if the camera moves horizontally with the model's center of mass.
         tile: side length of the floor's squares in meters. Fast models need large squares: if a model crosses
-            about one square per frame, it seems to run backward.
-        other_side: bodies that get a second color, with all their descendants, to tell left from right legs.
+            about one square per frame, it appears to run backward.
+        other_side: names of bodies that get a second color, along with all their descendants, to tell left
+            legs from right ones.
     """
 
     distance: float
@@ -62,7 +63,7 @@ _VIEWS = {
     "inverted pendulum": View(2.9, 0.25, elevation=-4.0, follow=False),
     "cartpole": View(4.0, 0.0, elevation=-4.0, follow=False),
 }
-"""Views by the model name in the MuJoCo XML file."""
+"""Views, keyed by the model name in the MuJoCo XML file."""
 
 
 class MujocoScene:
@@ -70,7 +71,7 @@ class MujocoScene:
 
     Args:
         model: MuJoCo model, which is copied.
-        camera: attributes of the camera, for models without a :class:`View`.
+        camera: camera attributes, for models that have no :class:`View`.
         size: width and height of the frames in pixels.
 
     Raises:
@@ -91,7 +92,7 @@ class MujocoScene:
         except (AttributeError, ImportError, OSError, RuntimeError, mujoco.FatalError) as error:
             raise RenderError(
                 f"MuJoCo cannot render with MUJOCO_GL={backend_name}: {one_line(error)}; "
-                "leave it unset, or install libegl1 and libgl1-mesa-dri, or libosmesa6"
+                "leave MUJOCO_GL unset, or install libegl1 and libgl1-mesa-dri, or libosmesa6"
             ) from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         self._scene = mujoco.MjvScene(self._model, 2000)
@@ -106,7 +107,7 @@ class MujocoScene:
         self._backdrop = _gradient(self._camera.elevation, self._model.vis.global_.fovy, size)
 
     def draw(self, data: Any) -> Frame:
-        """Render a simulation state, MuJoCo's ``MjData``, as a frame of shape ``(size, size, 3)``."""
+        """Render a simulation state (MuJoCo's ``MjData``) as a frame of shape ``(size, size, 3)``."""
         if self._view is not None and self._view.follow:
             self._camera.lookat[:2] = data.subtree_com[1, :2]
         mujoco.mjv_updateScene(
@@ -141,7 +142,7 @@ def _model_name(model: Any) -> str:
 
 
 def _restyled(model: Any, view: View | None, size: int) -> Any:
-    """Return a copy of the model with simple lighting, fog and, if it has a view, new colors."""
+    """Return a copy of the model with simple lighting, fog and, unless ``view`` is None, new colors."""
     model = copy.copy(model)
     quality = model.vis.quality
     quality.offsamples, quality.numslices, quality.numstacks = 0, 16, 8
@@ -232,14 +233,14 @@ def _floor_height(model: Any) -> float | None:
 
 
 def _move_floor(scene: Any, lookat: NDArray[np.float64], period: float) -> None:
-    """Move the floor with the camera in whole periods of its pattern, so that it seems infinite."""
+    """Move the floor with the camera, by whole periods of the floor's pattern, so that it looks infinite."""
     for geom in scene.geoms[: scene.ngeom]:
         if geom.type == mujoco.mjtGeom.mjGEOM_PLANE:
             geom.pos[:2] = np.round(lookat[:2] / period) * period
 
 
 def _cast_shadows(model: Any, data: Any, scene: Any, floor: float) -> None:
-    """Add a dark flat ellipse under each limb as a cheap shadow, which fades with the limb's height."""
+    """Add a dark flat ellipse under each limb as a cheap shadow that fades as the limb rises."""
     for geom in np.flatnonzero(model.geom_bodyid > 0):
         radius = model.geom_size[geom, 0]
         axis = data.geom_xmat[geom].reshape(3, 3)[:2, 2] * model.geom_size[geom, 1]

@@ -11,8 +11,8 @@ package, OpenGL and access to the store, but neither torch nor Django. Environme
 - ``REDIS_URL``: the Redis server with the queue.
 - ``TEACHER_STORAGE``: the only store that the worker writes to, ``s3://bucket`` or ``s3://bucket/prefix``;
   the variables that :func:`teacher.storage.open_storage` reads give its endpoint and credentials.
-- ``TEACHER_RENDER_MODULES``: comma-separated modules that environments named ``module:Env-v0`` and
-  observation transforms may import; none by default.
+- ``TEACHER_RENDER_MODULES``: comma-separated names of modules that the worker may import for environments
+  named ``module:Env-v0`` and for observation transforms; none by default.
 
 Anyone who can write to the queue can make workers replay episodes, so protect Redis with a password.
 """
@@ -51,7 +51,7 @@ _MAX_FRAMES, _MAX_SIZE, _MAX_FPS = 5000, 2048, 240
 
 
 class QuietRedisBackend(RedisBackend):
-    """Redis result backend without subscriptions, which a Redis restart would end; results are polled."""
+    """Redis result backend that polls results: subscriptions would be lost when Redis restarts."""
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
         """Do nothing, instead of subscribing to the task's result."""
@@ -61,7 +61,7 @@ def celery_app(redis_url: str | None, **settings: Any) -> Celery:
     """Create the Celery application, with the same configuration for trainers and workers.
 
     Args:
-        redis_url: URL of the Redis server; None if unset, and then a worker refuses to start.
+        redis_url: URL of the Redis server; None if unset, in which case a worker refuses to start.
         settings: additional Celery settings.
     """
     app = Celery("teacher.render_tasks", fixups=[])  # without Django
@@ -110,7 +110,7 @@ def _check_settings(**_: Any) -> None:
 
 
 def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
-    """Return the task's JSON arguments for a job; ``storage_url`` is the clip store for ``job.key``."""
+    """Return the JSON arguments of the task that renders a job and uploads the clip to ``storage_url``."""
     spec = job.spec.to_dict()
     return {"shot": spec, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
@@ -138,7 +138,7 @@ def _render(request: Mapping[str, Any]) -> int:
 
 
 def _remove_older_folders(new: Path) -> None:
-    """Remove temporary folders of killed tasks, which would fill the memory if ``/tmp`` is a tmpfs.
+    """Remove killed tasks' temporary folders, which would fill up memory if ``/tmp`` is a tmpfs.
 
     A folder's age is measured against the timestamp of ``new``, because the file system's clock may differ
     from this process's.
@@ -151,7 +151,7 @@ def _remove_older_folders(new: Path) -> None:
 
 
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
-    """Return the job in a task's arguments, to be rendered to ``path``.
+    """Check a task's arguments, and return them as a job that renders to ``path``.
 
     Raises:
         DataError: the arguments are invalid or exceed a limit, or this worker isn't allowed to run the job.
@@ -161,27 +161,31 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])
         storage = str(request["storage"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"not a clip request: {error!r}") from error
+        raise DataError(f"invalid clip request: {error!r}") from error
     frames = len(spec.recipe.actions) - spec.start
     if frames > _MAX_FRAMES or not 1 <= fps <= _MAX_FPS or not 2 <= size <= _MAX_SIZE:
         raise DataError(
-            f"render workers render at most {_MAX_FRAMES} frames at 1 to {_MAX_FPS} per second and 2 to "
-            f"{_MAX_SIZE} pixels, not {frames} frames at {fps} per second and {size} pixels"
+            f"a render worker's clip must have at most {_MAX_FRAMES} frames, 1 to {_MAX_FPS} frames per "
+            f"second and a size of 2 to {_MAX_SIZE} pixels, not {frames} frames, {fps} per second and "
+            f"{size} pixels"
         )
     for name, module in _imported(spec.recipe):
         if module not in _allowed_modules():
             raise DataError(
-                f"{name} imports the module {module}, which this render worker's TEACHER_RENDER_MODULES "
-                "doesn't list"
+                f"{name} imports the module {module}, which this render worker may not import; to allow "
+                "it, add it to the worker's TEACHER_RENDER_MODULES"
             )
     own = _own_storage()
     if storage != own and not storage.startswith(f"{own}/"):
-        raise DataError(f"this render worker uploads only to its TEACHER_STORAGE, {own}, not to {storage!r}")
+        raise DataError(
+            f"this render worker uploads only to its TEACHER_STORAGE, {own}, not to {storage!r}; use the "
+            "same clip store for the run and the worker"
+        )
     return ClipJob(spec, path, fps, key, size)
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """Yield each environment ID or transform in a recipe that imports a module, with the module's name."""
+    """Yield the recipe's environment ID and transform if they import a module, each with that module."""
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)
@@ -204,5 +208,5 @@ def _store(url: str) -> Storage:
 
 @cache
 def _renderer() -> ClipRenderer:
-    """Return this pool process's renderer, whose rendering process ends when the pool process does."""
+    """Return this pool process's renderer; its rendering process exits when the pool process does."""
     return ClipRenderer(workers=1, timeout=_RENDER_SECONDS)

@@ -1,8 +1,8 @@
-"""Main program of a rendering process of :class:`ClipRenderer`.
+"""Main program of :class:`ClipRenderer`'s rendering processes.
 
 Usage: ``python -m teacher.clips.worker FILE_DESCRIPTOR``, where the file descriptor is a socket to the parent
 process. Each request and response is a JSON object. The first response, ``{}``, means that the process is
-ready. When the socket closes, the parent has ended, and the process exits.
+ready. The process exits when the socket closes, which means that the parent has ended.
 """
 
 import json
@@ -60,7 +60,7 @@ def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
 
 
 class _Renderers:
-    """Cache of one renderer: a run has a single environment, and a new OpenGL context takes 0.2 s."""
+    """Cache for one renderer: a run has only one environment, and a new OpenGL context takes 0.2 s."""
 
     def __init__(self) -> None:
         self._key = ""

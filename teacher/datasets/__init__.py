@@ -1,1 +1,1 @@
-"""Import and export: preferences, predictors, trajectories, and other libraries' formats."""
+"""Import and export of preferences, predictors and trajectories, including other libraries' formats."""

@@ -36,7 +36,7 @@ def read_description(file: IO[bytes]) -> str:
     """Return the description that was passed to :func:`write`."""
     with _opened(file) as archive:
         if _DESCRIPTION not in archive.namelist():
-            raise DataError("the .npz file has no array 'about' with a description")
+            raise DataError("the .npz file has no 'about' array describing its contents; export it again")
         with archive.open(_DESCRIPTION) as member:
             return str(npy.read_array(member, allow_pickle=False))
 
@@ -45,7 +45,7 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
     """Read the named columns, and check them for damage, NaN and infinite values."""
     with _opened(file) as archive:
         if missing := {f"{name}.npy" for name in names}.difference(archive.namelist()):
-            raise DataError(f"{', '.join(sorted(missing))} is missing from the file; export the file again")
+            raise DataError(f"the file is missing: {', '.join(sorted(missing))}; export it again")
         return {name: _read_column(file, archive, archive.getinfo(f"{name}.npy")) for name in names}
 
 
@@ -60,12 +60,12 @@ def _read_column(file: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInf
         shape, is_fortran, dtype = _READ_HEADER[npy.read_magic(member)](member)
         if is_fortran or not shape or dtype.kind not in "iufb":
             raise DataError(
-                f"{info.filename} is not an array of numbers in rows: shape {shape}, type {dtype}"
+                f"{info.filename} must be a C-ordered array of numbers, not of shape {shape} and type {dtype}"
             )
         start, column = member.tell(), Column(shape[1:], dtype)
         size = shape[0] * column.row_bytes
         if info.file_size != start + size:
-            raise DataError(f"{info.filename} is truncated")
+            raise DataError(f"{info.filename} is truncated; export the file again")
         is_mapped = size > Column.MAX_IN_MEMORY and info.compress_type == zipfile.ZIP_STORED
         for part in _parts(member, column, shape[0]):
             require_numbers(info.filename, part)

@@ -30,8 +30,8 @@ configs:
 
 # Preferences about {env_id}
 
-{answers} on which of two clips of the Gymnasium environment `{env_id}` is better, each of
-{steps}. {question}
+{answers} saying which of two clips of the Gymnasium environment `{env_id}` is better.
+Each clip has {steps}. {question}
 
 | column | content |
 |---|---|
@@ -57,10 +57,10 @@ _CLIPS = "| `first_clip`, `second_clip` | the two compared clips, as MP4 |\n"
 def check_folder(folder: Path) -> bool:
     """Create a dataset folder, or check that an existing one is empty or contains an earlier export.
 
-    Return True if the folder contained no export, so that the caller must not replace any file in it.
+    Return True if the folder contains no earlier export; the caller must then not replace any file in it.
 
     Raises:
-        ConfigError: the folder contains a card from elsewhere or files without a card, or can't be created.
+        ConfigError: the folder can't be created, or contains files but no card written by RL-Teacher.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,12 +85,12 @@ def write_card(
     Args:
         folder: dataset folder, which contains :data:`FILE_NAME`.
         dataset: the preferences in that file.
-        question: sentence that tells who labeled and what they were asked.
+        question: sentence that says who labeled the clips and what they were asked.
         with_clips: True if the file includes clips.
         new: never replace an existing card.
 
     Raises:
-        ConfigError: with ``new``, a card exists.
+        ConfigError: ``new`` is True and a card exists.
         StorageError: the card can't be written.
     """
     text = _CARD.format(

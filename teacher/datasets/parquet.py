@@ -1,9 +1,9 @@
 """Reading and writing of columns as Parquet files with one row per preference, for dataset viewers.
 
-The columns are ``uuid``, ``preference`` and ``complete``, then one per array for the ``first`` and the
-``second`` segment. Arrays are lists of steps, each a number or a list of numbers. With clips, ``first_clip``
-and ``second_clip`` contain MP4 files in the video format of Hugging Face's ``datasets``, which the file's
-metadata declares.
+The columns are ``uuid``, ``preference`` and ``complete``, then a ``first_...`` and a ``second_...`` column
+for each array of a segment. Arrays are lists of steps, each a number or a list of numbers. If clips are
+included, ``first_clip`` and ``second_clip`` contain MP4 files in the video format of Hugging Face's
+``datasets``, which the file's metadata declares.
 
 Requires pyarrow, which the extra ``rl-teacher[parquet]`` installs.
 """
@@ -35,7 +35,7 @@ _SIDED = {
     "observations": "observations",
     "actions": "actions",
 }
-"""Columns with a value per segment, small ones first, and their names in the file after ``first_``."""
+"""Columns with one value per segment, small ones first, and the names that follow ``first_`` in the file."""
 
 
 def write(
@@ -74,6 +74,7 @@ def read_description(file: IO[bytes]) -> str:
 
     Raises:
         ConfigError: pyarrow is not installed.
+        DataError: the file is damaged, or RL-Teacher didn't write it.
     """
     try:
         metadata = _arrow().parquet.ParquetFile(file).schema_arrow.metadata or {}
@@ -85,11 +86,11 @@ def read_description(file: IO[bytes]) -> str:
 
 
 def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]:
-    """Read the named columns, and check them for damage, NaN and infinite values; skip clips.
+    """Read the named columns, and check them for damage, NaN and infinite values; clips aren't read.
 
     Args:
         file: file to read.
-        names: the ``shape`` of a row and the ``dtype`` of each column, by column name.
+        names: each column's ``dtype`` and the ``shape`` of one row, keyed by column name.
     """
     columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}
     step = min(column.rows_at_once for column in columns.values())
@@ -97,7 +98,7 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
     try:
         archive = _arrow().parquet.ParquetFile(file, page_checksum_verification=True)
         if missing := set(wanted) - set(archive.schema_arrow.names):
-            raise DataError(f"{', '.join(sorted(missing))} is missing from the file; export the file again")
+            raise DataError(f"the file is missing: {', '.join(sorted(missing))}; export it again")
         for batch in archive.iter_batches(batch_size=step, columns=wanted):
             for name, column in columns.items():
                 rows = _rows(batch, name, column)
@@ -135,7 +136,7 @@ def _sizes(rows: NDArray[Any]) -> Sequence[int]:
 
 
 def _features(schema: Any) -> dict[str, Any]:
-    """Return the feature types that Hugging Face's ``datasets`` needs, because it can't detect videos."""
+    """Return the feature types for Hugging Face's ``datasets``, which can't detect videos by itself."""
     return {"info": {"features": {field.name: _feature(field.type) for field in schema}}}
 
 
@@ -183,5 +184,8 @@ def _from_arrow(array: Any, like: NDArray[Any]) -> NDArray[Any]:
         array = array.flatten()
     found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     if found.dtype != like.dtype:
-        raise DataError(f"the values have type {found.dtype}, but the file's description says {like.dtype}")
+        raise DataError(
+            f"a column's values have type {found.dtype}, but the file's description says {like.dtype}; "
+            "export the file again"
+        )
     return found.reshape(-1, *like.shape[1:])

@@ -1,4 +1,4 @@
-"""Reward predictor files: everything needed to use a predictor or keep fitting it, without pickle."""
+"""Reward predictor files: everything needed to use or keep fitting a predictor, without pickle."""
 
 import contextlib
 import dataclasses
@@ -43,7 +43,7 @@ def save_predictor(
         new: never replace an existing file, even one that another process has just created.
 
     Raises:
-        ConfigError: with ``new``, the file exists.
+        ConfigError: ``new`` is True and the file exists.
         StorageError: the file can't be written.
     """
     about = {
@@ -75,12 +75,12 @@ def load_predictor(
         action_space: expected action space; None accepts any.
         device: torch device, such as ``cuda:0``.
         network: function that made the predictor's custom networks; None for built-in networks.
-        env_id: expected environment ID; None accepts any. Equivalent environments are accepted too, see
-            :func:`~teacher.envs.families.same_environment`.
+        env_id: expected environment ID; None accepts any. Equivalent environments are accepted too (see
+            :func:`~teacher.envs.families.same_environment`).
 
     Raises:
         DataError: the file is missing, damaged, from a newer RL-Teacher or from a different environment, or
-            ``network`` doesn't fit the predictor.
+            ``network`` isn't the function that made the predictor's networks.
         ConfigError: a newer RL-Teacher wrote the file, with settings that this version doesn't know.
     """
     path = Path(path)
@@ -101,7 +101,7 @@ def load_predictor(
     if about.get("own_network", False) != (network is not None):
         raise DataError(
             f"{path} contains a predictor with {'built-in' if network else 'custom'} networks; "
-            f"{'do not pass' if network else 'pass'} the function that makes custom networks"
+            f"{'do not pass a network function' if network else 'pass the function that makes them'}"
         )
     predictor = RewardPredictor(**found, config=config, seed=0, device=device, network=network)
     try:
@@ -126,7 +126,7 @@ def _read(path: Path) -> State:
     """Read a predictor file, and check its format, version and entries.
 
     Raises:
-        DataError: the file is missing, damaged, from a newer version, or something else.
+        DataError: the file is missing, damaged, from a newer version, or not a predictor file.
     """
     state = load_state(path, "predictor", _EXPECTED)
     about = state.get("about") if isinstance(state, dict) else None
@@ -143,7 +143,7 @@ def _read(path: Path) -> State:
 
 
 def _reward_config(path: Path, settings: Any) -> RewardConfig:
-    """Make a :class:`RewardConfig` from the settings in a file, which an older version may have written."""
+    """Make a :class:`RewardConfig` from a file's settings, which an older version may have written."""
     with _restoring(path):
         names = [OLD_NAMES.get(name, name) for name in settings]
     refuse_newer(path, RewardConfig, names, "reward.")

@@ -1,6 +1,6 @@
 """Preference files for other programs: ``.npz`` or Parquet, both without pickle.
 
-Both contain :attr:`PreferenceDataset.columns` in order of decision, and a JSON description of their origin;
+Both formats contain :attr:`PreferenceDataset.columns` in the order of the decisions, and a JSON description;
 ``docs/datasets.md`` documents the formats. Large files are never loaded into memory as a whole.
 """
 
@@ -68,9 +68,9 @@ def save_preferences(
         new: never replace an existing file, even one that another process has just created.
 
     Raises:
-        ConfigError: the suffix is wrong or the format can't contain clips, pyarrow is needed but not
-            installed, or with ``new``, the file exists.
-        DataError: the dataset is empty or doesn't fit the spaces.
+        ConfigError: the suffix is wrong, the format can't contain clips, pyarrow is needed but not installed,
+            or ``new`` is True and the file exists.
+        DataError: the dataset is empty or doesn't match the spaces.
         StorageError: the file can't be written.
     """
     path = Path(path)
@@ -100,8 +100,8 @@ def load_preferences(
 
     Args:
         path: ``.npz`` or ``.parquet`` file to read.
-        env_id: expected environment ID; None accepts any. Equivalent environments are accepted too, see
-            :func:`~teacher.envs.families.same_environment`.
+        env_id: expected environment ID; None accepts any. Equivalent environments are accepted too (see
+            :func:`~teacher.envs.families.same_environment`).
         observation_space: expected observation space; None accepts any.
         action_space: expected action space; None accepts any.
 
@@ -141,7 +141,7 @@ def require_environment(path: Path, found: Any, expected: str | None) -> None:
     if not same_environment(found, expected):
         raise DataError(
             f"{path} is from a different environment: env_id is {found}, not {expected}; choose a different "
-            "file, or to use this one anyway, load it in Python, set env_id to None and save it again"
+            "file, or, to use this one anyway, load it in Python, set env_id to None and save it again"
         )
 
 
@@ -156,7 +156,7 @@ def saved_length(path: str | Path) -> int:
 
 
 def saved_spaces(path: str | Path) -> tuple[Space, Space]:
-    """Return the observation and action space stored in a preference file, without loading the rest.
+    """Return the observation and action spaces stored in a preference file, without loading the rest.
 
     Raises:
         ConfigError, DataError: the file can't be read, as in :func:`load_preferences`.
@@ -193,14 +193,14 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
     """Return the description to store: the origin of the preferences and the layout of their arrays.
 
     Raises:
-        DataError: the dataset is empty or doesn't fit the spaces.
+        DataError: the dataset is empty or doesn't match the spaces.
     """
     rows = {name: column.rows for name, column in dataset.columns.items()}
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if rows[name].shape[3:] != (space.shape or ()):
             raise DataError(
-                f"the {name} have shape {rows[name].shape[3:]}, which does not fit {one_line(space)}; pass "
-                f"the spaces of {dataset.env_id}"
+                f"the {name} have shape {rows[name].shape[3:]}, which does not match {one_line(space)}; "
+                f"pass the spaces of {dataset.env_id}"
             )
     if len(dataset) == 0:
         raise DataError("the dataset has no preferences yet; wait for the first label")
@@ -219,7 +219,7 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """Return a space's kind, shape and number type as a JSON object, without the bounds of a Box.
+    """Return a space's kind, shape and dtype as a JSON object, without a Box's bounds.
 
     Raises:
         EnvironmentUnsuitableError: the space is not a Box, Discrete or MultiDiscrete.
@@ -232,13 +232,13 @@ def describe_space(space: Space) -> dict[str, Any]:
         case spaces.Box():
             return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
     raise EnvironmentUnsuitableError(
-        f"the space {one_line(space)} is not supported; wrap the environment to have Box, Discrete or "
-        "MultiDiscrete spaces"
+        f"the space {one_line(space)} is not supported; wrap the environment so that its spaces are Box, "
+        "Discrete or MultiDiscrete"
     )
 
 
 def space_of(about: Mapping[str, Any]) -> Space:
-    """Make a space from the output of :func:`describe_space`; a Box gets the bounds of its number type.
+    """Make a space from the output of :func:`describe_space`; a Box gets the bounds of its dtype.
 
     Raises:
         DataError: the description is invalid.
@@ -260,7 +260,7 @@ def space_of(about: Mapping[str, Any]) -> Space:
 def _checked_description(text: str) -> dict[str, Any]:
     about = json.loads(text)
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
-        raise DataError("the file contains no preferences")
+        raise DataError("the file is not a preference file")
     require_entries(about, ("version",), "the file's description")
     require_version(about["version"], _VERSION)  # checked first: a newer version may lack some entries
     require_entries(about, _ENTRIES, "the file's description")
@@ -283,11 +283,11 @@ def require_entries(about: Any, names: Sequence[str], what: str) -> None:
     """
     found = about if isinstance(about, dict) else {}
     if missing := [name for name in names if name not in found]:
-        raise DataError(f"{missing[0]} is missing in {what}; export the file again")
+        raise DataError(f"{missing[0]} is missing from {what}; export the file again")
 
 
 def require_version(found: Any, known: int) -> None:
-    """Check the format version of a file; ``known`` is the newest version that can be read.
+    """Check a file's format version; ``known`` is the newest version that can be read.
 
     Raises:
         DataError: the version is invalid or newer than ``known``.
@@ -298,16 +298,16 @@ def require_version(found: Any, known: int) -> None:
         )
     if found > known:
         raise DataError(
-            f"a newer RL-Teacher wrote the file in format version {found}, but this one reads only up to "
-            f"version {known}; update RL-Teacher"
+            f"the file has format version {found}, but this RL-Teacher reads only up to version {known}; "
+            "update RL-Teacher"
         )
 
 
 def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> None:
-    """Check that the arrays' shapes, types and values fit each other and the file's description.
+    """Check the arrays' values, and that shapes and types match each other and the file's description.
 
     Raises:
-        DataError: an array doesn't fit, or there are no preferences.
+        DataError: an array doesn't match or has invalid values, or there are no preferences.
     """
     count, length = int(about["preferences"]), int(about["segment_length"])
     shapes = {
@@ -323,8 +323,8 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         found, said = columns[name].rows, about["columns"][name]
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
-                f"{name} must have the shape {shape} of {pluralize(count, 'pair')} with "
-                f"{pluralize(length, 'step')}, not {found.shape}; all segments must have the same length"
+                f"{name} must have shape {shape} ({pluralize(count, 'pair')} of {length}-step segments), not "
+                f"{found.shape}; all segments must have the same length"
             )
         if found.dtype != np.dtype(said["dtype"]):
             raise DataError(f"the type of {name} must be {said['dtype']}, not {found.dtype}")

@@ -7,8 +7,8 @@ refers to each segment by the index of its first row. Two formats can be read:
   (0 for left, 1 for equal, 2 for right), and a ``.json`` file with the settings.
 - The published datasets have three files: ``indices_1_*``, ``indices_2_*`` and ``human_label_*`` with 0 for
   the first segment, 1 for the second and -1 for equal. Scripted labels are in ``fake_label_*``, which has two
-  columns. These files are published as pickles, which must be converted to ``.npy`` files, as pickles are
-  never loaded.
+  columns. These files are published as pickles, which must be converted to ``.npy`` files, because
+  pickles are never loaded.
 """
 
 import csv
@@ -66,8 +66,8 @@ def load_crowd_labels(folder: str | Path) -> CrowdLabels:
     """Read the Uni-RLHF labels in a folder.
 
     Raises:
-        DataError: the folder contains no labels, several sets of labels, pickled labels, or files that don't
-            fit each other.
+        DataError: the folder contains no labels, several sets of labels, pickled labels, or mismatched
+            files.
     """
     folder = Path(folder)
     tables = sorted(folder.glob("*.csv"))
@@ -107,7 +107,8 @@ def _of_files(folder: Path) -> CrowdLabels:
     named = _LENGTH.search(paths[0].name)
     if named is None:
         raise DataError(
-            f"{paths[0].name} does not contain _env_ENV_num_N_len_STEPS_; keep the original file names"
+            f"the file name {paths[0].name} does not contain _env_ENV_num_N_len_STEPS_; keep the original "
+            "file names"
         )
     if answers.ndim == 2:  # from a scripted teacher, with a preference for each segment
         values = answers[:, 0].astype(np.float64)
@@ -116,7 +117,8 @@ def _of_files(folder: Path) -> CrowdLabels:
     starts = np.stack([first.ravel(), second.ravel()], axis=1)
     if len(starts) != len(values):
         raise DataError(
-            f"{folder} has {pluralize(len(values), 'label')} for {pluralize(len(starts), 'pair')}"
+            f"{folder} has {pluralize(len(values), 'label')} for {pluralize(len(starts), 'pair')}; it must "
+            "have one label per pair"
         )
     return CrowdLabels(named["env_id"], int(named["length"]), starts.astype(np.int64), values)
 
@@ -134,7 +136,7 @@ def _only(folder: Path, stem: str) -> Path:
             "how to convert a file that you trust"
         )
     if len(found) != 1:
-        raise DataError(f"{folder} must contain one file {stem}_*.npy, not {len(found)}")
+        raise DataError(f"{folder} must contain exactly one file {stem}_*.npy, not {len(found)}")
     return found[0]
 
 
@@ -211,14 +213,14 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
     lengths = {len(column) for column in columns.values()}
     if missing or len(lengths) != 1:
         raise DataError(
-            f"{path} must contain {', '.join(_NAMES[:3])} with equally many rows, not {', '.join(columns)} "
-            f"with {sorted(lengths)} rows"
+            f"{path} must contain {', '.join(_NAMES[:3])} with the same number of rows, not "
+            f"{', '.join(columns)} with {sorted(lengths)} rows"
         )
     return columns
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """Read a D4RL HDF5 file like ``d4rl.qlearning_dataset``, but keep double precision.
+    """Read a D4RL HDF5 file as ``d4rl.qlearning_dataset`` does, but keep double precision.
 
     Steps that ended at a time limit are left out, because the file lacks their next observations: the next
     row belongs to the next episode.
@@ -227,8 +229,8 @@ def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
     with h5py.File(path, "r") as file:
         if "timeouts" not in file:
             raise DataError(
-                f"{path} has no timeouts, which mark steps that ended at a time limit; save the arrays of "
-                "d4rl.qlearning_dataset with numpy.savez, and use that file instead"
+                f"{path} has no 'timeouts', which mark the steps that ended at a time limit; save the arrays "
+                "of d4rl.qlearning_dataset with numpy.savez, and use that file instead"
             )
         kept = ~np.asarray(file["timeouts"], np.bool_)[:-1]
         observations, actions = (_floats(file[name]) for name in ("observations", "actions"))

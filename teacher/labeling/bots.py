@@ -4,8 +4,8 @@
 
 A bot does over HTTP what a labeler's browser does: it opens an invitation, keeps the cookies, leases a pair,
 downloads both clips, answers left or right, and resends each label until the site acknowledges it. It reads
-the clips' true returns with a researcher's token, and prefers the higher one, or errs according to an error
-model from :mod:`teacher.settings.teachers`.
+the clips' true returns with a researcher's API token and prefers the clip with the higher one, making the
+errors of an error model from :mod:`teacher.settings.teachers`.
 """
 
 import json
@@ -42,7 +42,7 @@ class BotError(Exception):
 
 
 class Bot(threading.Thread):
-    """Scripted labeler in a thread, which labels until the experiment is finished or the site stops it.
+    """Scripted labeler; its thread labels until the experiment is finished or the site stops the labeler.
 
     Args:
         site: URL of the site.
@@ -85,7 +85,7 @@ class Bot(threading.Thread):
         self._session.trust_env = False  # a password in ~/.netrc would override the token
 
     def run(self) -> None:
-        """Label until the experiment is finished or the site stops the labeler; store any error."""
+        """Label until the experiment is finished or the site stops the labeler; set ``error`` on failure."""
         try:
             with self._session:
                 self._sign_in()
@@ -131,7 +131,7 @@ class Bot(threading.Thread):
         clip = self._until_answered("GET", url)
         _check(clip)
         if clip.content[_MP4_BRAND_OFFSET] != b"ftyp":
-            raise BotError(f"{url} is not an MP4 file but starts with {clip.content[:16]!r}")
+            raise BotError(f"{url} is not an MP4 file; it starts with {clip.content[:16]!r}")
 
     def _answer(self, lease: Mapping[str, Any], truth: Mapping[str, Any], received: float) -> None:
         label = {
@@ -191,7 +191,9 @@ def _cookie_scope(url: str) -> tuple[str | None, str]:
 
 def _check(answer: requests.Response) -> None:
     if not answer.ok:
-        raise BotError(f"{answer.request.method} {answer.url}: {answer.status_code} {answer.text[:200]}")
+        raise BotError(
+            f"{answer.request.method} {answer.url} failed: {answer.status_code} {answer.text[:200]}"
+        )
 
 
 def _json(answer: requests.Response) -> Any:
@@ -204,7 +206,7 @@ def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
 
     Args:
         truth: the pair's true returns by side, and its comparison's UUID.
-        answerer: judges the returns, and makes errors.
+        answerer: answers according to the returns, with errors.
         name: the bot's name, which determines its errors.
     """
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
@@ -235,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run bots until all have ended, and return the exit status, which is 1 if a bot failed."""
     parser = OneLineParser(
         prog="python -m teacher.bots",
-        description="Run scripted labelers, which label for an experiment until it is finished.",
+        description="Run scripted labelers that label an experiment's clips until it is finished.",
     )
     parser.add_argument("--site", required=True, help="URL of the labeling site")
     parser.add_argument("--experiment", required=True, help="name of the experiment on the site")
@@ -244,8 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--teacher",
         default="oracle",
-        help="errors to make: oracle (default) for none, or mistake:0.1, noisy:1, skip:0.5 or equal:0.5, "
-        "joined by commas",
+        help="errors to make: oracle for none (default), or a comma-separated list of mistake:0.1, noisy:1, "
+        "skip:0.5 and equal:0.5",
     )
     parser.add_argument("--seconds", type=float, default=0.0, help="minimum seconds per pair (default: 0)")
     parser.add_argument(
@@ -263,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.count < 1:
         parser.error(f"--count must be at least 1, not {options.count}")
     if not 0.0 <= options.seconds <= LONGEST_LOOK:
-        parser.error(f"--seconds must be 0 to {LONGEST_LOOK:g}, not {options.seconds:g}")
+        parser.error(f"--seconds must be between 0 and {LONGEST_LOOK:g}, not {options.seconds:g}")
     bots = [
         Bot(options.site, options.experiment, token, f"bot-{number}", options.log, error_model)
         for number in range(1, options.count + 1)

@@ -39,7 +39,8 @@ class ExperimentSettings:
         n_labels: total number of labels wanted; None if there is no limit.
         fps: frames per second of the clips.
         has_true_reward: True if clips have a true return.
-        gold_rate: share of attention checks for a new experiment; None for the site's default.
+        gold_rate: share of comparisons that are attention checks, set when the experiment is created; None
+            for the site's default.
         pretrain_labels: number of labels needed before training starts; None if training doesn't wait.
     """
 
@@ -81,7 +82,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class ClipReference:
-    """Clip of a segment, by its key in the clip store, and the segment's true return (None if unknown)."""
+    """A clip's key in the clip store, and the true return of the clip's segment (None if unknown)."""
 
     key: str
     true_return: float | None
@@ -89,7 +90,7 @@ class ClipReference:
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """A comparison to register on the site, whose clips are both in the clip store.
+    """Comparison to register on the site; both of its clips must already be in the clip store.
 
     Attributes:
         uuid: UUID of the comparison.
@@ -98,8 +99,8 @@ class Registration:
         priority: comparisons with a higher priority are labeled first.
         first: clip of the first segment.
         second: clip of the second segment.
-        gold: correct answer of an attention check, which never appears in the feed; None for an ordinary
-            comparison.
+        gold: correct answer if this is an attention check (attention checks never appear in the feed); None
+            for an ordinary comparison.
     """
 
     uuid: UUID
@@ -116,7 +117,7 @@ class Registered:
     """Result of a request to register comparisons.
 
     Attributes:
-        registered: number of comparisons that were new.
+        registered: number of newly registered comparisons.
         existing: number of comparisons that were already registered.
     """
 
@@ -132,9 +133,9 @@ class Feed:
         state: ``running``, ``paused`` or ``finished``.
         last_seq: sequence number of the experiment's newest item; ``items`` may end before it.
         items: decisions after the cursor, oldest first.
-        active_labelers: number of labelers who have a pair on their screen or labeled in the last 2 minutes.
+        active_labelers: number of labelers who have a pair on screen or labeled one in the last 2 minutes.
         open: number of comparisons without a decision.
-        open_training: number of comparisons of the training phase without a decision.
+        open_training: number of training-phase comparisons without a decision.
     """
 
     state: SiteState
@@ -147,7 +148,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Point:
-    """Values at one environment step for the experiment's curves, by TensorBoard tag."""
+    """Values for the experiment's curves at one environment step, keyed by TensorBoard tag."""
 
     step: int
     values: Mapping[str, float]
@@ -176,7 +177,7 @@ class FeedbackClient:
         """Check that the site is ready and accepts the token.
 
         Raises:
-            SiteRefusedError: the URL isn't that of a labeling site, or the token is invalid.
+            SiteRefusedError: the URL doesn't belong to a labeling site, or the token is invalid.
             SiteUnreachableError: the site doesn't respond or isn't ready.
         """
         self._call(lambda data: data["status"], "GET", "/readyz")
@@ -202,7 +203,7 @@ class FeedbackClient:
         return self._call(lambda data: convert(data, Experiment), "PUT", _path(settings.name), body)
 
     def register(self, experiment: str, comparisons: Sequence[Registration]) -> Registered:
-        """Register comparisons for labeling; if the site refuses one, none is registered.
+        """Register comparisons for labeling; if the site refuses one, none are registered.
 
         Args:
             experiment: name of the experiment.
@@ -245,7 +246,8 @@ class FeedbackClient:
         Args:
             experiment: name of the experiment.
             points: points to add.
-            waiting_for: number of labels that training waits for, shown to labelers; None if it doesn't wait.
+            waiting_for: number of labels that training is waiting for, shown to labelers; None if it isn't
+                waiting.
         """
         body = {"points": to_builtins(points), "waiting_for": waiting_for}
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
@@ -291,7 +293,8 @@ class FeedbackClient:
         except (KeyError, TypeError, ValueError) as error:
             raise SiteRefusedError(
                 f"{self.site_url} did not respond like a labeling site of this version ({method} {path}: "
-                f"{error!r}); check the URL, and that RL-Teacher has the same version here and on the site",
+                f"{error!r}); check the URL, and make sure that the same version of RL-Teacher is installed "
+                "here and on the site",
                 response.status_code,
             ) from error
 

@@ -1,8 +1,8 @@
 """Control of the labeling site on this machine, which the first run starts and later runs share.
 
 The site is a separate process, ``python -m human_feedback_site.embedded``, so Ctrl-C or a crash of one run
-doesn't stop it for the others. This module finds the site by the files in its state folder;
-``human_feedback_site/embedded.py`` explains their locks.
+doesn't stop it for the others. This module finds the site through files in the state folder;
+``human_feedback_site/embedded.py`` explains how these files are locked.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ from teacher.settings.addresses import require_own_address
 # Command that starts a site.
 COMMAND = (sys.executable, "-m", "human_feedback_site.embedded")
 PACKAGES = Path(__file__).resolve().parents[2]
-"""Folder that contains ``human_feedback_site``, the site's working directory."""
+"""Folder that contains ``human_feedback_site``; the site's working directory."""
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
@@ -35,7 +35,7 @@ _RETRY_SECONDS = 1.0
 
 @dataclass
 class SiteHandle:
-    """Handle of this machine's site, which keeps the site running until :meth:`release` is called.
+    """Handle that keeps this machine's site running until :meth:`release` is called.
 
     Attributes:
         url: URL of the site on this machine.
@@ -58,39 +58,39 @@ class SiteHandle:
 
     @property
     def admin_password_file(self) -> Path:
-        """Path of the file with the password of the user ``admin``."""
+        """Path of the file that contains the ``admin`` user's password."""
         return self._folder.state_dir / "admin_password"
 
     def revive(self) -> None:
-        """Restart the site on the same port if it has died, without waiting until it responds.
+        """Restart the site on the same port if it has died, without waiting for it to respond.
 
-        Do nothing if its state folder is missing.
+        Do nothing if the state folder is missing.
         """
         if not self._folder.serves() and self._folder.state_dir.is_dir():
             self._folder.spawn()
 
     def release(self) -> None:
-        """Tell the site that this run no longer needs it; the site stops once no run does."""
+        """Tell the site that this run no longer needs it; the site stops when no run needs it."""
         self._run_lock.close()
 
 
 def ensure_site(
     state_dir: Path, bind: str = "127.0.0.1", public_url: str | None = None, storage: str | None = None
 ) -> SiteHandle:
-    """Start the site of a state folder unless it is running, and return a handle to it.
+    """Start a state folder's site unless it is already running, and return a handle to the site.
 
     Several processes may call this at the same time.
 
     Args:
         state_dir: folder of the site's database, clips, secrets and log.
         bind: IP address to listen on.
-        public_url: URL at which other machines reach the site; None if they don't.
+        public_url: URL at which other machines reach the site; None if only this machine uses it.
         storage: clip store; None for the store in ``TEACHER_STORAGE``, or else a folder in ``state_dir``.
 
     Raises:
         ConfigError: the site can't listen on the address, the options contradict each other, or the site is
             already running with different options.
-        SiteUnreachableError: the site didn't start; the message has the last line of its log.
+        SiteUnreachableError: the site didn't start; the message includes the last line of the site's log.
     """
     require_own_address(bind)
     storage = storage or os.environ.get("TEACHER_STORAGE", "")
@@ -120,13 +120,13 @@ def ensure_site(
 
 
 def find_running_site(state_dir: Path) -> tuple[str, str] | None:
-    """Return the URL and token of the site of a state folder, or None if it isn't running."""
+    """Return the URL and token of a state folder's site, or None if the site isn't running."""
     site = _StateFolder(state_dir.resolve(), {}).find_site()
     return None if site is None else (str(site["url"]), read_token(state_dir / "token"))
 
 
 class _StateFolder:
-    """Finds or starts the site of a state folder.
+    """Finds or starts a state folder's site.
 
     Args:
         state_dir: the state folder.
@@ -183,7 +183,7 @@ class _StateFolder:
             return None
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start a site process; it exits with status 0 if the state folder already has a site."""
+        """Start a site process; it exits with status 0 if another site is using the state folder."""
         options = [f"--{name.replace('_', '-')}={value}" for name, value in self.wanted.items()]
         with self._log.open("ab") as log:
             child = subprocess.Popen(
@@ -207,7 +207,7 @@ class _StateFolder:
         for name, value in self.wanted.items():
             if value not in (defaults[name], site[name]):
                 raise ConfigError(
-                    f"--{name}: the site of {self.state_dir} is already running with {site[name] or 'none'}, "
+                    f"--{name}: the site in {self.state_dir} is already running with {site[name] or 'none'}, "
                     f"not {value}; stop the runs that use the site, or choose a different --state_dir"
                 )
 
@@ -221,7 +221,7 @@ class _StateFolder:
 
 
 def _lock_run(folder: Path) -> IO[str]:
-    """Create a lock file in ``folder`` that tells the site that this run needs it, and return it open.
+    """Create a lock file in ``folder`` that tells the site that a run needs it; return the open file.
 
     The file gets its final name only after it is locked, because the site removes unlocked lock files.
     """

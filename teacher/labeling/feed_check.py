@@ -1,7 +1,8 @@
 """Checks that the site still has a run's experiment and all decisions that the run has read.
 
 A trainer reads only the decisions after its cursor. If the experiment was deleted, or the database replaced
-or restored to an older state, the trainer would miss new decisions. So it stops, and creates nothing there.
+or restored to an older state, the trainer would miss new decisions. So it stops, without creating anything on
+the site.
 """
 
 import os
@@ -21,7 +22,7 @@ def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger
 
     Returns:
         The experiment, and the number of comparisons that must be registered again. That number is 0 unless
-        the site lost the experiment before this run read a decision.
+        the site lost the experiment before this run had read any decision.
 
     Raises:
         ForgottenError: the experiment was deleted, or its decisions differ from those in the ledger. Nothing
@@ -41,7 +42,7 @@ def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | 
     """Read the last decisions up to the ledger's cursor; return None if there is no experiment yet.
 
     Raises:
-        ForgottenError: the experiment doesn't exist any more, but this run has read decisions from it.
+        ForgottenError: the experiment no longer exists, but this run has read decisions from it.
     """
     try:
         return client.decisions(name, max(0, ledger.cursor - _LOOKED_BACK), _LOOKED_BACK)
@@ -75,13 +76,13 @@ def experiment_gone(client: FeedbackClient, name: str, ledger: Ledger) -> Forgot
 def refuse_lost_database(state_dir: Path, ledger: Ledger) -> None:
     """Raise :class:`ForgottenError` if this machine's site has lost the database that the run uses.
 
-    This must be called before the site is started, because starting it would create a new database, and a
-    backup can be restored only in place of a missing one.
+    Call this before the site is started: starting the site would create a new database, and a backup can be
+    restored only while there is no database.
     """
     database = state_dir.resolve() / "site.sqlite3"
     if ledger.cursor and not database.exists() and not os.environ.get("DATABASE_URL"):
         raise ForgottenError(
-            f"this run has read {ledger.cursor} decisions from the site of {state_dir}, but the site's "
+            f"this run has read {ledger.cursor} decisions from the site in {state_dir}, but the site's "
             f"database {database} is missing; {_remedy(ledger)}"
         )
 

@@ -1,4 +1,4 @@
-"""Collector of people's labels, which sends comparisons to the labeling site and reads decisions."""
+"""Collector of people's labels: sends comparisons to the labeling site, and reads the decisions."""
 
 import contextlib
 import math
@@ -35,13 +35,13 @@ class HumanCollector:
     """Collects people's labels through the labeling site; a background thread does all slow work.
 
     The constructor creates or continues the experiment on the site. Comparisons that an earlier process of
-    this run did not register are published now. A permanent error (a revoked token, a full disk, clips that
+    this run left unregistered are published now. A permanent error (a revoked token, a full disk, clips that
     can't be rendered) stops the thread, and the next :meth:`receive` or :meth:`submit` raises it.
 
     Attributes:
-        experiment: the experiment on the site when the collector was created, with its URLs.
+        experiment: the experiment as the site reported it when the collector was created.
         asked_anew: number of comparisons that are registered again because the site lost the experiment
-            before this run read a decision.
+            before this run had read any decision.
     """
 
     def __init__(self, publication: PublishTarget, revive: Callable[[], None] | None = None) -> None:
@@ -49,13 +49,13 @@ class HumanCollector:
 
         Args:
             publication: the store and site to publish to.
-            revive: restarts this machine's site, called when the site is unreachable; None for a site
-                elsewhere.
+            revive: function that restarts this machine's site when it is unreachable; None for a site on a
+                different machine.
 
         Raises:
             SiteRefusedError: the token is invalid, or a different run uses the experiment's name.
             SiteUnreachableError: the site is unreachable, even after a few retries.
-            ForgottenError: the site has lost decisions of this run; nothing was created on the site.
+            ForgottenError: the site has lost decisions that this run read; nothing was created on the site.
         """
         self._ledger, self._client = publication.ledger, publication.client
         self._settings = publication.settings
@@ -132,7 +132,7 @@ class HumanCollector:
         Args:
             point: values by TensorBoard tag; values that are not finite are dropped.
             step: environment steps of training so far.
-            waiting_for: number of labels that training waits for; None if it doesn't wait.
+            waiting_for: number of labels that training is waiting for; None if it isn't waiting.
         """
         finite = {tag: float(value) for tag, value in point.items() if math.isfinite(value)}
         with self._lock:
@@ -141,7 +141,7 @@ class HumanCollector:
             self._waiting_for = None if waiting_for is None else max(0, waiting_for)
 
     def show(self, video: Path, step: int) -> None:
-        """Queue the video of an episode, recorded at environment step ``step``, to show to labelers."""
+        """Queue an episode video, recorded at environment step ``step``, to show to labelers."""
         self._videos.offer(video, step)
         self._wake.set()
 
@@ -171,7 +171,7 @@ class HumanCollector:
             pass  # reads decisions that came after the last poll
 
     def close(self) -> None:
-        """Stop the background thread; comparisons that are not registered yet stay in the ledger."""
+        """Stop the background thread; unregistered comparisons stay in the ledger."""
         self._stop.set()
         self._wake.set()
         self._thread.join(_CLOSE_SECONDS)
@@ -249,7 +249,7 @@ class HumanCollector:
         return feed
 
     def _reconcile(self, feed: Feed) -> None:
-        """Synchronize ledger and site if the site has fewer open comparisons than the ledger.
+        """Synchronize the ledger with the site if the site has fewer open comparisons.
 
         Without this, training would wait forever for the missing ones. Comparisons that were cancelled on the
         site are closed in the ledger. Comparisons that are not on the site, because its database was

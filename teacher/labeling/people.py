@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteOptions:
-    """The labeling site and the experiment's prompt; options as of ``teach``."""
+    """Options for the labeling site and the experiment; all but ``name`` are also options of ``teach``."""
 
     name: Annotated[str | None, "name of the experiment on the site"] = None
     prompt: Prompt = DEFAULT_PROMPT
@@ -60,7 +60,7 @@ class Site:
         url: URL of the site.
         token: a researcher's API token.
         storage: clip store, ``s3://bucket/prefix`` or a folder.
-        revive: restarts the site if it has died; None for a site elsewhere.
+        revive: restarts the site if it has died; None for a site on a different machine.
         welcome: lines to print at the start, such as how to sign in to the admin site.
     """
 
@@ -82,11 +82,11 @@ def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack)
     Args:
         options: the site's options.
         ledger: the run's ledger.
-        parts: exit stack that releases this machine's site.
+        parts: exit stack that will release this machine's site.
 
     Raises:
         ConfigError: the options are invalid, or ``TEACHER_TOKEN`` is missing.
-        ForgottenError: the run has read from this machine's site, whose database is missing now.
+        ForgottenError: the run has read decisions from this machine's site, but the database is missing.
         SiteUnreachableError: this machine's site didn't start.
     """
     require_token(options.site_url)
@@ -113,9 +113,9 @@ def ask_people(
         site: the labeling site.
         ledger: the run's ledger.
         settings: settings of the experiment.
-        parts: exit stack that closes the connections, the renderers and the collector.
-        value: function of a segment; its values are the returns that scripted labelers see.
-        renderer: renders clips; None to render on this machine, or by render workers if there are any.
+        parts: exit stack that will close the connections, the renderers and the collector.
+        value: function that scores a segment; scripted labelers see the score as the true return.
+        renderer: renders clips; None to use render workers if there are any, otherwise this machine.
 
     Raises:
         ForgottenError, SiteRefusedError, SiteUnreachableError: as in :class:`HumanCollector`.

@@ -39,7 +39,7 @@ class Renderer(Protocol):
     """Interface of an asynchronous clip renderer."""
 
     def submit(self, job: ClipJob) -> "Future[Path] | Future[Path | None]":
-        """Start to render a clip; the future's result is its file, or None if it is already in the store."""
+        """Start rendering a clip; the future's result is the clip's file, or None if it was uploaded."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PublishTarget:
         renderer: renders the clips.
         storage: the clip store.
         settings: settings of the experiment.
-        value: function of a segment; its values are the returns that scripted labelers see.
+        value: function that scores a segment; scripted labelers see the score as the true return.
     """
 
     ledger: Ledger
@@ -80,10 +80,10 @@ class Publisher:
     """Publishes comparisons in steps (render, upload, register); only one thread may use it.
 
     Args:
-        publication: where to publish.
+        publication: ledger, renderer, clip store and site to use.
         folder: folder for clips that are not uploaded yet; the constructor empties it, and :meth:`close`
             removes it.
-        wake: called from other threads when a clip is rendered, so that :meth:`upload` has work to do.
+        wake: called from other threads when a clip has been rendered, so :meth:`upload` has work to do.
 
     Attributes:
         failed: number of comparisons that were dropped because they couldn't be rendered.
@@ -187,23 +187,23 @@ class Publisher:
         self.failed += 1
         self._failures_in_a_row += 1
         if self.failed == 1:
-            _log.warning("cannot render a clip; a new comparison will replace this one: %s", error)
+            _log.warning("cannot render a clip, so its comparison will be replaced with a new one: %s", error)
         if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
             raise error
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
-        """Handle a refusal: queue the batch again if the site couldn't read a clip, up to a limit.
+        """Handle a refused batch: if the site couldn't read a clip, queue the batch again, up to a limit.
 
         Raises:
             SiteUnreachableError: the site couldn't read a clip, so the batch was queued again.
-            SiteRefusedError: the site had a different reason, or couldn't read clips too many times in a row.
+            SiteRefusedError: the site had a different reason, or has now refused too many times in a row.
         """
         if error.status != _UNPROCESSABLE:
             raise error
         self._refusals_in_a_row += 1
         if self._refusals_in_a_row == _MAX_REFUSALS_IN_A_ROW:
             raise SiteRefusedError(
-                f"{error}; --storage here and TEACHER_STORAGE of the site must be the same clip store",
+                f"{error}; --storage here and the site's TEACHER_STORAGE must point to the same clip store",
                 error.status,
             ) from error
         for comparison in batch:

@@ -79,7 +79,7 @@ def test_a_new_file_takes_nobodys_place(
         file.write(b"first")
     assert path.read_bytes() == b"first"
     with (
-        pytest.raises(ConfigError, match=r"labels exists; choose another name or remove it$"),
+        pytest.raises(ConfigError, match=r"labels already exists; choose another name or remove it$"),
         atomic_write(path, new=True) as file,
     ):
         file.write(b"second")
@@ -110,7 +110,7 @@ def test_two_who_fill_one_folder_each_fill_their_own_and_the_first_has_its_name(
     (last / "last.png").touch()
     with atomic_folder(path) as first:
         (first / "first.png").touch()
-    with pytest.raises(ConfigError, match=r"pictures exists; choose another name or remove it$"):
+    with pytest.raises(ConfigError, match=r"pictures already exists; choose another name or remove it$"):
         filling.close()
     assert names_in(path) == ["first.png"]
     assert names_in(tmp_path) == ["pictures"]
@@ -118,7 +118,7 @@ def test_two_who_fill_one_folder_each_fill_their_own_and_the_first_has_its_name(
 
 def test_a_folder_takes_no_files_place(tmp_path: Path) -> None:
     path = tmp_path / "pictures"
-    with pytest.raises(ConfigError, match="pictures exists"), atomic_folder(path):
+    with pytest.raises(ConfigError, match="pictures already exists"), atomic_folder(path):
         path.write_text("theirs")
     assert path.read_text() == "theirs"
     assert names_in(tmp_path) == ["pictures"]

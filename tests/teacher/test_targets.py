@@ -37,5 +37,5 @@ def test_a_file_that_exists_is_refused_first(
 ) -> None:
     file = tmp_path / "a.npz"
     file.write_bytes(b"precious")
-    assert f"{file} exists" in refused(name, file, capsys)
+    assert f"{file} already exists" in refused(name, file, capsys)
     assert file.read_bytes() == b"precious"

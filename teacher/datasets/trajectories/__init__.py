@@ -1,4 +1,4 @@
-"""Files of recorded trajectories from RL-Teacher and other programs: reading and relabeling."""
+"""Reading and relabeling of trajectory files from RL-Teacher and other programs."""
 
 from teacher.datasets.trajectories.files import load_trajectories, relabel
 from teacher.datasets.trajectories.recording import Recording, as_demonstrations

@@ -27,23 +27,23 @@ class StepRewards(Protocol):
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Observation space that steps must have."""
+        """Observation space that every step's observations must belong to."""
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """Action space that steps must have."""
+        """Action space that every step's action must belong to."""
 
     def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
         """Return the reward of each step.
 
         Raises:
-            DataError: the steps don't fit the spaces.
+            DataError: the steps don't match the spaces.
         """
 
 
 @contextlib.contextmanager
 def copied(source: Path, target: Path) -> Iterator[Path]:
-    """Yield a temporary copy of a folder to modify; at the end, rename it to ``target``.
+    """Yield a temporary copy of a folder to modify; at the end, rename the copy to ``target``.
 
     The copy is deleted if the block fails.
 
@@ -81,7 +81,7 @@ def predicted(
         first: index in ``source`` of the first episode in ``episodes``.
 
     Raises:
-        DataError: an episode doesn't fit the model's spaces, or contains NaN or infinite values.
+        DataError: an episode doesn't match the model's spaces, or contains NaN or infinite values.
     """
     rewards = []
     for number, episode in enumerate(episodes, first):
@@ -118,5 +118,5 @@ def numbers_of(array: Any) -> NDArray[Any]:
         shape.append(len(array) // max(1, math.prod(shape)))
     numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False).reshape(shape)
     if numbers.dtype.kind not in "iufb":
-        raise ValueError(f"the values are not numbers but {numbers.dtype}")
+        raise ValueError(f"the values must be numbers, not {numbers.dtype}")
     return numbers

@@ -1,4 +1,4 @@
-"""Reading and relabeling of trajectory files, with automatic detection of the format."""
+"""Reading and relabeling of trajectory files, with automatic format detection."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ def load_trajectories(path: str | Path) -> Recording:
 
 
 def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> None:
-    """Copy a file or folder of trajectories, and replace the rewards with the predictor's.
+    """Copy a file or folder of trajectories, replacing the rewards with the predictor's.
 
     Args:
         predictor: predictor of the new rewards.
@@ -53,7 +53,7 @@ def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> N
     Raises:
         ConfigError: the target exists, a package that is needed to read the source is not installed, the
             source lacks an input of the predictor, or its format can't be written without pickle.
-        DataError: the source can't be read, or its steps don't fit the predictor's spaces.
+        DataError: the source can't be read, or its steps don't match the predictor's spaces.
         StorageError: the copy can't be written.
     """
     source, target = Path(source), Path(target)
@@ -85,7 +85,7 @@ def _relabel_demonstrations(source: Path, target: Path, model: StepRewards) -> N
     except ValueError as error:
         raise DataError(
             f"the observations and actions in {source} have shapes {old.obs.shape[1:]} and "
-            f"{old.actions.shape[1:]}, which do not fit the predictor's spaces, {spaces[0]} and {spaces[1]}"
+            f"{old.actions.shape[1:]}, which do not match the predictor's spaces, {spaces[0]} and {spaces[1]}"
         ) from error
     after = old.next_obs()
     if after is None and "next_state" in model.inputs:
@@ -135,7 +135,7 @@ _FORMATS = (
 
 def _format_of(path: Path) -> _Format:
     if not path.exists():
-        raise DataError(f"{path} does not exist; name a file or folder of trajectories")
+        raise DataError(f"{path} does not exist; pass a file or folder of trajectories")
     for candidate in _FORMATS:
         if candidate.wrote(path):
             return candidate

@@ -1,9 +1,9 @@
 """Reader of trajectories from the ``imitation`` library: dataset folders and old ``.npz`` files.
 
 A folder, saved with Hugging Face's ``datasets``, contains Arrow tables with one row per trajectory: ``obs``
-(one more than steps), ``acts``, ``rews`` if there are rewards, ``terminal``, and ``infos``, which are JSON
-from jsonpickle. Of the infos, only the last step's ``TimeLimit.truncated`` is read. The old ``.npz`` files
-have pickled infos, which are ignored.
+(one more than ``acts``), ``acts``, ``rews`` if there are rewards, ``terminal``, and ``infos``, JSON text
+written by jsonpickle. Of the infos, only the last step's ``TimeLimit.truncated`` is read. The old ``.npz``
+files have pickled infos, which are ignored.
 """
 
 import json
@@ -34,12 +34,12 @@ _PURPOSE = "a folder of trajectories from imitation"
 
 
 def wrote(path: Path) -> bool:
-    """Return True for a folder that Hugging Face's ``datasets`` saved, as imitation does."""
+    """Return True if the path is a folder saved by Hugging Face's ``datasets``, which imitation uses."""
     return (path / _STATE).is_file() and (path / _INFO).is_file()
 
 
 def read(folder: Path) -> Recording:
-    """Read the episodes in a folder; ``terminated`` is None if the infos don't say how an episode ended.
+    """Read a folder's episodes; an episode's ``terminated`` is None if its infos don't say how it ended.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -52,7 +52,7 @@ def read(folder: Path) -> Recording:
 
 
 def read_archive(path: Path) -> Recording:
-    """Read the episodes in an old ``.npz`` file, with ``terminated`` None because it isn't recorded.
+    """Read the episodes in an old ``.npz`` file; ``terminated`` is None, because the file doesn't record it.
 
     Raises:
         DataError: the file is damaged.
@@ -71,11 +71,11 @@ def read_archive(path: Path) -> Recording:
 
 
 def relabel(source: Path, target: Path, model: StepRewards) -> None:
-    """Copy a folder, and replace its ``rews`` with the model's rewards.
+    """Copy a folder, replacing its ``rews`` with the model's rewards.
 
     Raises:
         ConfigError: pyarrow is not installed.
-        DataError: the source can't be read, or its steps don't fit the model's spaces.
+        DataError: the source can't be read, or its steps don't match the model's spaces.
         StorageError: the copy can't be written.
     """
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
@@ -110,7 +110,10 @@ def _table(path: Path) -> Any:
         table.validate(full=True)  # invalid offsets would crash the process
         missing = {"obs", "acts", "terminal"} - set(table.column_names)
     if missing:
-        raise DataError(f"{path} has no trajectories from imitation: {', '.join(sorted(missing))} is missing")
+        raise DataError(
+            f"{path} is not from a trajectory dataset saved by the imitation library; missing: "
+            f"{', '.join(sorted(missing))}"
+        )
     return table
 
 
@@ -121,7 +124,7 @@ def _write(path: Path, table: Any) -> None:
 
 
 def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
-    """Yield the episodes in a table; ``first`` is the index in the folder of the table's first episode."""
+    """Yield the episodes in a table; ``first`` is the first one's index among the folder's episodes."""
     names = table.column_names
     for row in range(table.num_rows):
         message = f"episode {first + row} of {folder} has values that are not arrays of numbers"
@@ -161,5 +164,5 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path
 
 
 def _declare_rewards(features: dict[str, Any]) -> None:
-    """Declare ``rews`` as lists of numbers, in the format version in which ``infos`` is declared."""
+    """Declare ``rews`` as lists of numbers, in the same format version as ``infos``."""
     features["rews"] = {**features["infos"], "feature": {"dtype": "float64", "_type": "Value"}}

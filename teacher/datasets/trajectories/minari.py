@@ -1,8 +1,8 @@
-"""Reader of Minari datasets in HDF5, Arrow and Parquet, which doesn't need the ``minari`` package.
+"""Reader of Minari datasets in HDF5, Arrow and Parquet; the ``minari`` package isn't needed.
 
-A dataset's folder contains ``data/metadata.json`` with the spaces and the environment, and the episodes. They
-are either the groups ``episode_0``, ``episode_1``, ... in ``main_data.hdf5``, or one folder of tables per
-episode. A table has an extra row at the end, for the final observation.
+A dataset's folder contains the episodes, and ``data/metadata.json`` with the spaces and the environment. The
+episodes are either groups ``episode_0``, ``episode_1``, ... in ``main_data.hdf5``, or one folder of tables
+each. A table has an extra row at the end, for the final observation.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _STATISTICS = ("sum", "mean", "std", "max", "min")
 
 
 def wrote(path: Path) -> bool:
-    """Return True for the folder of a Minari dataset."""
+    """Return True if the path is a Minari dataset's folder."""
     return (path / _METADATA).is_file()
 
 
@@ -56,7 +56,7 @@ def relabel(source: Path, target: Path, model: StepRewards) -> None:
 
     Raises:
         ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.
-        DataError: the dataset can't be read, or its steps don't fit the model's spaces.
+        DataError: the dataset can't be read, or its steps don't match the model's spaces.
         StorageError: the copy can't be written.
     """
     about = _metadata(source)
@@ -111,7 +111,7 @@ def _episodes(folder: Path, about: Mapping[str, Any]) -> Iterator[Trajectory]:
         if any(array.ndim == 0 or array.dtype.kind not in "iufb" for array in arrays):
             raise DataError(
                 f"episode {number} of {folder} has values that are not arrays of numbers; to read encoded "
-                "images, use the minari package and make a teacher.Trajectory of each episode"
+                "images, use the minari package and convert each episode to a teacher.Trajectory"
             )
         with about_episode(number, folder):
             ended = bool(terminations[-1:].any())

@@ -1,4 +1,4 @@
-"""Recorded episodes from a file of any format, and their conversion to demonstrations."""
+"""Episodes recorded in a file of any format, and their conversion to demonstrations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,4 +60,4 @@ def _require_alike(episode: Trajectory, first: Trajectory) -> None:
     for name in ("observations", "actions"):
         found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
         if found != expected:
-            raise DataError(f"the {name} have shape {found}, but {expected} in the first episode")
+            raise DataError(f"the {name} have shape {found}, but those in the first episode have {expected}")

@@ -81,7 +81,7 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
     about = yaml.safe_load(header)
     assert about["configs"][0]["data_files"] == [{"split": "train", "path": "train.parquet"}]
     assert about["size_categories"] == ["n<1K"]
-    assert "5 labels on which of two clips" in text
+    assert "5 labels saying which of two clips" in text
     assert "a scripted teacher (`oracle`)" in text
     listed = set(
         re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if line[:1] == "|"))
@@ -124,7 +124,10 @@ def test_nothing_is_exported_over_what_is_there(
         ([folder], folder),
     ):
         assert main(["export", str(run_dir), *map(str, words)]) == 2
-        assert capsys.readouterr().err == f"teach export: {taken} exists; choose another name or remove it\n"
+        assert (
+            capsys.readouterr().err
+            == f"teach export: {taken} already exists; choose another name or remove it\n"
+        )
     assert main(["export", str(run_dir), new, "--predictor", new]) == 2
     assert "labels and predictor can't both be written to" in capsys.readouterr().err
     assert main(["export", str(run_dir), str(tmp_path / f"{'x' * 300}.npz")]) == 2
@@ -181,7 +184,7 @@ def test_what_cannot_be_exported_is_one_line(
     assert [line.split(":")[0] for line in errors] == ["teach export"] * 7
     assert "only .parquet files can contain clips" in errors[2]
     assert "has no predictor; expected" in errors[3]
-    assert "name a file for the labels, or pass --predictor FILE" in errors[4]
+    assert "pass a file for the labels, or --predictor FILE" in errors[4]
     assert "expected a run started with -p synth or -p human" in errors[5]
     assert "the dataset is still empty" in errors[6]
     assert not list(tmp_path.glob("labels*"))

@@ -54,8 +54,8 @@ def test_a_foreign_agents_package_first_on_the_path_is_refused_in_one_line(
     assert refused.returncode == 2
     assert refused.stdout == ""
     assert refused.stderr == (
-        f"teach: RL-Teacher's package agents in {ROOT} is hidden by {found} by openai-agents; "
-        "take that off Python's path, or install RL-Teacher in its own virtual environment\n"
+        f"teach: RL-Teacher's 'agents' package in {ROOT} is hidden by {found} from openai-agents; "
+        "remove that from Python's path, or install RL-Teacher in its own virtual environment\n"
     )
 
 

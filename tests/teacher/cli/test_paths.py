@@ -70,10 +70,10 @@ def test_trajectories() -> None:
     save_demonstrations("expert.npz", Demonstrations(*columns))
     relabel(predictor, "expert.npz", "taught.npz")
     assert len(load_trajectories("taught.npz").episodes[0]) == 4
-    with pytest.raises(ConfigError, match=r"^taught\.npz exists"):
+    with pytest.raises(ConfigError, match=r"^taught\.npz already exists"):
         relabel(predictor, "expert.npz", "taught.npz")
     assert not is_crowd_labels("nowhere")
-    with pytest.raises(DataError, match=r"nowhere must contain one file .*, not 0"):
+    with pytest.raises(DataError, match=r"nowhere must contain exactly one file .*, not 0"):
         load_crowd_labels("nowhere")
 
 

@@ -115,7 +115,7 @@ def test_a_mismatch_names_both_versions(record: Record, clip: Path) -> None:
 def test_a_failing_environment_is_one_line(troubled: str, record: Record, clip: Path) -> None:
     segment = record(troubled, trouble="fail", at=7)
     with pytest.raises(
-        RenderError, match="failed while a clip was rendered: ValueError: the robot fell apart"
+        RenderError, match="failed while a clip was being rendered: ValueError: the robot fell apart"
     ):
         render(ClipJob(ClipSpec.of(segment), clip, 10))
     assert not clip.exists()

@@ -277,7 +277,7 @@ def test_clips_are_made_here_while_redis_is_away(scene: Scene, notices: Notices)
     scene.worker.start()
     scene.until_a_worker_makes_them()
     assert {scene.makes(scene.job()) for _ in range(3)} == {"worker"}
-    assert notices()[1:] == ["the render queue responds again; render workers render the clips from now on"]
+    assert notices()[1:] == ["the render queue is responding again; render workers will render the clips"]
 
 
 def test_a_redis_killed_at_work_loses_no_clip(scene: Scene) -> None:

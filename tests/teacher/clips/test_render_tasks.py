@@ -69,7 +69,7 @@ def test_a_module_is_imported_only_where_it_is_listed(
     request_of: Callable[[str], Request], troubled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = request_of(troubled)
-    assert "which this render worker's TEACHER_RENDER_MODULES doesn't list" in render_clip(request)["error"]
+    assert "which this render worker may not import; to allow it, add" in render_clip(request)["error"]
     monkeypatch.setenv("TEACHER_RENDER_MODULES", "another, troubled_environment")
     assert render_clip(request)["bytes"] > 500
 
@@ -87,12 +87,12 @@ def test_a_transform_is_imported_only_where_it_is_listed(request_of: Callable[[s
         ({"storage": "s3://elsewhere"}, "uploads only to its TEACHER_STORAGE, s3://clips/"),
         ({"storage": "/etc"}, "uploads only to its TEACHER_STORAGE, s3://clips/"),
         ({"key": "../../first.mp4"}, "invalid clip key '../../first.mp4'"),
-        ({"fps": 10_000}, "at most 5000 frames at 1 to 240 per second"),
-        ({"size": 100_000}, "render at most 5000 frames"),
-        ({"size": None}, "not a clip request"),
-        ({"fps": float("inf")}, "not a clip request"),
-        ({"shot": {}}, "not a clip"),
-        ({"shot": None}, "not a clip"),
+        ({"fps": 10_000}, "at most 5000 frames, 1 to 240 frames per second"),
+        ({"size": 100_000}, "must have at most 5000 frames"),
+        ({"size": None}, "invalid clip request"),
+        ({"fps": float("inf")}, "invalid clip request"),
+        ({"shot": {}}, "invalid clip spec"),
+        ({"shot": None}, "invalid clip spec"),
     ],
 )
 def test_what_a_worker_should_not_do_is_refused(
@@ -115,8 +115,8 @@ def test_too_long_a_clip_is_refused(
 ) -> None:
     monkeypatch.setattr(render_tasks, "_MAX_FRAMES", 4)
     assert (
-        "at most 4 frames at 1 to 240 per second and 2 to 2048 pixels, not 5 frames at 10 per second and 400"
-        in render_clip(request_of("CartPole-v1"))["error"]
+        "at most 4 frames, 1 to 240 frames per second and a size of 2 to 2048 pixels, not 5 frames, 10 per "
+        "second and 400 pixels" in render_clip(request_of("CartPole-v1"))["error"]
     )
 
 

@@ -64,7 +64,7 @@ def test_a_clip_on_a_screen_that_is_missing_is_refused_with_the_remedy(tmp_path:
 def test_a_choice_that_there_is_not_keeps_nobody_from_training_and_is_named(tmp_path: Path) -> None:
     said = run(tmp_path, "Hopper-v5", "bogus")
     assert said.startswith("MuJoCo cannot render with MUJOCO_GL=bogus: ")
-    assert said.endswith("; leave it unset, or install libegl1 and libgl1-mesa-dri, or libosmesa6")
+    assert said.endswith("; leave MUJOCO_GL unset, or install libegl1 and libgl1-mesa-dri, or libosmesa6")
 
 
 @pytest.mark.parametrize("screen", ["DISPLAY", "WAYLAND_DISPLAY"])

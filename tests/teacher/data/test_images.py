@@ -169,7 +169,7 @@ def test_images_that_cannot_be_saved_leave_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["taken.npz"]
     save_demonstrations(tmp_path / "expert.npz", recorded)
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ConfigError, match=r"expert-images exists; choose another name or remove it"):
+    with pytest.raises(ConfigError, match=r"expert-images already exists; choose another name or remove it"):
         save_demonstrations(tmp_path / "expert.npz", recorded)
     assert sorted(tmp_path.rglob("*")) == before
     with pytest.raises(StorageError, match=r"cannot write images to .*nowhere"):

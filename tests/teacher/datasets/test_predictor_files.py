@@ -132,7 +132,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     state = load_state(path)
     state["about"]["version"] = 99
     save_state(path, state)
-    said = "a newer RL-Teacher wrote the file in format version 99, but this one"
+    said = "the file has format version 99, but this RL-Teacher"
     message = f"^{path} cannot be read as a predictor: {said}"
     with pytest.raises(DataError, match=message):
         load_predictor(path)

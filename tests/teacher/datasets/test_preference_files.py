@@ -211,7 +211,7 @@ def test_a_file_of_another_layout_is_refused(dataset: PreferenceDataset, tmp_pat
     path = tmp_path / "labels.parquet"
     save_preferences(path, dataset, *SPACES)
     parquet.write_table(parquet.read_table(path).drop_columns("preference"), path)
-    with pytest.raises(DataError, match="preference is missing from the file; export the file again"):
+    with pytest.raises(DataError, match="the file is missing: preference; export it again"):
         load_preferences(path)
 
 
@@ -233,20 +233,20 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
     "actions.npy contains NaN": lambda old: {"actions": changed(old["actions"], -np.inf)},
     "between 0 and 1, not 0.0 to 1.5": lambda old: {"values": changed(old["values"], 1.5)},
     "the same length": lambda old: {"actions": old["actions"][:, :, :-1]},
-    r"values must have the shape \(20,\) of 20 pairs": lambda old: {"values": old["values"][:-1]},
+    r"values must have shape \(20,\) \(20 pairs of ": lambda old: {"values": old["values"][:-1]},
     "type of observations must be <f4, not float64": lambda old: {
         "observations": old["observations"].astype(np.float64)
     },
     "two preferences have the same UUID": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
-    "values.npy is not an array of numbers in rows": lambda old: {"values": np.array(["yes"] * 20)},
-    "terminated.npy is missing from the file; export the file again": lambda old: {"terminated": None},
-    "the file contains no preferences": lambda old: {"about": np.array('{"format": "recipes"}')},
-    "newer RL-Teacher wrote the file in format version 2, .* version 1; update RL-Teacher$": lambda old: {
+    "values.npy must be a C-ordered array of numbers": lambda old: {"values": np.array(["yes"] * 20)},
+    "the file is missing: terminated.npy; export it again": lambda old: {"terminated": None},
+    "the file is not a preference file": lambda old: {"about": np.array('{"format": "recipes"}')},
+    "the file has format version 2, .* version 1; update RL-Teacher$": lambda old: {
         "about": np.array('{"format": "rl-teacher preferences", "version": 2}')
     },
     "format version must be 1 to 1, not '2'": lambda old: {"about": newer(old["about"], version="2")},
     "format version must be 1 to 1, not 0": lambda old: {"about": newer(old["about"], version=0)},
-    "observations is missing in the description of the columns": lambda old: {
+    "observations is missing from the description of the columns": lambda old: {
         "about": newer(old["about"], columns=3)
     },
     "is damaged": lambda old: {"about": np.array("not json")},
@@ -278,7 +278,7 @@ def test_an_entry_that_its_description_lacks_is_named(
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about.pop(name))
-    message = f"^{path} cannot be read as preferences: {name} is missing in the file's description"
+    message = f"^{path} cannot be read as preferences: {name} is missing from the file's description"
     for read in (load_preferences, saved_spaces):
         with pytest.raises(DataError, match=f"{message}; export the file again$"):
             read(path)
@@ -292,10 +292,10 @@ def test_a_column_that_its_description_lacks_is_named(
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about["columns"][name].pop("dtype"))
-    with pytest.raises(DataError, match=f"dtype is missing in the description of {name}"):
+    with pytest.raises(DataError, match=f"dtype is missing from the description of {name}"):
         load_preferences(path)
     describe_again(path, lambda about: about["columns"].pop(name))
-    with pytest.raises(DataError, match=f"{name} is missing in the description of the columns"):
+    with pytest.raises(DataError, match=f"{name} is missing from the description of the columns"):
         load_preferences(path)
 
 
@@ -361,7 +361,7 @@ def test_preferences_of_another_environment_are_refused(
     with pytest.raises(DataError, match="a different environment: observation_space is"):
         load_preferences(path, observation_space=spaces.Box(-1, 1, (4,)))
     with pytest.raises(
-        DataError, match=r"actions have shape .* does not fit Discrete.*pass the spaces of Any-v0"
+        DataError, match=r"actions have shape .* does not match Discrete.*pass the spaces of Any-v0"
     ):
         save_preferences(path, dataset, SPACES[0], spaces.Discrete(3))
 
@@ -393,7 +393,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
 
 def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> None:
     np.savez(tmp_path / "labels.npz", observations=np.zeros(3))
-    with pytest.raises(DataError, match=r"the \.npz file has no array 'about' with a description"):
+    with pytest.raises(DataError, match=r"the \.npz file has no 'about' array describing its contents"):
         load_preferences(tmp_path / "labels.npz")
     (tmp_path / "labels.csv").touch()
     for use in (load_preferences, lambda path: save_preferences(path, dataset, *SPACES)):

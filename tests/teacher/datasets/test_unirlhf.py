@@ -129,7 +129,9 @@ def test_an_import_writes_over_no_file_that_was_written_meanwhile(
     path = tmp_path / "labels.npz"
     monkeypatch.setattr("teacher.cli.import_files.require_new", lambda path: path.write_text("theirs"))
     assert main(["import", str(files), str(path), "--trajectories", str(raw)]) == 2
-    assert capsys.readouterr().err == f"teach import: {path} exists; choose another name or remove it\n"
+    assert (
+        capsys.readouterr().err == f"teach import: {path} already exists; choose another name or remove it\n"
+    )
     assert path.read_text() == "theirs"
 
 
@@ -162,11 +164,11 @@ def test_what_does_not_fit_is_one_line(files: Path, exported: Path, raw: Path, t
     ):
         crowd_preferences(labels, tmp_path / "short.npz")
     np.savez(tmp_path / "other.npz", observations=np.zeros((9, 3)))
-    with pytest.raises(DataError, match="must contain observations, actions, rewards with equally many rows"):
+    with pytest.raises(DataError, match="observations, actions, rewards with the same number of rows"):
         crowd_preferences(labels, tmp_path / "other.npz")
     with h5py.File(raw, "r+") as file:
         del file["timeouts"]
-    with pytest.raises(DataError, match="has no timeouts, which mark steps that ended at a time limit"):
+    with pytest.raises(DataError, match="has no 'timeouts', which mark the steps that ended at a time limit"):
         crowd_preferences(labels, raw)
     np.save(files / f"human_label_{NAMED}.npy", np.array([0, 1, 1]))
     with pytest.raises(DataError, match="has 3 labels for 4 pairs"):

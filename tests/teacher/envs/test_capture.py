@@ -96,7 +96,7 @@ def test_a_clip_shows_the_pictures_and_plays_nothing(segment: Segment, tmp_path:
     with ClipRenderer(workers=1) as renderer:
         path = renderer.submit(ClipJob(spec, tmp_path / "clip.mp4", 10)).result()
     assert path.stat().st_size > 500
-    with pytest.raises(DataError, match="a clip of 6 steps needs as many captured frames, not 5"):
+    with pytest.raises(DataError, match="a clip of 6 steps needs 6 captured frames, not 5"):
         dataclasses.replace(spec, frames=(segment.frames or ())[1:])
 
 

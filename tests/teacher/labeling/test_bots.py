@@ -93,7 +93,7 @@ def test_nobody_takes_longer_over_a_pair_than_it_may_be_kept(
     line = f"--site http://127.0.0.1:9 --experiment x --token-file {token_file} --seconds {seconds}"
     with pytest.raises(SystemExit):
         main(line.split())
-    assert f"--seconds must be 0 to 50, not {seconds}" in capsys.readouterr().err
+    assert f"--seconds must be between 0 and 50, not {seconds}" in capsys.readouterr().err
 
 
 def test_no_bots_at_all_are_refused(token_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,7 +182,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             2,
             "teach fit: argument --max_updates: expected a whole number such as 1400 or 5e6, got '1.5'",
         ),
-        ("fit labels.npz labels.npz", 2, "teach fit: labels.npz exists; choose another name or remove it"),
+        ("fit labels.npz labels.npz", 2, "teach fit: labels.npz already exists; choose another name"),
         (
             "fit labels.npz reward.npz --reward.epochs 3",
             2,
@@ -205,7 +205,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
             "teach evaluate: labels.npz is an .npz file but not",
         ),
         ("relabel labels.npz a b", 1, "teach relabel: labels.npz is an .npz file but not"),
-        ("import nowhere labels.npz", 2, "teach import: labels.npz exists"),
+        ("import nowhere labels.npz", 2, "teach import: labels.npz already exists"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -296,4 +296,4 @@ def test_trajectories_are_imported_and_relabelled_by_command(
     assert main(["import", str(source), str(tmp_path / "a.npz")]) == 0
     assert "2 episodes, 10 steps" in capsys.readouterr().out
     assert main(["relabel", *(str(tmp_path / name) for name in ("p.npz", "a.npz", "b.npz"))]) == 0
-    assert f"{tmp_path / 'a.npz'} with the rewards of" in capsys.readouterr().out
+    assert f"{tmp_path / 'a.npz'} with rewards from" in capsys.readouterr().out

@@ -135,7 +135,7 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         (
             {},
             "-s 3 -t 2e3 -L 20",
-            r"--resume can only raise -t and -l of a run; remove --seed --pretrain_labels, or",
+            r"--resume can only raise a run's -t and -l; remove --seed --pretrain_labels, or",
         ),
         ({}, "--reopen", "--reopen works only with -p human; .* has no experiment on a site"),
     ],

@@ -86,7 +86,7 @@ def test_no_command_writes_over_it(
     try:
         assert main(words) == 2
         said = capsys.readouterr().err
-        assert said == f"teach {words[0]}: {name} exists; choose another name or remove it\n"
+        assert said == f"teach {words[0]}: {name} already exists; choose another name or remove it\n"
         assert (material / name).read_text() == THEIRS
         assert list(material.glob(".*")) == []
     finally:
@@ -110,5 +110,5 @@ def test_an_export_into_a_new_folder_writes_over_no_file_in_it(
 
     monkeypatch.setattr("teacher.training.export.check_folder", look)
     assert main(["export", str(material / "runs" / "Pendulum-v1" / "a"), str(folder)]) == 2
-    assert f"{name} exists; choose another name or remove it" in capsys.readouterr().err
+    assert f"{name} already exists; choose another name or remove it" in capsys.readouterr().err
     assert (folder / name).read_text() == THEIRS

@@ -118,7 +118,7 @@ def test_a_copy_has_the_predictors_rewards_and_all_else(
         assert one.terminated == other.terminated
     assert {path: path.read_bytes() for path in before} == before
     assert [path.name for path in tmp_path.iterdir()] == ["taught-v1"]
-    with pytest.raises(ConfigError, match="taught-v1 exists"):
+    with pytest.raises(ConfigError, match="taught-v1 already exists"):
         relabel(predictor, source, target)
 
 
@@ -244,7 +244,7 @@ def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: R
         relabel(predictor, source, target)
     other = RewardPredictor(Box(-1, 1, (3,)), Discrete(2), RewardConfig(), seed=1)
     for path in (source, *(DATA / name for name in FOLDERS)):
-        with pytest.raises(DataError, match=r"(must be in|do not fit the predictor's spaces,) Box"):
+        with pytest.raises(DataError, match=r"(must be in|do not match the predictor's spaces,) Box"):
             relabel(other, path, target)
     assert not target.exists()
 
