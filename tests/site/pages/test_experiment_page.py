@@ -61,7 +61,7 @@ def test_it_counts_labels(trainer: Trainer, browser: Browser, researcher_browser
     trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids[:1]})
     Experiment.objects.update(waiting_for=9)
     html = "".join(text(researcher_browser).split())
-    for number, name in ((3, "asked"), (2, "open"), (1, "labelingnow"), (9, "trainingiswaitingfor")):
+    for number, name in ((3, "asked"), (2, "open"), (1, "labelingnow"), (9, "answerstrainingiswaitingfor")):
         assert f'<bclass="number">{number}</b><spanclass="mutedsmall">{name}</span>' in html
 
 
