@@ -283,7 +283,7 @@ def test_comparisons_are_cancelled_requeued_and_asked_about_again(
     assert "1 closed." in act(root, models.Comparison, "cancel", pair)
     assert browser.lease() == []
     assert "0 closed." in act(root, models.Comparison, "cancel", pair)
-    assert "1 opened." in act(root, models.Comparison, "requeue", pair)
+    assert "1 reopened." in act(root, models.Comparison, "requeue", pair)
     browser.answer(browser.lease()[0])
     assert "One more label requested for 1 comparison(s)." in act(root, models.Comparison, "ask_again", pair)
     pair.refresh_from_db()

@@ -115,7 +115,7 @@ def closed(invite: Invite) -> list[tuple[int, str]]:
 def test_what_is_expired_revoked_used_up_or_over_lets_nobody_in(make: Make, trainer: Trainer) -> None:
     past = timezone.now() - timedelta(seconds=1)
     assert closed(make(expires_at=past)) == [(410, "This invitation has expired")] * 2
-    assert closed(make(limit=2, uses=2)) == [(410, "No places left")] * 2
+    assert closed(make(limit=2, uses=2)) == [(410, "No spots left")] * 2
     revoked = make()
     assert invites.revoke(Invite.objects.filter(pk=revoked.pk)) == 1
     assert closed(revoked) == [(410, "This invitation was withdrawn")] * 2
@@ -161,7 +161,7 @@ def test_a_link_by_name_that_works_once_asks_before_it_does(make: Make, trainer:
     assert response.headers["Location"] == LABEL
     assert who(client).name == "mia"
     assert client.get(path_of(invite)).headers["Location"] == LABEL
-    assert closed(invite) == [(410, "No places left")] * 2
+    assert closed(invite) == [(410, "No spots left")] * 2
 
 
 def test_inviting_a_name_again_gives_the_same_link_a_new_month(trainer: Trainer) -> None:

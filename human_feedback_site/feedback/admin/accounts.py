@@ -21,12 +21,12 @@ admin.site.unregister([User, Group])
 
 
 class UserChangeForm(SeenForm, _UserChangeForm):
-    """Django's user form, which also rejects changes to fields that another admin edited meanwhile."""
+    """Django's user form, which also rejects changes to fields that another admin has just edited."""
 
 
 @admin.register(User)
 class UserAdmin(DeletedOnlyUnused, GuardedModelAdmin, _UserAdmin):
-    """Users. One that other rows refer to can't be deleted, only made inactive."""
+    """Users. A user that other rows refer to can't be deleted, only deactivated."""
 
     LOST_WITH_IT = frozenset({ApiToken})
     form = UserChangeForm

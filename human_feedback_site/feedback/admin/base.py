@@ -1,4 +1,4 @@
-"""Base classes and mixins of the admin pages."""
+"""Base classes and mixins for the admin pages."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -53,7 +53,7 @@ class SeenForm(ModelForm):
     def _differs(self, name: str, value: Any, *, shown: bool) -> bool:
         """Return True if ``value`` differs from the field's submitted value.
 
-        With ``shown``, compare it with the value that the form was opened with instead.
+        If ``shown`` is True, compare it with the value that the form initially displayed instead.
         """
         bound = self[name]
         if not bound.field.show_hidden_initial:
@@ -78,9 +78,9 @@ def _text_of(value: Any) -> str:
 
 
 class GuardedModelAdmin(_ModelAdmin):
-    """Base of all model admins: saves only changed fields, and searches UUIDs by prefix.
+    """Base class of all model admins, which saves only changed fields and searches UUIDs by prefix.
 
-    Fields of ``search_fields`` whose names end in ``uuid`` are searched by prefix. Text inputs get
+    Entries of ``search_fields`` whose names end in ``uuid`` are searched by prefix. Text inputs get
     ``dir="auto"`` for right-to-left text. The ``form`` must inherit from :class:`SeenForm`.
     """
 
@@ -120,7 +120,7 @@ class GuardedModelAdmin(_ModelAdmin):
 
 
 class ModelAdmin(GuardedModelAdmin):
-    """Base of the site's model admins, which use :class:`SeenForm`."""
+    """Base class of the site's model admins, which use :class:`SeenForm`."""
 
     form = SeenForm
 
@@ -144,7 +144,7 @@ class ReadOnly:
 class DeletedOnlyUnused:
     """Mixin that allows deleting rows only one at a time, and only if no other rows refer to them.
 
-    References from the models in ``LOST_WITH_IT`` are ignored; their rows are deleted along with it.
+    References from the models in ``LOST_WITH_IT`` are ignored; those rows are deleted too.
     """
 
     LOST_WITH_IT: "frozenset[type[Model]]" = frozenset()
@@ -168,9 +168,9 @@ class Audited:
     def act(
         self, request: HttpRequest, chosen: "QuerySet[Any]", do: "Callable[[QuerySet[Any]], int]", text: str
     ) -> None:
-        """Apply ``do`` to the selected rows, show its count in ``text``, and log that for each row.
+        """Apply ``do`` to the selected rows, show ``text``, and add it to each row's admin log.
 
-        ``do`` returns a number, which replaces ``{}`` in ``text``.
+        ``do`` returns a count, which replaces ``{}`` in ``text``.
         """
         # Select by ID, because the queryset may filter on a column that the action changes.
         rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))

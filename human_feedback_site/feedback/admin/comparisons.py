@@ -98,7 +98,7 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
     @admin.action(permissions=["view"], description="Requeue: reopen cancelled comparisons for labeling")
     def requeue(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
         """Reopen the selected cancelled comparisons whose clips still exist."""
-        self.act(request, chosen, moderation.reopen, "{} opened.")
+        self.act(request, chosen, moderation.reopen, "{} reopened.")
 
     @admin.action(permissions=["view"], description="Use as attention check: first is better")
     def first_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
@@ -124,7 +124,7 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.action(permissions=["view"], description="Stop using as attention check")
     def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Remove the known answer: comparisons that a trainer asked about reopen, others are cancelled."""
+        """Remove the known answer; reopen comparisons that a trainer requested, and cancel the others."""
         self.act(request, chosen, gold_pairs.make_ordinary, "{} no longer used as attention checks.")
 
     @admin.display(ordering="decision")

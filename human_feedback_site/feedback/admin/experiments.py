@@ -49,7 +49,7 @@ def _percent(rate: Rate) -> str:
 class ExperimentAdmin(Audited, ModelAdmin):
     """Experiments, which trainers create; admins pause, resume, finish, delete and configure them.
 
-    Saving the form writes only the fields that were changed, because the run may update others meanwhile.
+    Saving the form writes only the fields that were changed, because the run may be updating others.
     """
 
     list_display = (
@@ -89,7 +89,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
         return super().has_change_permission(request, obj) and (obj is None or obj.deletion_asked_at is None)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Remove Django's bulk deletion, because each deletion must be confirmed with its contents listed."""
+        """Remove bulk deletion, because each deletion must be confirmed on a page that lists its contents."""
         actions = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
@@ -135,8 +135,8 @@ class ExperimentAdmin(Audited, ModelAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
         """Save only the changed fields.
 
-        A new overlap opens or closes comparisons, a new prompt is added as a version, and a change of the
-        aggregation recomputes all decisions.
+        A new overlap opens or closes comparisons, a new prompt is added as a version, and a new aggregation
+        method recomputes all decisions.
         """
         changed = set(form.changed_data)
         weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
@@ -180,7 +180,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
         return (
             None
             if found.alpha is None
-            else f"{found.alpha:.2f} of {found.pairs} pair{pluralize(found.pairs)}"
+            else f"{found.alpha:.2f} over {found.pairs} pair{pluralize(found.pairs)}"
         )
 
     @admin.display(description="labelers")
@@ -244,7 +244,7 @@ def _weigh(chosen: QuerySet[models.Experiment]) -> int:
 
 @admin.register(models.SequenceCounter)
 class SequenceCounterAdmin(ReadOnly, ModelAdmin):
-    """Counter of each experiment's feed: the number of its newest decision."""
+    """Counter of each experiment's decision feed: the sequence number of its newest decision."""
 
     list_display = ("experiment", "last_seq")
     list_select_related = ("experiment",)
@@ -253,7 +253,7 @@ class SequenceCounterAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.TrainingPoint)
 class TrainingPointAdmin(ReadOnly, ModelAdmin):
-    """Points of the learning curves that trainers report."""
+    """Learning-curve points reported by trainers."""
 
     list_display = ("experiment", "tag", "step", "value")
     list_filter = ("experiment", "tag")

@@ -32,7 +32,7 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.InvitePart)
 class InvitePartAdmin(ReadOnly, ModelAdmin):
-    """Answer counts of labelers for invitations used earlier; the current one is in ``Participation``."""
+    """Labelers' answer counts for earlier invitations; ``Participation`` has those for current ones."""
 
     list_display = ("participation", "invite", "answered", "completed_at", "completed_answers")
     list_filter = ("participation__experiment",)
@@ -52,7 +52,7 @@ class ArrivalAdmin(ReadOnly, Audited, ModelAdmin):
     fields = ("experiment", "invite", "created_at")
     actions = ("forget",)
 
-    @admin.action(permissions=["view"], description="Forget: delete the platform IDs, keep the labels")
+    @admin.action(permissions=["view"], description="Forget: delete the platform IDs but keep the labels")
     def forget(self, request: HttpRequest, chosen: QuerySet[models.Arrival]) -> None:
         """Delete the selected participants' platform IDs; their labels are kept."""
         self.act(request, chosen, invites.forget_participants, "{} forgotten.")

@@ -51,7 +51,9 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
             "Blocked; labels withdrawn: {}.",
         )
 
-    @admin.action(description="Readmit in all experiments; their attention checks restart")
+    @admin.action(
+        description="Readmit in all experiments: give them pairs again and restart their attention checks"
+    )
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
         """Readmit the selected labelers in all their experiments; withdrawn labels stay withdrawn."""
         self.act(
@@ -117,7 +119,9 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
         by = cast("User", request.user)
         self.act(request, chosen, lambda rows: moderation.block(rows, by), "Blocked; labels withdrawn: {}.")
 
-    @admin.action(permissions=["view"], description="Readmit; their attention checks restart")
+    @admin.action(
+        permissions=["view"], description="Readmit: give them pairs again and restart their attention checks"
+    )
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
         """Give the selected labelers pairs again and clear their attention checks."""
         self.act(request, chosen, moderation.readmit, "{} readmitted.")
@@ -125,7 +129,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.ApiToken)
 class ApiTokenAdmin(ModelAdmin):
-    """API tokens. Each is shown once, when created or replaced; deleting it revokes it."""
+    """API tokens. Each is shown only once, when created or replaced; deleting one revokes it."""
 
     list_display = ("name", "user", "experiment", "created_at", "expires_at", "last_used_at")
     list_filter = ("user",)

@@ -1,4 +1,4 @@
-"""Authentication of API requests: trainers by API token, people by browser session."""
+"""API authentication: API tokens for trainers, browser sessions for people."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from human_feedback_site.feedback.services.limits import count_wrong_token
 
 
 class TokenAuthentication(authentication.BaseAuthentication):
-    """Authenticates by API token, in the header ``Authorization: Bearer tt_...``."""
+    """Authenticates requests by the API token in their ``Authorization: Bearer tt_...`` header."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         """Return the token's user and the token, or None if the request has no token.
@@ -47,24 +47,24 @@ class TokenAuthentication(authentication.BaseAuthentication):
 class WithinScope(permissions.BasePermission):
     """Limits a token that was created for one experiment to that experiment."""
 
-    message = "This API token is limited to another experiment."
+    message = "This API token is limited to a different experiment."
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Return True if the token may access the experiment in the URL, or a session is used."""
+        """Return True for a browser session, or if the API token may access the experiment in the URL."""
         token = request.auth
         return not isinstance(token, ApiToken) or token.experiment in {"", view.kwargs["name"]}
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
-    """Authenticates by Django session with CSRF protection; not signed in is 401 instead of 403.
+    """DRF's session authentication, but with status 401 instead of 403 if the user isn't signed in.
 
-    To save queries, a view may have a method ``recognize(request)`` that reads the user together with the
-    data that the view needs. It returns both, and the data becomes ``request.auth``. If it returns None,
-    Django's own authentication is used.
+    To save queries, a view may define ``recognize(request)``, which reads the user together with the data
+    that the view needs and returns both; the data becomes ``request.auth``. If it returns None, Django's own
+    authentication is used.
     """
 
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
-        """Return the session's user and the data that the view's ``recognize`` read, or None."""
+        """Return the session's user and the data from the view's ``recognize``; None if not signed in."""
         recognize = getattr((request.parser_context or {}).get("view"), "recognize", None)
         found: tuple[User, Any] | None = recognize(request) if recognize is not None else None
         if found is None:

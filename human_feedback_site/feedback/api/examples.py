@@ -1,4 +1,4 @@
-"""Request and response examples in the API documentation; tests validate each one."""
+"""Request and response examples for the API documentation, each validated by the tests."""
 
 from typing import Any, Final
 
@@ -171,7 +171,7 @@ LABELS_CSV: Final = (
 def examples(*, request: str | None = None, response: str | None = None) -> list[OpenApiExample]:
     """Return OpenAPI examples of a request body and a response.
 
-    ``request`` and ``response`` are keys of ``REQUESTS`` and ``RESPONSES``; None gives no example.
+    ``request`` and ``response`` are keys of ``REQUESTS`` and ``RESPONSES``; None omits the example.
     """
     found = []
     if request is not None:

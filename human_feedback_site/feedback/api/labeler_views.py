@@ -1,7 +1,7 @@
-"""API endpoints for labelers, which never reveal true rewards.
+"""API endpoints for labelers; they never reveal true rewards.
 
-Responses don't say which side shows the first segment, but the clip links contain keys that do. Sides are
-swapped to balance left-right bias, not to keep a secret.
+Responses don't say which side shows the first segment, but the clip links contain keys that do. Swapping
+sides is meant to balance out left-right bias, not to keep a secret.
 """
 
 from typing import Any, cast
@@ -52,7 +52,7 @@ class LeasesView(LabelerView):
     """Leases of the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, Participant] | None:
-        """Return the signed-in user and their state in the experiment, or None if they are new to it."""
+        """Return the session's user and their state in the experiment, or None if either is unknown."""
         session_key = request._request.session.session_key
         return participant_in_session(session_key, self.kwargs["name"]) if session_key else None
 
@@ -60,7 +60,7 @@ class LeasesView(LabelerView):
         "lease_comparisons", s.LeasesSerializer, example="leases", body=(s.LeasesRequestSerializer, "leases")
     )
     def post(self, request: Request, name: str) -> Response:
-        """Renew held leases and claim more, until `count` are held."""
+        """Renew held leases and claim more until `count` are held."""
         who = cast(Participant | None, request.auth)
         if who is None:
             who = participant_of(accounts.participation_in(user_of(request), name))
@@ -85,7 +85,7 @@ class LabelsView(LabelerView):
     """Labels of the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, AnsweredLease] | None:
-        """Return the signed-in user and the lease that the body names, or None if it isn't theirs."""
+        """Return the session's user and the lease named in the body, or None if the lease isn't theirs."""
         session_key = request._request.session.session_key
         try:
             lease = UUID(cast(dict[str, Any], request.data)["lease"])
@@ -101,7 +101,7 @@ class LabelsView(LabelerView):
         statuses=(200, 201, 409),
     )
     def post(self, request: Request) -> Response:
-        """Answer a lease by screen side; a late answer is recorded too."""
+        """Answer a lease by screen side; late answers are recorded too."""
         body = valid(s.LabelRequestSerializer, request.data)
         lease = cast(AnsweredLease | None, request.auth)
         if lease is None:
@@ -112,7 +112,7 @@ class LabelsView(LabelerView):
 
 
 class UndoView(LabelerView):
-    """Withdrawal of a label of the signed-in labeler."""
+    """Withdrawal of a label by the signed-in labeler."""
 
     @endpoint(
         "undo_label",
@@ -122,7 +122,7 @@ class UndoView(LabelerView):
         statuses=(200, 201, 409),
     )
     def post(self, request: Request, uuid: UUID) -> Response:
-        """Withdraw an answer; its comparison is leased to the labeler again."""
+        """Withdraw an answer and, if possible, lease its comparison to the labeler again."""
         body = valid(s.UndoRequestSerializer, request.data)
         labeler = accounts.labeler_of(user_of(request))
         undo, lease, created = answers.record_undo(labeler, uuid, body["uuid"])
@@ -150,7 +150,7 @@ class ProgressView(LabelerView):
 
     @endpoint("read_progress", s.ProgressSerializer, example="progress")
     def get(self, request: Request, name: str) -> Response:
-        """Read the labeling progress of all labelers together, and videos of the policy over training."""
+        """Read all labelers' combined progress, and videos that show how the policy changed."""
         _, experiment = accounts.labeler_in(user_of(request), name)
         counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None) -> dict[str, Any]:
     """Return the JSON body of an RFC 9457 problem.
 
-    Each of the ``errors`` has a ``pointer`` into the request and a ``detail``.
+    Each of the ``errors`` has a JSON ``pointer`` to a field of the request and a ``detail`` message.
     """
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -56,9 +56,9 @@ def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Convert an exception of an API view to a problem response.
+    """Convert an exception raised by an API view to a problem response.
 
-    Return None for unexpected exceptions, so that Django's handler for status 500 takes over.
+    Return None for unexpected exceptions, which are left to Django's handler for status 500.
     """
     if isinstance(error, FeedbackError):
         return _refusal(error)
@@ -91,7 +91,7 @@ def _refusal(error: FeedbackError) -> Response:
 
 def _detail(error: Exception) -> str:
     if isinstance(error, NotAuthenticated):
-        return "Sign in, or send an API token: Authorization: Bearer tt_..."
+        return 'Sign in, or send an API token in an "Authorization: Bearer tt_..." header.'
     if isinstance(error, APIException):
         return str(error.detail)
     return str(error) if not isinstance(error, Http404) else "This URL does not exist."
@@ -133,7 +133,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def too_large(request: HttpRequest) -> HttpResponse:
-    """Return a 413 response with the size limit of requests."""
+    """Return a 413 response that states the request size limit."""
     detail = f"The request must not exceed {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes."
     if _is_api(request):
         return _problem_response(413, detail)
@@ -155,7 +155,7 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return a 500 response, or 503 if the database or media store failed, which may be temporary."""
+    """Return a 500 response, or 503 if the database or media store failed and a retry may help."""
     error = sys.exception()
     away = isinstance(error, OperationalError | InterfaceError)
     if not _is_api(request):

@@ -26,17 +26,17 @@ from human_feedback_site.feedback.services import accounts, experiments, invites
 
 
 class TrainerView(ResearcherView):
-    """Base of endpoints that only trainers use, where each request shows that the trainer is running."""
+    """Base class for endpoints that only trainers use; each request shows that the trainer is running."""
 
     def experiment(self, name: str) -> Experiment:
-        """Return the user's experiment ``name`` and record that its trainer is running."""
+        """Return the user's experiment called ``name``, and record that its trainer is running."""
         experiment = super().experiment(name)
         experiments.hear_from_trainer(experiment)
         return experiment
 
 
 class ExperimentView(ResearcherView):
-    """An experiment of the user."""
+    """One of the user's experiments."""
 
     @endpoint(
         "put_experiment",
@@ -46,7 +46,7 @@ class ExperimentView(ResearcherView):
         statuses=(200, 201, 409),
     )
     def put(self, request: Request, name: str) -> Response:
-        """Create an experiment, or resume it with the same `run_id`."""
+        """Create an experiment, or resume it if the `run_id` is the same."""
         try:
             validate_name(name)
         except DjangoValidationError as error:
@@ -103,7 +103,10 @@ class ComparisonsView(TrainerView):
         statuses=(200, 409, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Register comparisons whose clips are uploaded, all or none; a repeated request changes nothing."""
+        """Register comparisons, all or none; their clips must already be uploaded.
+
+        Repeating the request has no effect.
+        """
         experiment = self.experiment(name)
         body = valid(s.ComparisonsRequestSerializer, request.data)
         new, known = experiments.register_comparisons(
@@ -156,7 +159,7 @@ class DecisionsView(TrainerView):
 
     @endpoint("list_decisions", s.DecisionsSerializer, example="decisions", paged=True)
     def get(self, request: Request, name: str) -> Response:
-        """Read decisions after a cursor, and the state of the experiment."""
+        """Read the decisions after a cursor, and the experiment's state."""
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
         settling.settle(experiment.pk)
@@ -183,7 +186,7 @@ class CancelView(TrainerView):
         body=(s.CancelRequestSerializer, "cancel"),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Cancel comparisons that need no labels any more; those with a label are kept."""
+        """Cancel comparisons that no longer need labels; those that already have one are kept."""
         experiment = self.experiment(name)
         body = valid(s.CancelRequestSerializer, request.data)
         cancelled = experiments.cancel_comparisons(experiment, body["comparisons"])
@@ -197,7 +200,7 @@ class PointsView(TrainerView):
         "store_points", s.StoredSerializer, example="stored", body=(s.PointsRequestSerializer, "points")
     )
     def post(self, request: Request, name: str) -> Response:
-        """Store points of learning curves, replacing those of the same step and name."""
+        """Store learning-curve points, replacing any with the same step and name."""
         experiment = self.experiment(name)
         body = valid(s.PointsRequestSerializer, request.data)
         points = [
@@ -222,7 +225,7 @@ class EpisodesView(TrainerView):
         statuses=(200, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Show an uploaded episode video to labelers, replacing the one of the same step."""
+        """Show an uploaded episode video to labelers, replacing any video of the same step."""
         body = valid(s.EpisodeRequestSerializer, request.data)
         experiments.add_episode(self.experiment(name), body["step"], body["key"])
         return Response(s.StoredSerializer({"stored": 1}).data)

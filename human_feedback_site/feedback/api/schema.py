@@ -18,18 +18,18 @@ _PROBLEMS = {
     403: "The user does not have the required role, or the CSRF token is missing.",
     404: "The object does not exist or belongs to another user.",
     409: "The request conflicts with recorded data.",
-    422: "A clip cannot be read, or its key does not start with the experiment's name; `errors` lists them.",
+    422: "Clips cannot be read, or their keys do not start with the experiment's name; `errors` lists them.",
     501: "The site lacks an optional package that this endpoint needs; `detail` names it.",
-    503: "The media store does not respond or refuses the request; `detail` has the cause. Try again later.",
+    503: "The media store refuses the request or does not respond; `detail` has the cause. Try again later.",
 }
 _ALWAYS = (400, 401, 403, 404)
 
 
 class Schema(AutoSchema):
-    """Uses the first sentence of a method's docstring as the summary of the endpoint."""
+    """Schema generator that uses a method's first docstring sentence as the endpoint's summary."""
 
     def get_summary(self) -> str:
-        """Return the first sentence of the description, without backticks and final period."""
+        """Return the first sentence of the description, without backticks or the final period."""
         plain = self.get_description().replace("`", "")  # summaries are plain text
         return " ".join(plain.split()).partition(". ")[0].removesuffix(".")
 
@@ -46,11 +46,11 @@ def endpoint(
     """Return a decorator that adds OpenAPI metadata to a method of an API view.
 
     Args:
-        operation: ID of the operation.
+        operation: OpenAPI operation ID.
         answer: serializer of the response.
         example: key of the response example.
-        body: serializer and key of the example of the request, or None without a body.
-        statuses: success statuses, and error statuses in addition to 400, 401, 403 and 404.
+        body: serializer and example key of the request, or None if the request has no body.
+        statuses: success statuses, and error statuses other than the usual 400, 401, 403 and 404.
         paged: True to document the query parameters ``after`` and ``limit``.
     """
     good = {status: answer for status in statuses if status < 400}
@@ -68,7 +68,7 @@ def download_endpoint(
 ) -> Callable[[_View], _View]:
     """Return a decorator that adds OpenAPI metadata to a method that returns a file.
 
-    ``example`` is sample content of a text file. None means a Parquet file, which needs pyarrow on the site.
+    ``example`` is sample text content; None means a Parquet file, which requires pyarrow on the site.
     """
     shown = [] if example is None else [OpenApiExample("Response", example, media_type=content_type)]
     answer = OpenApiResponse(OpenApiTypes.BINARY if example is None else OpenApiTypes.STR, examples=shown)
@@ -79,7 +79,7 @@ def download_endpoint(
 
 
 def _problems(statuses: Iterable[int]) -> dict[tuple[int, str], OpenApiResponse]:
-    """Return the OpenAPI error responses that all endpoints share, and those with ``statuses``."""
+    """Return OpenAPI error responses for ``statuses`` and for the statuses that all endpoints share."""
     return {
         (status, "application/problem+json"): OpenApiResponse(ProblemSerializer, _PROBLEMS[status])
         for status in sorted({*_ALWAYS, *statuses})

@@ -1,4 +1,4 @@
-"""Base classes of API views, and health check endpoints."""
+"""Base classes for API views, and health check endpoints."""
 
 from typing import Any, cast
 
@@ -37,18 +37,18 @@ def valid(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
 
 
 class ResearcherView(APIView):
-    """Base of endpoints for trainers with an API token and staff users in a browser."""
+    """Base class for endpoints used by trainers with an API token and by staff in a browser."""
 
     authentication_classes = (TokenAuthentication, SessionAuthentication)
     permission_classes = (IsAuthenticated, IsAdminUser, WithinScope)
 
     def experiment(self, name: str) -> Experiment:
-        """Return the user's experiment ``name``; raises :class:`NotFoundError` if it isn't theirs."""
+        """Return the user's experiment called ``name``; raises :class:`NotFoundError` if they have none."""
         return own_experiment(user_of(self.request), name)
 
 
 class LabelerView(APIView):
-    """Base of endpoints for labelers in a browser and scripts that behave like one."""
+    """Base class for endpoints used by labelers in a browser and by scripts that act like one."""
 
     authentication_classes = (SessionAuthentication,)
     permission_classes = (IsAuthenticated,)
@@ -65,7 +65,7 @@ def livez(request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Return 200 if the database responds and has all migrations, else 503, for readiness checks."""
+    """Return 200 if the database responds and is fully migrated, else 503, for readiness checks."""
     obstacle = health.obstacle()
     ready = {"status": "ready", "instance": settings.INSTANCE_ID}
     return JsonResponse(ready) if obstacle is None else unavailable(obstacle)

@@ -1,1 +1,1 @@
-"""Media store: where clips are kept and served from, a local folder or an S3 bucket."""
+"""Media store, which keeps and serves clips: a local folder or an S3 bucket."""

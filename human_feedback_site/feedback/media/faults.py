@@ -1,4 +1,4 @@
-"""One-line error messages for media stores: the store, its response and the likely cause."""
+"""One-line error messages that name the media store, its response and the likely cause."""
 
 import contextlib
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def media_errors(place: str, bucket: str = "", endpoint: str | None = None) -> I
     """Convert S3 and file errors in the ``with`` block to :class:`MediaStoreError` with a one-line message.
 
     Args:
-        place: name of the store, with which the message starts.
+        place: the store's name, which begins the message.
         bucket: the S3 bucket, or empty for a folder.
         endpoint: the S3 endpoint URL, to detect a bucket name in it.
     """
@@ -90,9 +90,14 @@ def _reason(error: Exception, bucket: str, endpoint: str | None) -> str:
         case NoConnectionError() | HTTPClientError():
             reason = f"{_line(error)}; check that the store is running and S3_ENDPOINT_URL is its URL"
         case RecursionError():  # botocore asks the redirecting server for the bucket's region, without end
-            reason = f"S3_ENDPOINT_URL redirects; set it to the target URL (https?), and {_REGION}"
+            reason = (
+                f"S3_ENDPOINT_URL redirects; set it to the URL it leads to (perhaps https). Also, {_REGION}"
+            )
         case ResponseParserError():
-            reason = _misplaced_bucket(bucket, endpoint) or "the response is not S3's; check S3_ENDPOINT_URL"
+            reason = (
+                _misplaced_bucket(bucket, endpoint)
+                or "the response is not from an S3 store; check S3_ENDPOINT_URL"
+            )
         case _:
             reason = _line(error)
     return reason

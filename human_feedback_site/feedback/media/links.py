@@ -1,7 +1,7 @@
 """Presigned S3 links, which expire (AWS Signature Version 4, query parameters).
 
 Each comparison shown to a labeler needs two. botocore can sign links too, but resolves the endpoint and
-validates the request for every link, which took a third of the time of a request for work.
+validates the request for every link, which took a third of the time of a lease request.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Preparing and checking the media store for ``manage.py setup_storage``.
+"""Setup and checks of the media store, for ``manage.py setup_storage``.
 
-Each step can be repeated and returns a line about what it found or did. It raises :class:`MediaStoreError`
-if the store can't be used.
+Each step can be repeated and returns a line that says what it found or did. A step raises
+:class:`MediaStoreError` if the store can't be used.
 """
 
 import contextlib
@@ -105,17 +105,19 @@ def _objects(store: S3Media) -> str:
         if store.listed(key) != [store.full(key)]:
             raise MediaStoreError(
                 f"s3://{store.bucket} does not list {store.full(key)}, which was just stored; "
-                "S3_ENDPOINT_URL must be the store's URL without the bucket."
+                "S3_ENDPOINT_URL must be the store's URL without the bucket name."
             )
         head = store.client.head_object(Bucket=store.bucket, Key=store.full(key))
         found = (head["ContentLength"], head["ContentType"])
         if found != (len(_PROBE), CONTENT_TYPE):
             raise MediaStoreError(
-                f"s3://{store.bucket} returned {found[0]} bytes of {found[1]} for an object of "
-                f"{len(_PROBE)} bytes of {CONTENT_TYPE}."
+                f"s3://{store.bucket} did not return the test object as uploaded: expected "
+                f"{len(_PROBE)} bytes of {CONTENT_TYPE}, got {found[0]} bytes of {found[1]}."
             )
     if store.readable(key):
-        raise MediaStoreError(f"s3://{store.bucket} accepted deleting {store.full(key)} but still has it.")
+        raise MediaStoreError(
+            f"s3://{store.bucket} reported that {store.full(key)} was deleted, but still has it."
+        )
     return "can be written, read and deleted"
 
 
@@ -147,28 +149,29 @@ def _privacy(store: S3Media, key: str) -> str:
 
 
 def _links(store: S3Media, key: str) -> str:
-    """Check that the links made for browsers have an expiry time and open the object."""
+    """Check that the links made for browsers expire and that they open the object."""
     if urlsplit(settings.S3_PUBLIC_ENDPOINT_URL or "").path:
         raise MediaStoreError(
             f"S3_PUBLIC_ENDPOINT_URL must not have a path, but is {settings.S3_PUBLIC_ENDPOINT_URL}: a proxy "
-            "that removes the path breaks the signatures of links."
+            "that removes the path invalidates the links' signatures."
         )
     query = parse_qs(urlsplit(store.url(key)).query)
     if query.get("X-Amz-Expires") != [str(settings.MEDIA_LINK_SECONDS)] or "X-Amz-Signature" not in query:
         raise MediaStoreError(
-            f"s3://{store.bucket}: links must be signed and expire, but have the parameters {list(query)}."
+            f"s3://{store.bucket}: links must be signed and expire, but have the query parameters "
+            f"{list(query)}."
         )
     answer = _fetch_by_link(store, key)
     if answer.status_code not in {200, 206} or answer.content != _PROBE:
         raise MediaStoreError(
-            f"s3://{store.bucket} does not serve links that are signed for {store.origin}: it responded with "
-            f"status {answer.status_code} to one."
+            f"s3://{store.bucket} did not return the test object for a link signed for {store.origin} "
+            f"(status {answer.status_code}); check S3_PUBLIC_ENDPOINT_URL."
         )
     return f"lead to {store.origin}"
 
 
 def _fetch_by_link(store: S3Media, key: str, **headers: str) -> requests.Response:
-    """Request a link with the public host name, as a browser would, but from the site's own endpoint."""
+    """Request a link from the site's own endpoint, with the public host name that a browser would send."""
     link = urlsplit(store.url(key))
     reached = urlsplit(settings.S3_ENDPOINT_URL) if settings.S3_ENDPOINT_URL else link
     address = link._replace(scheme=reached.scheme, netloc=reached.netloc).geturl()
@@ -199,7 +202,7 @@ def _cors(store: S3Media, key: str) -> str:
 
 
 def _allow(store: S3Media, origin: str) -> None:
-    """Add or update this site's CORS rule of the bucket, and keep all other rules."""
+    """Add or update this site's CORS rule on the bucket, keeping all other rules."""
     try:
         rules = store.client.get_bucket_cors(Bucket=store.bucket).get("CORSRules", [])
     except ClientError as error:

@@ -40,7 +40,7 @@ def is_key_of(experiment: str, key: str) -> bool:
 
 
 def is_clip_key(key: str) -> bool:
-    """Return True if ``key`` is a valid clip key: ``<experiment>/<path>`` in plain characters."""
+    """Return True if ``key`` is a valid clip key: ``<experiment>/<path>`` of letters, digits and ``_.-``."""
     return _KEY.fullmatch(key) is not None
 
 
@@ -109,7 +109,7 @@ class FolderMedia:
         return reverse("media", args=[signing.dumps(key, salt=_SALT)])
 
     def path_of_link(self, token: str) -> Path:
-        """Return the path of the clip that a signed link names.
+        """Return the path of the clip that a signed link refers to.
 
         Raises ``signing.BadSignature`` if the link is forged or has expired, and :class:`FileNotFoundError`
         if there is no readable clip.
@@ -134,7 +134,7 @@ class FolderMedia:
         folder = self.root / _prefix_of(experiment)
         self.root.stat()  # raises if the folder's disk is not mounted, instead of reporting no clips
         if folder.is_symlink():
-            raise MediaStoreError(f"{folder} must be a folder, not a link to one.")
+            raise MediaStoreError(f"{folder} must be a real folder, not a symbolic link.")
         return _files(folder)
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -168,7 +168,7 @@ class S3Media:
 
     @cached_property
     def _signer(self) -> LinkSigner:
-        """Signer of links for the public endpoint; raises ``NoCredentialsError`` without AWS keys."""
+        """Signer of links for the public endpoint; raises ``NoCredentialsError`` if there are no AWS keys."""
         example = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL), "x")
         credentials = botocore.session.get_session().get_credentials()
         if credentials is None:
@@ -204,13 +204,13 @@ class S3Media:
             return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Convert errors in the ``with`` block to :class:`MediaStoreError`, with this store's name."""
+        """Convert errors in the ``with`` block to :class:`MediaStoreError` messages that name this store."""
         endpoint = settings.S3_ENDPOINT_URL
         place = f"s3://{self.bucket}" + (f" at {endpoint}" if endpoint else "")
         return media_errors(place, self.bucket, endpoint)
 
     def listed(self, prefix: str, most: int = 1) -> list[str]:
-        """Return the full names of up to ``most`` objects that start with a key prefix.
+        """Return the full names of up to ``most`` objects whose keys start with ``prefix``.
 
         Raises botocore's own errors.
         """
@@ -232,7 +232,8 @@ class S3Media:
             found = self.listed(_prefix_of(experiment), MAX_KEYS)
         if not all(key.startswith(prefix) for key in found):
             raise MediaStoreError(
-                f"s3://{self.bucket} lists objects outside of {prefix}; nothing was deleted."
+                f"s3://{self.bucket} listed objects whose keys don't start with {prefix}; "
+                "nothing was deleted."
             )
         return [key.removeprefix(self.full("")) for key in found]
 
@@ -266,7 +267,7 @@ class S3Media:
 
 
 def media_store() -> FolderMedia | S3Media:
-    """Return the media store in ``TEACHER_STORAGE``; the same URL gives the same object."""
+    """Return the media store set in ``TEACHER_STORAGE``; the same value always gives the same object."""
     return _open(settings.TEACHER_STORAGE)
 
 
@@ -284,8 +285,8 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
     """Return an S3 client for an endpoint URL.
 
     Args:
-        endpoint: the URL; None for Amazon's.
-        options: additional options of botocore's ``Config``.
+        endpoint: the endpoint's URL; None for AWS.
+        options: additional options for botocore's ``Config``.
     """
     config = Config(
         connect_timeout=5,
@@ -308,7 +309,7 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
 
 @cache
 def _service_models() -> Any:
-    """Return botocore's loader of service models, cached because reading them is slow."""
+    """Return botocore's service model loader, cached because reading the models is slow."""
     return botocore.session.get_session().get_component("data_loader")
 
 

@@ -15,7 +15,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 @require_safe
 def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
-    """Return the clip of a signed link, or the byte range that the request asks for."""
+    """Return the clip that a signed link refers to, or the byte range that the request asks for."""
     store = media_store()
     if not isinstance(store, FolderMedia):
         raise Http404("This site's clips are served by its S3 store.")

@@ -49,12 +49,12 @@ _ORDERS: Mapping[str, Promise] = {
 
 
 class LabelerField(ModelChoiceField):
-    """Form field that offers labelers by name."""
+    """Form field for choosing a labeler by name."""
 
     def label_from_instance(self, labeler: Labeler) -> str:
         """Return the labeler's name, isolated from the surrounding text direction.
 
-        Unicode characters do this because an HTML ``<option>`` can't contain elements such as ``<bdi>``.
+        Isolation uses Unicode control characters, because an HTML ``<option>`` can't contain a ``<bdi>``.
         """
         return isolated(labeler.name)
 
@@ -89,7 +89,7 @@ class FilterForm(forms.Form):
         self.fields["labeler"].queryset = labelers  # type: ignore[attr-defined]
 
     def filters(self) -> browse.Filters:
-        """Return the filters to apply, without those that are empty or invalid."""
+        """Return the filters to apply, leaving out empty and invalid ones."""
         self.is_valid()
         return browse.Filters(**{name: value for name, value in self.cleaned_data.items() if value})
 
@@ -136,7 +136,10 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
 
 
 def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
-    """Return the label of a label or undo event, otherwise the text of its decision (None if it has none)."""
+    """Return the label of a label or undo event; for other events, the text of the decision.
+
+    Return None if the decision was withdrawn, or if the event is a lease.
+    """
     if event.kind in {"label", "undo"}:
         return ShownLabel(event.row, undone=event.kind == "undo")
     return VERDICTS.get(event.outcome or "")
@@ -146,9 +149,9 @@ def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
 @login_required
 @never_cache
 def act(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Request another label for a comparison, close it to further labels, or reopen it.
+    """Request one more label for a comparison, close it to further labels, or reopen it.
 
-    The POST field ``action`` selects which; the response has status 409 if the comparison's state forbids it.
+    The POST field ``action`` selects the action. The status is 409 if the comparison's state forbids it.
     """
     experiment = managed(request, name)
     chosen = experiment.comparisons.filter(uuid=uuid)

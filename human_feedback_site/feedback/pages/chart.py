@@ -31,7 +31,7 @@ class Chart:
 
 
 def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
-    """Return a chart of (step, value) pairs sorted by step, or None if no finite point is left.
+    """Return a chart of (step, value) pairs, sorted by step; None if no value is finite.
 
     The horizontal axis begins at step 0. Points with NaN or infinite values are skipped.
     """

@@ -1,6 +1,6 @@
 """Permanent clip URLs for the pages; each redirects to a newly signed URL in the media store.
 
-Signed URLs expire, and a page may stay open longer than that.
+A page may stay open longer than a signed URL is valid.
 """
 
 from uuid import UUID

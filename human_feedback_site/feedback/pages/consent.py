@@ -38,7 +38,7 @@ def consent(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @never_cache
 def edit(request: HttpRequest, name: str) -> HttpResponse:
-    """Replace an experiment's consent text; an empty text removes it."""
+    """Replace an experiment's consent text, or remove it if the new text is empty."""
     experiment = managed(request, name)
     text = request.POST.get("text", "")
     if len(text) > service.MAX_CONSENT or "\x00" in text:

@@ -1,4 +1,4 @@
-"""Page shown to a labeler at the end, with the completion code of the recruitment platform."""
+"""Page shown to labelers when they finish, with a completion code for the recruitment platform."""
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -15,7 +15,7 @@ from human_feedback_site.feedback.services import accounts, completion
 @login_required
 @never_cache
 def done(request: HttpRequest, name: str) -> HttpResponse:
-    """Show whether the labeler gave enough answers or was screened out, with the completion code earned."""
+    """Show whether the labeler is done or was screened out, with any completion code they earned."""
     labeler, experiment = labeler_in(request, name)
     ending = completion.conclude(accounts.participation_of(labeler, experiment))
     context = {"experiment": experiment, "ending": ending, "unsaved": sender_data(labeler.user)}

@@ -8,21 +8,30 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Example, Outcome
-from human_feedback_site.feedback.pages.views import managed, message
+from human_feedback_site.feedback.pages.views import first_error, managed, message
 from human_feedback_site.feedback.services.examples import NewExample, remove_example, use_as_example
 
 
 class LessonForm(forms.Form):
-    """Form with an example's correct answer, its explanation, and whether it is a practice pair."""
+    """Form for an example's correct answer and explanation, and whether it is a practice pair."""
 
-    better = forms.ChoiceField(choices=Outcome.choices)
-    explanation = forms.CharField(max_length=Example.MAX_EXPLANATION, required=False)
+    better = forms.ChoiceField(
+        choices=Outcome.choices,
+        error_messages=dict.fromkeys(("required", "invalid_choice"), _("Choose the correct answer.")),
+    )
+    explanation = forms.CharField(
+        max_length=Example.MAX_EXPLANATION,
+        required=False,
+        error_messages={
+            "max_length": _("The explanation must not be longer than %(limit_value)d characters."),
+        },
+    )
     practice = forms.BooleanField(required=False)
 
 
@@ -34,15 +43,14 @@ def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     experiment = managed(request, name)
     form = LessonForm(request.POST)
     if not form.is_valid():
-        text = _("Choose the answer, and keep the explanation to 500 characters.")
-        return message(request, 400, _("This comparison can’t be used as an example"), text)
+        return message(request, 400, str(_("This comparison can’t be used as an example")), first_error(form))
     try:
         use_as_example(experiment, uuid, NewExample(**form.cleaned_data))
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:
         text = _("Its clips are no longer available, or it is used as an attention check.")
-        return message(request, 409, _("This comparison can’t be used as an example"), text)
+        return message(request, 409, str(_("This comparison can’t be used as an example")), str(text))
     return _back_to_card(request, name, uuid)
 
 

@@ -1,4 +1,4 @@
-"""Experiment page for researchers, and the live section that the page refreshes by itself."""
+"""Experiment page for researchers, and its live section, which refreshes automatically."""
 
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
@@ -23,7 +23,7 @@ COMPARISONS_PER_PAGE = 20
 @login_required
 @never_cache
 def experiment(request: HttpRequest, name: str) -> HttpResponse:
-    """Show an experiment's progress and its comparisons to a researcher; redirect labelers to labeling."""
+    """Show researchers an experiment's progress and comparisons; redirect labelers to the labeling page."""
     found = _managed(request).filter(name=name).first()
     if found is None:
         get_object_or_404(experiments_to_label(signed_in(request)), name=name)

@@ -1,4 +1,4 @@
-"""Downloads of an experiment's comparisons and labels as files."""
+"""Downloads of an experiment's comparisons and labels as CSV or Parquet files."""
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -17,7 +17,7 @@ from human_feedback_site.feedback.tables.files import FILE_TYPES
 @login_required
 @never_cache
 def export(request: HttpRequest, name: str, table: str, extension: str) -> HttpResponseBase:
-    """Send one table of an experiment as a download, for researchers who manage the experiment."""
+    """Return one of an experiment's tables as a download, if the user manages the experiment."""
     if table not in TABLES or extension not in FILE_TYPES:
         raise Http404
     experiment = managed(request, name)

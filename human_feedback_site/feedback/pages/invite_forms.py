@@ -61,7 +61,7 @@ class NamedForm(InviteForm):
 class AnonymousForm(InviteForm):
     """Form for a link that many people can use, each under a new pseudonym.
 
-    They may be recruited through a platform such as Prolific.
+    The people may be recruited through a platform such as Prolific.
     """
 
     limit = forms.IntegerField(min_value=1, max_value=_MOST, initial=20)
@@ -90,6 +90,6 @@ class AnonymousForm(InviteForm):
         return cleaned
 
     def save_for(self, experiment: Experiment) -> Invite:
-        """Save the invitation as an anonymous one."""
+        """Save the invitation as anonymous."""
         self.instance.kind = Invite.Kind.ANONYMOUS
         return super().save_for(experiment)

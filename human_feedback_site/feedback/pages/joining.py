@@ -24,18 +24,22 @@ _EXPIRED = (410, _("This invitation has expired"), _("Ask the researcher who sen
 _INVALID = (
     404,
     _("This invitation is not valid"),
-    _("The link may be incomplete. Make sure to copy all of it."),
+    _("The link may be incomplete. Make sure you copied all of it."),
 )
 REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
     SignatureExpired: _EXPIRED,
     errors.ExpiredError: _EXPIRED,
     BadSignature: _INVALID,
     errors.NotFoundError: _INVALID,
-    errors.WithdrawnError: (410, _("This invitation was withdrawn"), _("Ask the researcher who sent it.")),
+    errors.WithdrawnError: (
+        410,
+        _("This invitation was withdrawn"),
+        _("Contact the researcher who sent it."),
+    ),
     errors.UsedUpError: (
         410,
-        _("No places left"),
-        _("This link is full. If you came from a platform, return your submission there."),
+        _("No spots left"),
+        _("This link has reached its limit. If you came from a platform, return your submission there."),
     ),
     errors.ClosedError: (
         410,
@@ -60,7 +64,8 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
 def join(request: HttpRequest, token: str) -> HttpResponseBase:
     """Sign in the person who opens an invitation link.
 
-    A page asks for confirmation first if the link would count as a use or sign out another account.
+    A confirmation page comes first if joining would use up one of the link's limited uses or sign out a
+    different account.
     """
     try:
         response = _join(request, token)
@@ -101,7 +106,7 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
 
 
 def _fields(sent: invites.PlatformParticipant | None) -> Mapping[str, str]:
-    """Return the participant's URL parameters, to be repeated as hidden fields of the next form."""
+    """Return the participant's URL parameters, which the next form repeats as hidden fields."""
     return dict(zip(invites.PROLIFIC_NAMES, vars(sent).values(), strict=True)) if sent else {}
 
 
@@ -111,9 +116,9 @@ def _obstacle(
     experiment: Experiment,
     context: Mapping[str, object] | None = None,
 ) -> HttpResponseBase | None:
-    """Return the page that must come before a known labeler is signed in, or None.
+    """Return the page to show before a known labeler is signed in, or None if none is needed.
 
-    Staff must sign in with their password. Someone signed in as a different user must confirm the change.
+    Staff must sign in with their password. Someone signed in as a different user must confirm the switch.
     """
     if request.user == labeler.user:
         return None
@@ -131,7 +136,7 @@ def _resume(
 ) -> HttpResponse:
     """Sign in a labeler who has used this link before; their next answers count for this invitation.
 
-    ``invite`` is None for the link that a run printed.
+    ``invite`` is None for a link printed by a run.
     """
     parts.come_by(labeler, experiment, invite)
     return _enter(request, labeler, experiment)

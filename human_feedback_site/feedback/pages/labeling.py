@@ -90,7 +90,7 @@ def _messages() -> dict[str, Any]:
     """Return the script's messages in the user's language, by key."""
     return {
         "answer_refused": _("The site rejected an answer:"),
-        "answer_stuck": _("An answer couldn’t be sent; it will be tried again later:"),
+        "answer_stuck": _("An answer couldn’t be sent and will be retried later:"),
         "choices": {
             "left": _("The left clip is better"),
             "right": _("The right clip is better"),
@@ -124,7 +124,7 @@ def _messages() -> dict[str, Any]:
 @login_required
 @never_cache
 def history(request: HttpRequest, name: str) -> HttpResponse:
-    """List a labeler's own answers that were not undone, newest first, with buttons to change them."""
+    """List the labeler's answers, except undone ones, newest first, with buttons to change them."""
     labeler, experiment = labeler_in(request, name)
     answers = labeling.answers_of(labeler, experiment).select_related("comparison__experiment")
     page = Paginator(answers, ANSWERS_PER_PAGE).get_page(request.GET.get("page"))
@@ -139,7 +139,7 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """Answer listed in the history; ``next_uuid`` is the UUID for a label that would replace it."""
+    """Answer listed in the history; ``next_uuid`` is the UUID of the label that a change would create."""
 
     label: Label
     next_uuid: uuid.UUID
@@ -172,7 +172,7 @@ def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpRespon
 @never_cache
 @ensure_csrf_cookie
 def session(request: HttpRequest) -> JsonResponse:
-    """Return the signed-in user's account key (null if signed out), and set the CSRF cookie."""
+    """Return the signed-in user's account key as JSON (null if signed out), and set the CSRF cookie."""
     user = request.user
     return JsonResponse({"account": None if isinstance(user, AnonymousUser) else account_key(user)})
 

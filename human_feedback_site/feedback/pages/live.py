@@ -41,7 +41,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Figure:
-    """Number with its name and a tooltip; ``due`` highlights it because someone needs to act."""
+    """Number with its name and a tooltip; ``due`` highlights it when someone needs to act."""
 
     value: str
     name: str
@@ -84,12 +84,12 @@ class LabelerRow:
 
 @dataclass(frozen=True)
 class Live:
-    """Data of the live section; the template also gets the experiment itself.
+    """Data for the live section; the template also gets the experiment itself.
 
     Attributes:
         away_since: when the trainer was last heard from, or None if that was recently.
         answered: number of comparisons with at least one label.
-        asked: number of comparisons sent out for labels (neither cancelled nor attention checks).
+        asked: number of comparisons requested, excluding cancelled ones and attention checks.
         films: training steps at which videos of full episodes were recorded.
     """
 
@@ -113,7 +113,7 @@ class Live:
 
 
 def live_view_of(experiment: Experiment) -> Live:
-    """Return the data of the live section; ``experiment`` must be annotated with ``away_since``."""
+    """Return the data for the live section; ``experiment`` must be annotated with ``away_since``."""
     away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # annotated by the query
     status = monitoring.status_now(experiment)
     known = [tag for tag in CURVE_TITLES if tag in status.points]
@@ -150,7 +150,7 @@ def _figures(
         ),
         _figure(str(progress.open), _("open")),
         _figure(str(len(status.active)), _("labeling now")),
-        _figure(str(waiting_for or NONE), _("training is waiting for"), due=bool(waiting_for)),
+        _figure(str(waiting_for or NONE), _("answers training is waiting for"), due=bool(waiting_for)),
     ]
 
 
@@ -194,7 +194,7 @@ def _figure(value: str, name: str | Promise, explanation: str | Promise = "", *,
 
 
 def _duration(minutes: float | None) -> str:
-    """Return a duration in its largest unit, rounded so that small changes don't change the page's ETag."""
+    """Return a duration in minutes, hours or days, rounded to keep the page's ETag from changing often."""
     if minutes is None:
         return NONE
     if minutes < 1:

@@ -32,7 +32,7 @@ _CLIPS: Mapping[str, Promise] = {Outcome.FIRST: _("first clip"), Outcome.SECOND:
 
 @dataclass(frozen=True)
 class Side:
-    """One clip of a comparison card.
+    """One clip on a comparison card.
 
     Attributes:
         url: permanent URL of the clip, or None if the clip is no longer available.
@@ -100,20 +100,20 @@ def experiment_rows(user: User) -> QuerySet[Experiment]:
 def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
     """Return the experiment's comparisons, newest first, with their decisions and all labels.
 
-    The annotation ``practice`` is True for practice pairs, False for other examples, None for the rest.
+    The annotation ``practice`` is True for practice pairs, False for other examples, and None for the rest.
     """
     examples = experiment.examples.filter(comparison=OuterRef("pk")).values("practice")[:1]
     return with_labels(experiment.comparisons.annotate(practice=Subquery(examples)).order_by("-pk"))
 
 
 def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
-    """Annotate comparisons with their current decision and prefetch all their labels, undone ones too."""
+    """Annotate comparisons with their current decision and prefetch all labels, including undone ones."""
     labels = Label.objects.select_related("labeler", "undo__retracted_by").order_by("pk")
     return with_decisions(comparisons).prefetch_related(Prefetch("labels", queryset=labels))
 
 
 def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
-    """Return the card of a comparison, which must come from a queryset of :func:`with_labels`."""
+    """Return the card of a comparison, which must come from a :func:`with_labels` queryset."""
     decision: str | None = comparison.decision  # type: ignore[attr-defined]  # annotated by the query
     first_url, second_url = (
         None if comparison.clips_gone else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])

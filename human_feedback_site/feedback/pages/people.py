@@ -42,7 +42,7 @@ class InviteRow:
 
 @dataclass(frozen=True)
 class ParticipantRow:
-    """Participant in the list; ``part`` is the progress shown, ``badge`` the CSS class of its badge."""
+    """Participant in the list; ``part`` is the progress text, ``badge`` its CSS class."""
 
     arrival: Arrival
     answered: int
@@ -120,7 +120,7 @@ def participants(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @never_cache
 def forget(request: HttpRequest, name: str) -> HttpResponse:
-    """Delete the platform ID of one participant, or of all; their labels are kept."""
+    """Delete one participant's platform ID, or all participants' IDs; their labels are kept."""
     experiment = managed(request, name)
     chosen = experiment.arrivals.all()
     if "all" not in request.POST:

@@ -1,4 +1,4 @@
-"""Rate-limited sign-in with name and password, for the site's own page and the admin."""
+"""Rate-limited sign-in with name and password, for the site's sign-in page and the admin."""
 
 from typing import Any
 

@@ -7,13 +7,13 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
-from human_feedback_site.feedback.pages.views import managed, message, signed_in
+from human_feedback_site.feedback.pages.views import first_error, managed, message, signed_in
 from human_feedback_site.feedback.selectors.experiments import progress_of
 from human_feedback_site.feedback.services import experiments, prompts
 
@@ -50,8 +50,16 @@ def finish(request: HttpRequest, name: str) -> HttpResponse:
 class PromptForm(forms.Form):
     """Form with a new prompt and the version number of the prompt that the researcher was editing."""
 
-    prompt = forms.CharField(max_length=MAX_PROMPT)
-    version = forms.IntegerField()
+    prompt = forms.CharField(
+        max_length=MAX_PROMPT,
+        error_messages={
+            "required": _("The prompt must not be empty."),
+            "max_length": _("The prompt must not be longer than %(limit_value)d characters."),
+        },
+    )
+    version = forms.IntegerField(
+        error_messages=dict.fromkeys(("required", "invalid"), _("Go back and reload the page."))
+    )
 
 
 @require_POST
@@ -62,18 +70,13 @@ def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
     experiment = _only(request, name).get()
     form = PromptForm(request.POST)
     if not form.is_valid():
-        return message(
-            request,
-            400,
-            _("The prompt can’t be saved"),
-            _("The instruction for labelers must not be empty or too long."),
-        )
+        return message(request, 400, str(_("The prompt can’t be saved")), first_error(form))
     text = " ".join(form.cleaned_data["prompt"].split())
     try:
         prompts.edit_prompt(experiment, text, signed_in(request), seen=form.cleaned_data["version"])
     except ConflictError:
-        heading, text = _("Someone else changed the prompt"), _("Go back and reload the page.")
-        return message(request, 409, heading, text)
+        heading, advice = _("Someone else changed the prompt"), _("Go back and reload the page.")
+        return message(request, 409, str(heading), str(advice))
     return redirect("experiment", name)
 
 

@@ -1,4 +1,4 @@
-"""Data that lets any page send the answers a browser still keeps for the signed-in user."""
+"""Data that any page needs to send the signed-in user's unsaved answers from the browser."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def account_key(user: User) -> str:
 
 
 def sender_data(user: User) -> dict[str, Any]:
-    """Return the data that a page's script needs to send the answers the browser keeps for ``user``."""
+    """Return the data that a page's script needs to send the unsaved answers of ``user``."""
     return {
         "account": account_key(user),
         "csrf_cookie": settings.CSRF_COOKIE_NAME,

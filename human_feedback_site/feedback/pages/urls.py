@@ -23,7 +23,7 @@ from human_feedback_site.feedback.pages import (
 
 
 class NumberConverter(IntConverter):
-    """URL converter for non-negative integers that fit into a database column.
+    """URL converter for non-negative integers that fit in a database column.
 
     PostgreSQL and SQLite raise errors for larger ones.
     """

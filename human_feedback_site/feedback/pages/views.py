@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -52,7 +53,7 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def set_language(request: HttpRequest) -> HttpResponse:
-    """Set the language of the pages and redirect to the previous page, or to the home page if unknown."""
+    """Set the language of the pages and redirect to the previous page, or the home page if unknown."""
     answer = i18n.set_language(request)
     if answer.headers.get("Location") == "/":  # Django's default, which ignores the site's path prefix
         answer.headers["Location"] = reverse("home")
@@ -60,12 +61,17 @@ def set_language(request: HttpRequest) -> HttpResponse:
 
 
 def message(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:
-    """Return a page with a heading, one text and the given status code."""
+    """Return a page with a heading, a line of text and the given status code."""
     return render(request, "pages/message.html", {"heading": heading, "text": text}, status=status)
 
 
+def first_error(form: Form) -> str:
+    """Return the first error message of an invalid form."""
+    return str(next(iter(form.errors.values()))[0])
+
+
 def signed_in(request: HttpRequest) -> User:
-    """Return the signed-in user of a view decorated with ``login_required``."""
+    """Return the signed-in user, in a view decorated with ``login_required``."""
     assert isinstance(request.user, User)  # noqa: S101  (tells the type checker what the decorator ensures)
     return request.user
 

@@ -1,7 +1,8 @@
 """Definitions of the exported and imported tables: comparisons with their decisions, and all labels.
 
-Together they contain all that a paper needs, and all that another site needs to continue the experiment. Rows
-are in the order in which the site recorded them, so an import and a new export give the same file.
+Together they contain everything that a paper needs, and everything that another site needs to continue the
+experiment. Rows are in the order in which the site recorded them, so a file stays the same if it is
+imported and exported again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ _ROWS_AT_ONCE = 2000  # fetched from the database per chunk
 
 
 class Kind(StrEnum):
-    """Type of a column's cells; the values appear in messages."""
+    """Type of a column's cells; the values appear in error messages."""
 
     TEXT = "text"
     UUID = "a UUID"
@@ -36,7 +37,7 @@ class Column:
     Attributes:
         source: field path or expression that gives the value in a query.
         nullable: True if cells may be empty.
-        choices: allowed texts, or None if any text is.
+        choices: allowed values, or None if any text is allowed.
         least: smallest allowed whole number.
         most: largest allowed whole number.
     """

@@ -17,17 +17,17 @@ from human_feedback_site.feedback.tables.columns import Column, Kind
 _CSV_ROWS_AT_ONCE = 500
 _PARQUET_ROWS_AT_ONCE = 20_000
 # A spreadsheet treats a cell that starts like this as a formula. An export writes an apostrophe in front,
-# which makes it plain text. Texts that already start with apostrophes get one more, so that an import can
+# which makes it plain text. Text that already starts with apostrophes gets one more, so that an import can
 # always remove one.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 CHANGED = re.compile(
     r"[+-]?[0-9]+([.,][0-9]+)?(E[+-]?[0-9]+)?|TRUE|FALSE"
     r"|[0-9]+([/.-][0-9]+){1,2}|[0-9]{1,2}-[A-Z][a-z]{2}|[A-Z][a-z]{2}-[0-9]{2}"
 )
-"""Matches texts that a spreadsheet may have produced from others, such as 7 from 007.
+"""Matches text that a spreadsheet may have converted from other text, such as 7 from 007.
 
-Spreadsheets convert texts that look like numbers, truth values or dates. An export writes such texts
-unchanged. In an import, an apostrophe in front of one confirms that the text is correct.
+Spreadsheets convert text that looks like a number, a truth value or a date. An export writes such text
+unchanged. In an import, a leading apostrophe confirms that the text is correct.
 """
 
 Row = Sequence[Any]
@@ -35,7 +35,7 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class FileType:
-    """A file format of tables.
+    """A file format for tables.
 
     Attributes:
         content_type: MIME type.
@@ -47,15 +47,15 @@ class FileType:
 
 
 def is_quoted(text: str) -> bool:
-    """Return True if the apostrophe at the start of a CSV text is an escape to be removed."""
+    """Return True if an apostrophe at the start of this CSV text is an escape to be removed."""
     return _FORMULA.match(text) is not None or CHANGED.fullmatch(text.lstrip("'")) is not None
 
 
 def csv_cell(kind: Kind, value: Any) -> str:
     """Return a cell as CSV text.
 
-    Adds an apostrophe in front of a text that looks like a formula, or whose own apostrophe an import would
-    remove.
+    Adds an apostrophe before text that looks like a formula, and before text whose own leading apostrophe an
+    import would remove.
     """
     if value is None:
         return ""
@@ -98,7 +98,7 @@ class _ChunkBuffer(io.RawIOBase):
         self._position = 0
 
     def writable(self) -> bool:
-        """Return True, as pyarrow expects of a file to write to."""
+        """Return True, which pyarrow requires of an output file."""
         return True
 
     def write(self, data: Any) -> int:
@@ -190,7 +190,7 @@ def _arrow() -> Any:
         import pyarrow.parquet  # noqa: PLC0415
     except ImportError:
         raise NotInstalledError(
-            "Parquet needs pyarrow on the site: pip install 'rl-teacher[parquet]'. CSV files don't need it."
+            "Parquet files need pyarrow on the site; use CSV files, or run: pip install 'rl-teacher[parquet]'"
         ) from None
     return pyarrow
 

@@ -30,7 +30,7 @@ _ROUNDED = 5e-6  # relative tolerance: spreadsheets keep at least six digits, as
 
 
 def is_same_number(known: float | None, told: float | None) -> bool:
-    """Return True if two numbers are equal up to a spreadsheet's rounding, or both None."""
+    """Return True if two numbers are equal up to a spreadsheet's rounding, or are both None."""
     if known is None or told is None:
         return known is told
     return math.isclose(known, told, rel_tol=_ROUNDED)
@@ -40,7 +40,7 @@ class Problems:
     """Collects errors in imported files, up to ``_MOST_PROBLEMS`` different ones.
 
     Attributes:
-        resaved: names of files with cells in a form that spreadsheets write and exports don't.
+        resaved: names of files with cells in a format that spreadsheets write but exports don't.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Row:
     Attributes:
         where: file name and line, such as ``labels.csv line 2``.
         cells: values by column name.
-        quoted: names of columns whose text had an apostrophe in front, which confirms that it is correct.
+        quoted: names of columns whose text had a leading apostrophe, which confirms the text.
     """
 
     where: str
@@ -136,7 +136,7 @@ def _read_csv(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
 
 
 def _encoding(path: Path) -> str:
-    """Return the encoding of a CSV file: UTF-8, or UTF-16 as in a spreadsheet's "Unicode text"."""
+    """Return the encoding of a CSV file: UTF-8, or UTF-16, which spreadsheets use for "Unicode text"."""
     with path.open("rb") as file:
         beginning = file.read(2)
     if beginning in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
@@ -151,9 +151,9 @@ class _Heading:
     """Header of a CSV file.
 
     Attributes:
-        columns: in the order of the file.
-        delimiter: between cells.
-        lines: number of lines of the header, 1 or 2.
+        columns: the columns in file order.
+        delimiter: character that separates cells.
+        lines: number of header lines, 1 or 2.
     """
 
     columns: list[Column]
@@ -162,7 +162,7 @@ class _Heading:
 
 
 def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
-    """Read the column names and detect the delimiter, which Excel may name in a first line ``sep=;``."""
+    """Read the column names and detect the delimiter, which Excel may declare in a first line ``sep=;``."""
     columns = {column.name: column for column in table.columns}
     line, lines = file.readline(), 1
     if _SEPARATOR_LINE.fullmatch(line.strip()):
@@ -175,7 +175,7 @@ def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
 
 
 def _decimal_points(columns: list[Column], texts: list[str]) -> list[str]:
-    """Replace decimal commas with points in number columns; for files that aren't comma-delimited."""
+    """Replace decimal commas with points in number columns of a file that isn't comma-delimited."""
     numbers = {at for at, column in enumerate(columns) if column.kind == Kind.NUMBER}
     return [
         text.replace(",", ".") if at in numbers and _DECIMAL_COMMA.fullmatch(text) else text
@@ -208,14 +208,14 @@ def _row(where: str, columns: list[Column], texts: list[str], problems: Problems
 
 
 def _is_resaved(kind: Kind, text: str) -> bool:
-    """Return True if a cell has a form that spreadsheets write and exports don't."""
+    """Return True if a cell has a format that spreadsheets write but exports don't."""
     if kind == Kind.YES_NO:
         return text in {"TRUE", "FALSE"}
     return kind == Kind.NUMBER and text != "" and ("E" in text or not set(text) & set(".e"))
 
 
 def _cell(column: Column, text: str) -> Any:
-    """Convert a cell's text to the column's type; the ``ValueError`` names what was expected."""
+    """Convert a cell's text to the column's type; raise ``ValueError`` with what was expected."""
     if not text:
         if column.nullable:
             return None

@@ -1,7 +1,7 @@
-"""Filter for user-written text inside a page whose text direction may differ.
+"""Template filter for user-written text, whose direction may differ from that of the page.
 
-An element that contains only such text uses ``dir="auto"`` or is a ``<bdi>``. Inside a sentence, a title or
-an option, where there can be no element, Unicode characters isolate the text.
+An element that contains only such text uses ``dir="auto"`` or is a ``<bdi>``. Translated sentences, titles
+and options can't contain elements, so this filter isolates the text with Unicode control characters instead.
 """
 
 import unicodedata

@@ -205,7 +205,7 @@ def test_answers_survive_a_site_that_fails_and_a_reload(
         if faults is AWAY:
             expect(labeling.page.locator("#away")).to_be_visible()
         else:
-            expect(labeling.toast).to_contain_text(f"tried again later: HTTP {fault['status']}")
+            expect(labeling.toast).to_contain_text(f"will be retried later: HTTP {fault['status']}")
         labeling.open(site.label_url)
         expect(labeling.unsaved).to_contain_text("2")
         expect(labeling.answered).to_have_text(str(2 * answered + 2))

@@ -164,7 +164,10 @@ def test_links_that_the_store_does_not_open_are_refused(bucket: str, monkeypatch
     monkeypatch.setattr(
         S3Media, "url", lambda self, key: signed(self, key).replace("Signature=", "Signature=0")
     )
-    assert f"s3://{bucket} does not serve links that are signed for https://clips.example.org" in refusal()
+    assert (
+        f"s3://{bucket} did not return the test object for a link signed for https://clips.example.org"
+        in refusal()
+    )
     monkeypatch.setattr(S3Media, "url", lambda self, key: signed(self, key).partition("?")[0])
     assert "links must be signed and expire" in refusal()
 

@@ -76,10 +76,23 @@ def test_what_labelers_must_not_know_and_what_is_gone_are_no_examples(
 
 
 @pytest.mark.parametrize(
-    "form", [{}, {"better": "left"}, {**LESSON, "explanation": "a" * 501}, {**LESSON, "explanation": "a\0"}]
+    ("form", "reason"),
+    [
+        ({}, "Choose the correct answer."),
+        ({"better": "left"}, "Choose the correct answer."),
+        (
+            {**LESSON, "explanation": "a" * 501},
+            "The explanation must not be longer than 500 characters.",
+        ),
+        ({**LESSON, "explanation": "a\0"}, "Null characters are not allowed."),
+    ],
 )
-def test_odd_lessons_are_refused(researcher_browser: Client, uuid: str, form: dict[str, str]) -> None:
-    assert researcher_browser.post(f"{PATH}examples/{uuid}", form).status_code == 400
+def test_odd_lessons_are_refused(
+    researcher_browser: Client, uuid: str, form: dict[str, str], reason: str
+) -> None:
+    response = researcher_browser.post(f"{PATH}examples/{uuid}", form)
+    assert response.status_code == 400
+    assert reason in response.content.decode()
     assert not Example.objects.exists()
 
 

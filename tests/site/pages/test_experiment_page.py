@@ -61,7 +61,7 @@ def test_it_counts_labels(trainer: Trainer, browser: Browser, researcher_browser
     trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids[:1]})
     Experiment.objects.update(waiting_for=9)
     html = "".join(text(researcher_browser).split())
-    for number, name in ((3, "asked"), (2, "open"), (1, "labelingnow"), (9, "trainingiswaitingfor")):
+    for number, name in ((3, "asked"), (2, "open"), (1, "labelingnow"), (9, "answerstrainingiswaitingfor")):
         assert f'<bclass="number">{number}</b><spanclass="mutedsmall">{name}</span>' in html
 
 
@@ -157,7 +157,7 @@ def test_the_clips_are_named_once_and_where_labelers_saw_them_is_said(
                 ["First", "shown on the right", "true return 2.00"],
                 ["Second", "shown on the left", "true return 1.00"],
             ]
-    both = "on the left for 1, on the right for 1"
+    both = "shown on the left to 1, on the right to 1"
     assert said() == [["First", both, "true return 2.00"], ["Second", both, "true return 1.00"]]
     html = text(researcher_browser)
     for name, clip in (("ann", "second clip"), ("bob", "first clip")):

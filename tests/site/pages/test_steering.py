@@ -140,17 +140,19 @@ def test_a_prompt_that_was_changed_meanwhile_is_not_overwritten(
 
 
 @pytest.mark.parametrize(
-    "form",
+    ("form", "reason"),
     [
-        {"prompt": " ", "version": 1},
-        {"prompt": "a" * 2001, "version": 1},
-        {"prompt": "a\0b", "version": 1},
-        {"prompt": "Which?", "version": "x"},
-        {},
+        ({"prompt": " ", "version": 1}, "The prompt must not be empty."),
+        ({"prompt": "a" * 2001, "version": 1}, "The prompt must not be longer than 2000 characters."),
+        ({"prompt": "a\0b", "version": 1}, "Null characters are not allowed."),
+        ({"prompt": "Which?", "version": "x"}, "Go back and reload the page."),
+        ({}, "The prompt must not be empty."),
     ],
 )
 def test_odd_prompts_are_refused(
-    trainer: Trainer, researcher_browser: Client, form: dict[str, object]
+    trainer: Trainer, researcher_browser: Client, form: dict[str, object], reason: str
 ) -> None:
-    assert researcher_browser.post(PATH + "prompt", form).status_code == 400
+    response = researcher_browser.post(PATH + "prompt", form)
+    assert response.status_code == 400
+    assert reason in response.content.decode()
     assert trainer.experiment.prompt_version == 1

@@ -14,7 +14,7 @@ _BIGGEST_SMALL = 2**31 - 1
 class FiniteFloatField(serializers.FloatField):
     """Float field that rejects infinity and NaN, which JSON can't represent.
 
-    Infinity may come from a number such as ``1e999``.
+    A JSON number such as ``1e999`` is parsed as infinity.
     """
 
     def to_internal_value(self, data: Any) -> float:

@@ -28,7 +28,7 @@ class LeasesRequestSerializer(serializers.Serializer[Any]):
 class SideSerializer(serializers.Serializer[Any]):
     """A clip on one side of the screen."""
 
-    url = serializers.CharField(help_text="Link that expires; relative if the site serves clips itself.")
+    url = serializers.CharField(help_text="Expiring link; relative if the site serves clips itself.")
 
 
 class LeaseSerializer(serializers.Serializer[Any]):
@@ -48,16 +48,16 @@ class LeasesSerializer(serializers.Serializer[Any]):
     renewed = serializers.ListField(child=serializers.UUIDField())
     lost = serializers.ListField(
         child=serializers.UUIDField(),
-        help_text="Held leases that were given to others or are no longer needed.",
+        help_text="Held leases that ended: another labeler got the comparison, or it needs no more labels.",
     )
     state = serializers.ChoiceField(Experiment.State.choices)
     prompt = serializers.CharField()
     fps = serializers.IntegerField()
     answered = serializers.IntegerField(
-        help_text="Number of this labeler's answers for its current invitation, without withdrawn ones."
+        help_text="Number of answers the labeler gave for the current invitation, excluding withdrawn ones."
     )
     waiting_for = serializers.IntegerField(
-        allow_null=True, help_text="Number of answers training waits for; null if it is not waiting."
+        allow_null=True, help_text="Number of answers training is waiting for; null if it is not waiting."
     )
     notice = serializers.ChoiceField(
         ["warned", "stopped", "done"],
@@ -76,12 +76,12 @@ class LabelRequestSerializer(serializers.Serializer[Any]):
     response_ms = count(
         allow_null=True,
         default=None,
-        help_text="Milliseconds from when both clips were playing until the answer.",
+        help_text="Milliseconds from when both clips started playing until the answer.",
     )
     shown_ms = count(
         allow_null=True,
         default=None,
-        help_text="Milliseconds of `response_ms` in which both clips were playing or visible.",
+        help_text="Milliseconds of `response_ms` during which both clips were visible.",
     )
 
 
@@ -91,7 +91,8 @@ class LabelSerializer(serializers.Serializer[Any]):
     uuid = serializers.UUIDField()
     status = serializers.ChoiceField(
         [Label.Status.COUNTED.value, Label.Status.SURPLUS.value],
-        help_text="`surplus`: the comparison has enough labels and leases; counts once a slot is free.",
+        help_text="`surplus`: the comparison has enough labels and leases; the answer counts once a slot is "
+        "free.",
     )
     answered = serializers.IntegerField()
 
@@ -118,7 +119,7 @@ class ExampleSerializer(serializers.Serializer[Any]):
     better = serializers.ChoiceField(Label.Choice.choices, help_text="The known answer.")
     explanation = serializers.CharField(help_text="Reason for the answer; may be empty.")
     practice = serializers.BooleanField(
-        help_text="True to ask the labeler before the first real comparison; false to show it as an example."
+        help_text="True: labelers answer this pair as practice; false: they see it with its answer."
     )
 
 
@@ -136,14 +137,14 @@ class EpisodeSerializer(serializers.Serializer[Any]):
 
 
 class StartSerializer(serializers.Serializer[Any]):
-    """Progress to the start of training."""
+    """Progress toward the start of training."""
 
     answered = serializers.IntegerField(help_text="Number of answers usable for training.")
-    wanted = serializers.IntegerField(help_text="Number of these answers training needs to start.")
+    wanted = serializers.IntegerField(help_text="Number of usable answers needed to start training.")
 
 
 class ProgressSerializer(serializers.Serializer[Any]):
-    """Labeling progress of all labelers together, and videos of the policy over training."""
+    """All labelers' combined progress, and videos that show how the policy changed."""
 
     state = serializers.ChoiceField(Experiment.State.choices)
     answered = serializers.IntegerField(help_text="Number of comparisons that have an answer.")
@@ -152,7 +153,8 @@ class ProgressSerializer(serializers.Serializer[Any]):
     )
     start = StartSerializer(
         allow_null=True,
-        help_text="Progress to the start of training; null if training does not wait for answers.",
+        help_text="Progress toward the start of training; null once training has started, or if it does not "
+        "wait for answers.",
     )
     episode = EpisodeSerializer(allow_null=True, help_text="The newest video.")
     episodes = EpisodeSerializer(

@@ -1,4 +1,4 @@
-"""Serializers for requests and responses of trainers and researchers."""
+"""Serializers for trainers' and researchers' requests and responses."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
     env_id = serializers.CharField(max_length=200)
     prompt = serializers.CharField(
         max_length=MAX_PROMPT,
-        help_text="The instruction labelers see. A prompt that was edited on the site is kept until the run "
-        "sends a different one than before.",
+        help_text="The instruction labelers see. A prompt edited on the site is kept until the run changes "
+        "the prompt it sends.",
     )
     n_labels = count(
         allow_null=True, default=None, help_text="Number of labels wanted in total; null: no limit."
@@ -46,8 +46,8 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         min_value=0.0,
         max_value=1.0,
         required=False,
-        help_text="Share of attention checks with a known answer among the comparisons labelers see. Used "
-        "for a new experiment only; later it is changed on the site.",
+        help_text="Fraction of the comparisons labelers see that are attention checks (with a known answer). "
+        "Used only when the experiment is created; change it on the site later.",
     )
     state = serializers.ChoiceField(
         [Experiment.State.RUNNING.value, Experiment.State.FINISHED.value],
@@ -87,13 +87,13 @@ class InviteSerializer(serializers.Serializer[Any]):
 
 
 class ClipRequestSerializer(serializers.Serializer[Any]):
-    """A clip that is uploaded to the media store."""
+    """A clip that has been uploaded to the media store."""
 
     key = serializers.CharField(max_length=300, help_text="`<experiment>/<comparison uuid>/first.mp4`")
     true_return = FiniteFloatField(
         allow_null=True,
         default=None,
-        help_text="Return of the environment's own reward; never shown to labelers.",
+        help_text="Return of the segment under the environment's own reward; never shown to labelers.",
     )
 
 
@@ -118,7 +118,7 @@ class NewComparisonSerializer(serializers.Serializer[Any]):
 
 
 class ComparisonsRequestSerializer(serializers.Serializer[Any]):
-    """Comparisons to register, whose clips are uploaded."""
+    """Comparisons to register; their clips must already be uploaded."""
 
     comparisons = serializers.ListField(child=NewComparisonSerializer(), min_length=1, max_length=MAX_BATCH)
 
@@ -130,7 +130,7 @@ class ComparisonsRequestSerializer(serializers.Serializer[Any]):
 
 
 class RegisteredSerializer(serializers.Serializer[Any]):
-    """Number of comparisons that were newly registered, and that already existed."""
+    """Counts of newly registered and already existing comparisons."""
 
     registered = serializers.IntegerField()
     existing = serializers.IntegerField()
@@ -149,16 +149,16 @@ class PageSerializer(serializers.Serializer[Any]):
 
 
 class DecisionSerializer(serializers.Serializer[Any]):
-    """A new or revised decision on a comparison, which replaces all earlier ones."""
+    """A new or revised decision on a comparison; it replaces any earlier one."""
 
     seq = serializers.IntegerField()
     comparison = serializers.UUIDField(source="comparison.uuid")
     decision = serializers.ChoiceField(
-        Outcome.choices, allow_null=True, help_text="null: the earlier decision is withdrawn."
+        Outcome.choices, allow_null=True, help_text="null: the earlier decision was withdrawn."
     )
     probability = serializers.FloatField(
         allow_null=True,
-        help_text="Probability that the first is preferred; null if `decision` is `cant_tell` or null.",
+        help_text="Probability that the first clip is preferred; null if `decision` is `cant_tell` or null.",
     )
     n_labels = serializers.IntegerField()
     prompt_version = serializers.IntegerField(
@@ -180,7 +180,7 @@ class DecisionsSerializer(serializers.Serializer[Any]):
     )
     open = serializers.IntegerField(help_text="Number of comparisons that need more labels.")
     open_training = serializers.IntegerField(
-        help_text="Number of these that are from training, not pretraining."
+        help_text="Number of `open` comparisons requested during training, not pretraining."
     )
 
 
@@ -191,32 +191,32 @@ class CancelRequestSerializer(serializers.Serializer[Any]):
 
 
 class CancelledSerializer(serializers.Serializer[Any]):
-    """Number of comparisons that were canceled; those with a label are kept."""
+    """Number of comparisons that were cancelled; those that already have a label are kept."""
 
     cancelled = serializers.IntegerField()
 
 
 class PointSerializer(serializers.Serializer[Any]):
-    """Values of learning curves at one step."""
+    """Learning-curve values at one step."""
 
     step = steps()
     values = serializers.DictField(child=FiniteFloatField(), allow_empty=False)
 
     def validate_values(self, value: dict[str, float]) -> dict[str, float]:
-        """Reject names that are too long or have characters that ``_TAG`` doesn't allow."""
+        """Reject names that are too long or contain characters that ``_TAG`` doesn't allow."""
         for tag in value:
             _TAG(tag)
         return value
 
 
 class PointsRequestSerializer(serializers.Serializer[Any]):
-    """Points of learning curves, and the number of answers training waits for."""
+    """Learning-curve points, and the number of answers that training is waiting for."""
 
     points = serializers.ListField(child=PointSerializer(), max_length=MAX_POINTS)
     waiting_for = count(
         allow_null=True,
         required=False,
-        help_text="Number of answers training waits for; null: it is not waiting; absent: unchanged.",
+        help_text="Number of answers training is waiting for; null: it is not waiting; absent: unchanged.",
     )
 
 
@@ -236,7 +236,7 @@ class ClipSerializer(serializers.Serializer[Any]):
 class ComparisonSerializer(serializers.Serializer[Any]):
     """A comparison with true returns and its decision, for researchers."""
 
-    id = serializers.IntegerField(help_text="Cursor for the parameter `after`.")
+    id = serializers.IntegerField(help_text="Cursor, for use as the `after` parameter.")
     uuid = serializers.UUIDField()
     phase = serializers.ChoiceField(Comparison.Phase.choices)
     step = serializers.IntegerField()
@@ -265,7 +265,7 @@ class SideReturnSerializer(serializers.Serializer[Any]):
 
 
 class LeaseDetailSerializer(serializers.Serializer[Any]):
-    """A lease with true returns by screen side, from which scripted labelers answer."""
+    """A lease with the true return on each side of the screen, for scripted labelers."""
 
     uuid = serializers.UUIDField()
     comparison = serializers.UUIDField()
@@ -274,7 +274,7 @@ class LeaseDetailSerializer(serializers.Serializer[Any]):
 
 
 class EpisodeRequestSerializer(serializers.Serializer[Any]):
-    """Video of a whole episode that is uploaded to the media store."""
+    """Video of a whole episode that has been uploaded to the media store."""
 
     step = steps()
     key = serializers.CharField(max_length=300, help_text="`<experiment>/episodes/<step>.mp4`")
