@@ -1,6 +1,6 @@
 """Celery app that runs the site's periodic maintenance tasks ("chores") on a schedule.
 
-Start it with ``celery --app human_feedback_site.celery worker --beat --concurrency 1``. The worker has its
+Start it with ``celery --app human_feedback_site.celery worker --beat --concurrency 1``. The worker uses its
 own queue. Web processes don't import this module and don't need Redis. Without Celery, run
 ``python manage.py chores`` from cron.
 """
@@ -38,7 +38,7 @@ def _check_settings(**_: Any) -> None:
     try:
         settings.LOGGING  # noqa: B018 (reading any setting loads all of them)
     except ImproperlyConfigured as error:
-        raise SystemExit(f"site chores: {error}") from None
+        raise SystemExit(f"Can't start the site's maintenance tasks: {error}") from None
 
 
 app = Celery("human_feedback_site", include=["human_feedback_site.feedback.tasks"])
@@ -106,8 +106,8 @@ app.conf.update(
 class ForgetfulScheduler(Scheduler):
     """Beat scheduler that stores nothing on disk.
 
-    Chores are scheduled by clock time, so the last run times aren't needed. Celery's default scheduler would
-    save them in a pickle file.
+    Chores are scheduled by clock time, so the times of previous runs aren't needed. Celery's default
+    scheduler would save them in a pickle file.
     """
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
@@ -115,24 +115,24 @@ class ForgetfulScheduler(Scheduler):
         try:
             self.apply_async(entry, producer=producer, advance=False)
         except SchedulingError as error:
-            _log.warning("Can't queue chores because Redis doesn't respond: %s", error)
+            _log.warning("Can't queue chores because Redis isn't responding: %s", error)
 
 
 class EndWithBeat(bootsteps.StartStopStep):
-    """Worker step that ends the worker process if its beat (the scheduler) dies.
+    """Worker step that ends the worker process if its embedded beat scheduler dies.
 
-    Without a beat, the worker would look healthy but get no more chores. The service manager should restart
-    the worker, which also restarts the beat.
+    Without the scheduler, the worker would look healthy but get no more chores. The service manager should
+    restart the worker, which also restarts the scheduler.
     """
 
     requires = ("celery.worker.components:Beat",)
 
     def include_if(self, worker: Any) -> bool:
-        """Return True if this worker has a beat."""
+        """Return True if this worker runs an embedded beat scheduler."""
         return worker.beat is not None
 
     def start(self, worker: Any) -> None:
-        """Start a thread that watches the beat."""
+        """Start a thread that watches the beat scheduler."""
         threading.Thread(target=self._watch, args=(worker,), daemon=True).start()
 
     def _watch(self, worker: Any) -> None:
@@ -141,7 +141,8 @@ class EndWithBeat(bootsteps.StartStopStep):
         stopping = (state.should_stop, state.should_terminate) != (None, None)
         if worker.blueprint.state == bootsteps.RUN and not stopping:  # type: ignore[attr-defined]
             _log.error(
-                "The beat, which queues the chores, has died; this worker is exiting so that both restart."
+                "The beat scheduler, which queues the chores, has died; this worker is exiting so that "
+                "both are restarted."
             )
             state.should_stop = EX_FAILURE  # type: ignore[assignment]
 
@@ -156,12 +157,12 @@ def _check_redis(**_: Any) -> None:
     try:
         read_redis_url()
     except ImproperlyConfigured as error:
-        raise SystemExit(f"site chores: {error}") from None
+        raise SystemExit(f"Can't start the site's maintenance tasks: {error}") from None
 
 
 @setup_logging.connect
 def _configure_logging(**_: Any) -> None:
-    """Configure logging from Django's settings, instead of in Celery's own format."""
+    """Apply the logging configuration in Django's settings instead of Celery's own."""
     from django.utils.log import configure_logging  # noqa: PLC0415
 
     configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)

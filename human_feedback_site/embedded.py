@@ -1,8 +1,8 @@
 """Embedded labeling site, shared by the training runs that use the same state folder.
 
 The first run that needs the site starts it with ``python -m human_feedback_site.embedded --state-dir state
---bind HOST``. The site ends by itself after the last run. Coordination uses ``flock``, because the kernel
-releases a process's locks even if it's killed:
+--bind HOST``. The site shuts down on its own after the last run ends. Coordination uses ``flock``, because
+the kernel releases a process's locks even if it's killed:
 
 - The site locks ``site/lock`` and writes its URL there as JSON. Gunicorn's master and worker both keep the
   lock, so it is released only once neither of them uses the port.
@@ -155,7 +155,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
             threading.Thread(target=work, daemon=True).start()
 
     def _stop_after_last_run(self) -> None:
-        """Stop the server once there are no runs left, or the state folder was moved or deleted."""
+        """Stop the server once no runs are left or the state folder has been moved or deleted."""
         last_seen = time.monotonic()
         while self._is_in_place():
             time.sleep(POLL_SECONDS)
@@ -181,7 +181,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
             return True
 
     def _announce(self, **changes: object) -> None:
-        """Write the announcement, with ``changes``, to ``site/lock``."""
+        """Write the announcement, updated with ``changes``, to ``site/lock`` as JSON."""
         # Overwriting in place, padded with spaces, never leaves an empty file for a run to read.
         text = json.dumps({**self._announcement, **changes}).ljust(os.fstat(self._lock).st_size)
         os.pwrite(self._lock, text.encode(), 0)
@@ -191,7 +191,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
 
 def _do_chores(log: Path) -> None:
-    """Run the site's chores forever: some every minute, the others every hour. Also rotate the log."""
+    """Run the maintenance tasks ("chores") forever, each every minute or every hour; also rotate the log."""
     from django.db import connections  # noqa: PLC0415 (needs environment variables)
 
     from human_feedback_site.feedback.services.chores import CHORES, EVERY_MINUTE  # noqa: PLC0415
@@ -204,7 +204,7 @@ def _do_chores(log: Path) -> None:
             try:
                 chore()
             except Exception:
-                _log.exception("The chore %r failed and will be retried later", name)
+                _log.exception("The maintenance task %r failed and will be retried later", name)
         connections.close_all()
         _rotate(log)
 
@@ -242,9 +242,10 @@ def _is_locked(path: Path) -> bool:
 
 
 def _listen(bind: str, last_port: int | None) -> socket.socket:
-    """Listen on ``last_port``, so that open pages and links keep working, or on the first free port.
+    """Return a socket that listens on ``last_port`` or, if that is taken, on the first free port.
 
-    Exits with an error message if this machine can't listen on ``bind``.
+    Reusing the previous site's port lets open pages and links keep working. Exits with an error message if
+    this machine can't listen on ``bind``.
     """
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     first = read_count("TEACHER_PORT", PORT, least=1, most=65535)
@@ -259,7 +260,7 @@ def _listen(bind: str, last_port: int | None) -> socket.socket:
         if not _is_claimed(port):
             return listener
         listener.close()
-    raise AssertionError("port 0 is never in use")
+    raise AssertionError("port 0 means any free port, so it can't be in use")
 
 
 def _is_claimed(port: int) -> bool:
@@ -278,7 +279,7 @@ def _is_claimed(port: int) -> bool:
 
 
 def _last_port(lock: Path) -> int | None:
-    """Return the last site's port from ``site/lock``, or None if there is none."""
+    """Return the previous site's port, read from ``site/lock``; None if no port is recorded there."""
     try:
         port = int(json.loads(lock.read_text())["port"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -287,7 +288,7 @@ def _last_port(lock: Path) -> int | None:
 
 
 def _own_host(bind: str) -> str:
-    """Return the URL host at which this machine reaches a server that listens on ``bind``."""
+    """Return the host part of a URL for reaching, from this machine, a server that listens on ``bind``."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)  # noqa: S104 (compared, not bound)
     return f"[{host}]" if ":" in host else host
 
@@ -312,7 +313,7 @@ def _environment(options: argparse.Namespace, state_dir: Path, port: int, instan
 
 
 def _absolute_storage(storage: str) -> str:
-    """Return the clip store with a relative folder made absolute; empty stays empty (the default store)."""
+    """Make a relative folder path absolute; return an S3 URL or an empty value (default) unchanged."""
     return storage if not storage or "://" in storage else str(Path(storage).resolve())
 
 

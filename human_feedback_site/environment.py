@@ -147,7 +147,7 @@ def read_public_url(name: str) -> str | None:
 
 
 def read_redis_url() -> str:
-    """Read ``REDIS_URL``, which only the site's Celery worker for chores needs."""
+    """Read ``REDIS_URL``, which only the Celery worker that runs the chores needs."""
     value = os.environ.get("REDIS_URL", "").strip()
     parts = _split(value)
     if parts is None or parts.scheme != "redis" or not re.fullmatch(r"(/[0-9]*)?", parts.path):
@@ -276,13 +276,13 @@ def read_storage(state_dir: Path, announced: str = "") -> str:
 
 
 def require_s3_credentials(endpoint: str | None) -> None:
-    """Check that boto3 finds credentials for S3 in environment variables, files or roles.
+    """Check that boto3 finds S3 credentials in environment variables, config files or IAM roles.
 
     The S3 server is not contacted. The machine's IAM role is used only for Amazon S3 (``endpoint`` None);
     looking it up takes at most two seconds.
 
     Raises:
-        ImproperlyConfigured: there are no credentials, or ``AWS_PROFILE`` or the region is invalid.
+        ImproperlyConfigured: no credentials were found, or ``AWS_PROFILE`` or the region is invalid.
     """
     from botocore.exceptions import (  # noqa: PLC0415 (only needed if clips are in S3)
         BotoCoreError,

@@ -166,7 +166,7 @@ def test_chores_are_done_whenever_redis_is_there(worker: Worker, redis: Redis, t
     worker.until(worker.is_done)
 
     redis.kill()
-    worker.until(lambda: "Can't queue chores because Redis doesn't respond" in worker.log)
+    worker.until(lambda: "Can't queue chores because Redis isn't responding" in worker.log)
     worker.leave_a_chore()
     redis.start()
     worker.until(worker.is_done)
@@ -186,7 +186,10 @@ def test_a_worker_whose_beat_is_killed_ends_and_can_be_started_again(worker: Wor
     worker.until(worker.is_done)
     worker.kill_beat()
     assert worker.ends() == 1
-    line = "The beat, which queues the chores, has died; this worker is exiting so that both restart."
+    line = (
+        "The beat scheduler, which queues the chores, has died; this worker is exiting so that "
+        "both are restarted."
+    )
     assert line in worker.log
 
 
@@ -272,7 +275,7 @@ def test_a_worker_that_cannot_work_says_why_in_one_line(
     )
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert line.startswith(f"site chores: {message}")
+    assert line.startswith(f"Can't start the site's maintenance tasks: {message}")
     assert "hid" not in line
 
 
@@ -281,7 +284,9 @@ def test_neither_worker_nor_beat_starts_without_a_redis(monkeypatch: pytest.Monk
     """Render workers, whose program other tests may have loaded here, listen to the same signal."""
     monkeypatch.delenv("REDIS_URL", raising=False)
     (own,) = [each for each in start._live_receivers(None) if each.__module__ == "human_feedback_site.celery"]
-    with pytest.raises(SystemExit, match=r"^site chores: REDIS_URL must look like"):
+    with pytest.raises(
+        SystemExit, match=r"^Can't start the site's maintenance tasks: REDIS_URL must look like"
+    ):
         own(sender=None)
 
 

@@ -160,7 +160,8 @@ def test_chores_are_done_and_one_that_fails_does_not_end_the_site(site: dict[str
     with closing(sqlite3.connect(state / "site.sqlite3", timeout=60)) as database:
         with database:
             database.execute("DROP TABLE django_session")
-        wait_until(lambda: "The chore 'expired sessions' failed and will be retried later" in log.read_text())
+        message = "The maintenance task 'expired sessions' failed and will be retried later"
+        wait_until(lambda: message in log.read_text())
         put_experiment(site, state)
         with database:
             database.execute(

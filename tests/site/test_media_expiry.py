@@ -176,7 +176,7 @@ def test_a_store_that_is_away_is_tried_again(
     assert chores.expire_media() == "0 deleted, clips of 1 experiment(s) left for the next run"
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == (
-        "Couldn't delete the clips of hopper; the next run tries again: "
+        "Couldn't delete the clips of experiment hopper; the next run will try again: "
         f"the folder {media_folder} cannot be used: No such file or directory"
     )
     assert trainer.experiment.media_deleted_at is None
@@ -199,7 +199,7 @@ def test_a_bucket_that_is_away_is_tried_again(
     finish(trainer)
     chores.expire_media()
     assert (
-        "Couldn't delete the clips of hopper; the next run tries again: s3://not-made-yet at "
+        "Couldn't delete the clips of experiment hopper; the next run will try again: s3://not-made-yet at "
         f"{s3_server.endpoint_url} cannot be used: 404 NoSuchBucket, create the bucket with"
     ) in caplog.text
     assert trainer.experiment.media_deleted_at is None
@@ -213,9 +213,9 @@ def test_clips_in_another_store_are_not_taken_for_deleted(
     settings.TEACHER_STORAGE = str(tmp_path)
     assert chores.expire_media() == "0 deleted, clips of 1 experiment(s) left for the next run"
     assert (
-        "Couldn't delete the clips of hopper; the next run tries again: Expected 4 clips of hopper in "
-        f"the folder {tmp_path}, but found none: set TEACHER_STORAGE to the store that the site uses; "
-        "if the clips are gone for good, set MEDIA_KEEP_DAYS=0."
+        "Couldn't delete the clips of experiment hopper; the next run will try again: Expected 4 clips of "
+        f"hopper in the folder {tmp_path}, but found none: set TEACHER_STORAGE to the store that the site "
+        "uses; if the clips are gone for good, set MEDIA_KEEP_DAYS=0."
     ) in caplog.text
     assert trainer.experiment.media_deleted_at is None
     assert set(Comparison.objects.values_list("status", flat=True)) == {"open"}

@@ -28,7 +28,7 @@ class ConsentText(models.Model):
 
 
 class ConsentAnswer(models.Model):
-    """A labeler's answer to one version of the consent text; a changed answer is a new row."""
+    """A labeler's answer to one version of the consent text; changing the answer adds a row."""
 
     text = models.ForeignKey(ConsentText, models.CASCADE, related_name="answers")
     labeler = models.ForeignKey("feedback.Labeler", models.CASCADE, related_name="consent_answers")

@@ -98,7 +98,8 @@ class Invite(models.Model):
         """
         if self.completion_code and self.completion_code.casefold() == self.screen_out_code.casefold():
             message = _(
-                "Use a different code for stopped labelers: the platform pays for the completion code."
+                "Use a different code for stopped labelers: the platform pays everyone who submits the "
+                "completion code."
             )
             raise ValidationError({"screen_out_code": message})
 
@@ -129,7 +130,7 @@ class InvitePart(models.Model):
 
 
 class Arrival(models.Model):
-    """Arrival of a participant from a platform; the only model with participants' platform IDs."""
+    """A participant's arrival from a platform; the only model that stores platform participant IDs."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="arrivals")
     invite = models.ForeignKey(Invite, models.CASCADE, related_name="arrivals")

@@ -59,10 +59,10 @@ class Lease(models.Model):
 
 
 class Label(models.Model):
-    """One labeler's answer to a comparison, as given on the screen."""
+    """One labeler's answer to a comparison, in terms of the left and right sides of the screen."""
 
     class Choice(models.TextChoices):
-        """Answer in terms of the screen: the left clip, the right clip, equal or can't tell."""
+        """Answer as the labeler sees it: left clip, right clip, equal or can't tell."""
 
         LEFT = "left"
         RIGHT = "right"

@@ -142,9 +142,9 @@ class Participation(models.Model):
 
     @property
     def failures(self) -> int:
-        """Return the number of recent failures of the check type that the labeler failed more often.
+        """Return the number of recently failed attention checks or watch-time checks, whichever is larger.
 
-        Attention checks and watch-time checks are counted separately, over the last ``CHECKS_KEPT`` of each.
+        For each type, only the last ``CHECKS_KEPT`` checks are considered.
         """
         return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
 

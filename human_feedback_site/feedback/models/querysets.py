@@ -61,7 +61,7 @@ def waiting_labels() -> QuerySet[Label]:
 
 
 def lock_comparisons(comparisons: QuerySet[Comparison]) -> list[Comparison]:
-    """Lock the rows in ID order, like all other code, to avoid deadlocks; return them."""
+    """Lock the rows in ID order, as all other code does, to avoid deadlocks; return them."""
     return list(comparisons.select_for_update(no_key=True).order_by("id"))
 
 

@@ -35,9 +35,9 @@ NOTHING = "none"  # filter value for comparisons without a decision
 BEGINS_A_UUID = re.compile(r"[0-9A-Fa-f-]{1,36}")
 SELDOM_SAID = {Outcome.EQUAL, Outcome.CANT_TELL}
 MOST_NAMED = 30_000
-"""Maximum number of IDs in one SQL statement; both databases allow slightly more.
+"""Maximum number of IDs in one SQL statement; SQLite's own limit is slightly higher.
 
-Filtering by a rare decision checks at most this many comparisons that ever had that decision.
+A filter by a rare decision checks at most this many of the comparisons that have ever had that decision.
 """
 MOST_COMPARED = 10_000
 """Maximum number of comparisons checked for labels that disagree, because each check is slow."""
@@ -56,7 +56,7 @@ class Filters:
 
     Attributes:
         state: one of ``STATES``.
-        decision: an outcome, or ``NOTHING``.
+        decision: an outcome, or ``NOTHING`` for comparisons without a decision.
         disagreement: True for comparisons whose counted labels disagree.
         labeler: labeler who has answered the comparison, even if the answer was withdrawn.
         text: beginning of the UUID, with or without hyphens.
@@ -74,7 +74,7 @@ class Filters:
 
 
 class Matching:
-    """Lazy list of an experiment's comparisons that match filters, for Django's paginator."""
+    """Lazy list of an experiment's comparisons that match the filters, for Django's paginator."""
 
     def __init__(self, experiment: Experiment, filters: Filters) -> None:
         found = _filtered(experiment, filters).order_by(*_ORDERS[filters.order])
@@ -94,7 +94,7 @@ class Matching:
         return self._cut or self._number > MOST_COUNTED
 
     def __len__(self) -> int:
-        """Return the number of matches, at most ``MOST_COUNTED``."""
+        """Return the number of matches, capped at ``MOST_COUNTED``."""
         return min(self._number, MOST_COUNTED)
 
     def __getitem__(self, place: slice) -> QuerySet[Comparison]:
@@ -138,9 +138,9 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
 
 
 def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
-    """Yield, for each slow filter in use, candidate IDs and the maximum number of them to check.
+    """For each slow filter in use, yield its candidates' IDs and the maximum number of IDs to check.
 
-    A list that is one ID longer than the maximum means that there are more candidates.
+    If there are more candidates than the maximum, the list has one ID more than the maximum.
     """
     if filters.decision in SELDOM_SAID:
         yield _ever_decided(experiment, filters), MOST_NAMED
@@ -149,15 +149,15 @@ def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list
 
 
 def _with_several_labels(experiment: Experiment, filters: Filters) -> list[int]:
-    """Return up to ``MOST_COMPARED`` + 1 IDs of comparisons with several labels, in list order."""
+    """Return up to ``MOST_COMPARED`` + 1 IDs of comparisons with two or more labels, in list order."""
     several = _filtered(experiment, replace(filters, disagreement=False, decision="")).filter(n_labels__gt=1)
     return list(several.order_by(*_ORDERS[filters.order]).values_list("pk", flat=True)[: MOST_COMPARED + 1])
 
 
 def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
-    """Return up to ``MOST_NAMED`` + 1 IDs of comparisons that ever had the filter's decision.
+    """Return up to ``MOST_NAMED`` + 1 IDs of comparisons that have ever had the filter's decision.
 
-    They are sorted newest first, or oldest first if the list is sorted that way.
+    The IDs are sorted oldest first if that is the filters' order, otherwise newest first.
     """
     said = Decision.objects.filter(experiment=experiment, decision=filters.decision)
     if filters.since is not None:
@@ -168,7 +168,7 @@ def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
 
 
 def _different_outcomes() -> Subquery:
-    """Return a subquery for the number of different outcomes in a comparison's counted labels."""
+    """Return a subquery that counts the distinct outcomes among a comparison's counted labels."""
     said = Label.objects.filter(not_undone(), comparison=OuterRef("pk"), status=Label.Status.COUNTED)
     counted = said.order_by().values("comparison").annotate(opinions=Count(label_outcome(), distinct=True))
     return Subquery(counted.values("opinions"))
@@ -177,7 +177,7 @@ def _different_outcomes() -> Subquery:
 def uuids_from(beginning: str) -> tuple[UUID, UUID]:
     """Return the lowest and the highest UUID that begins with ``beginning``.
 
-    Both databases can search this range with an index.
+    Both SQLite and PostgreSQL can search this range with an index.
     """
     digits = beginning.replace("-", "")[:32]
     return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
@@ -185,7 +185,7 @@ def uuids_from(beginning: str) -> tuple[UUID, UUID]:
 
 @dataclass(frozen=True)
 class Event:
-    """An event in a comparison's history, with its database row and, if any, the outcome.
+    """An event in a comparison's history, with its database row and its outcome, if it has one.
 
     Attributes:
         kind: ``label``, ``undo``, ``decision`` or ``lease``.

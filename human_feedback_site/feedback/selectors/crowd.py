@@ -1,4 +1,4 @@
-"""Statistics about an experiment's labelers: the quality of each, and the agreement among them.
+"""Statistics about an experiment's labelers: each labeler's quality, and the agreement among labelers.
 
 Each quality statistic is computed by one SQL statement that reads the experiment's labels and returns one row
 per labeler. Withdrawn and void labels are left out.
@@ -23,10 +23,10 @@ _NONE = Rate(0, 0)
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement among labelers, measured on the comparisons with several counted labels.
+    """Agreement among labelers, measured on the comparisons with two or more counted labels.
 
     ``pairs`` is the number of these comparisons. ``alpha`` is Krippendorff's alpha; it is None if there are
-    no such comparisons or all their labels are the same.
+    no such comparisons or if their labels are all the same.
     """
 
     alpha: float | None
@@ -42,7 +42,7 @@ class LabelerQuality:
         gold: correct answers to pairs with a known answer.
         consensus: answers that match the other labelers' most common answer. Pairs without a single most
             common answer, and ``cant_tell`` answers, are left out.
-        left: share of ``left`` among ``left`` and ``right`` answers; far from half suggests a side bias.
+        left: share of ``left`` among ``left`` and ``right`` answers; a share far from 0.5 suggests side bias.
         consistency: repeated pairs that got the same answer as before.
         seconds: median seconds from when both clips start playing to the answer, or None.
         notice: ``warned``, ``stopped``, or None.
@@ -70,7 +70,7 @@ def agreement(experiment: Experiment) -> Agreement:
 
 
 def labelers(experiment: Experiment) -> list[LabelerQuality]:
-    """Return quality statistics of all labelers who take part in the experiment, sorted by name."""
+    """Return quality statistics of the labelers with a participation in the experiment, sorted by name."""
     gold, consensus = _gold(experiment), _consensus(experiment)
     left, consistency, seconds = _left(experiment), _consistency(experiment), _seconds(experiment)
     taking_part = experiment.participations.select_related("labeler", "experiment").order_by("labeler__name")
@@ -98,7 +98,7 @@ def _labels(experiment: Experiment) -> QuerySet[Any]:
 
 
 def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:
-    """Return the share of each labeler's labels that match ``hit``, by labeler ID."""
+    """Return a dict from labeler ID to the rate of that labeler's labels that match ``hit``."""
     counted = labels.order_by().values("labeler").annotate(hits=Count("pk", filter=hit), total=Count("pk"))
     return {each["labeler"]: Rate(each["hits"], each["total"]) for each in counted}
 
@@ -125,7 +125,7 @@ def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
 
 
 def _seconds(experiment: Experiment) -> Mapping[int, float]:
-    """Return the median response time in seconds by labeler ID.
+    """Return each labeler's median response time in seconds, keyed by labeler ID.
 
     The median is the mean of the one or two middle values.
     """

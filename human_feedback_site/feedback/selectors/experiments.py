@@ -56,11 +56,11 @@ class Progress:
     """Number of comparisons in each labeling state, excluding gold comparisons.
 
     Attributes:
-        asked: all except cancelled ones.
-        answered: those with at least one counted label.
-        open: those that still need labels.
-        waiting: open ones without any counted label.
-        waiting_since: time when the oldest open one was registered; None if none is open.
+        asked: comparisons that were not canceled.
+        answered: comparisons with at least one counted label.
+        open: comparisons that still need labels.
+        waiting: open comparisons without any counted label.
+        waiting_since: time when the oldest open comparison was registered; None if none is open.
     """
 
     asked: int
@@ -132,7 +132,7 @@ def progress_of(experiment: Experiment) -> Progress:
 def count_open(experiment: Experiment) -> tuple[int, int]:
     """Count open comparisons, and how many of them were requested during training.
 
-    Trainers call this every few seconds, so it reads only open comparisons; there may be a million others.
+    Trainers call this every few seconds, so it reads only open comparisons; a million others may exist.
     """
     counts = experiment.comparisons.filter(status=Comparison.Status.OPEN).aggregate(
         all=Count("pk"), training=Count("pk", filter=Q(phase=Comparison.Phase.TRAINING))
@@ -164,7 +164,7 @@ def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
 
 
 def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]:
-    """Return the points of each learning curve by tag, sorted by step.
+    """Return each learning curve's points sorted by step, keyed by tag.
 
     A curve with more than ``most`` points is thinned to about that many, evenly spaced; its first and last
     points are kept.

@@ -26,7 +26,7 @@ _COUNT_SECONDS = 10
 
 
 class Link(TypedDict):
-    """URL of a clip."""
+    """JSON object with a clip's URL."""
 
     url: str
 
@@ -43,7 +43,7 @@ class ShownExample:
 
 
 def examples(experiment: Experiment) -> Sequence[ShownExample]:
-    """Return the examples whose clips exist; the side of the better clip varies."""
+    """Return the examples whose clips exist; some show the second clip on the left."""
     found = experiment.examples.select_related("comparison__experiment")
     return [_shown(each) for each in found if not each.comparison.clips_gone]
 
@@ -66,7 +66,7 @@ def side_of(outcome: Outcome, *, swapped: bool) -> str:
 def episodes(experiment: Experiment) -> Sequence[Episode]:
     """Return up to ``EPISODES`` watchable episodes, evenly spread over training.
 
-    The first and the newest episode are among them.
+    The first and the newest episode are always included.
     """
     every = list(watchable_episodes(experiment).order_by("step"))
     if len(every) <= EPISODES:
@@ -76,7 +76,7 @@ def episodes(experiment: Experiment) -> Sequence[Episode]:
 
 @dataclass(frozen=True)
 class AnsweredCounts:
-    """Number of comparisons with counted labels, to show the labelers' progress.
+    """Numbers of comparisons with counted labels, shown to labelers as progress.
 
     Attributes:
         answered: all comparisons with at least one counted label.

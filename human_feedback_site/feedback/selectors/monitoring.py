@@ -29,7 +29,7 @@ _CROWD_SHARE = 20  # labeler statistics are cached for 20 times as long as they 
 
 @dataclass(frozen=True)
 class CrowdQuality:
-    """Agreement among an experiment's labelers, and the quality statistics of each."""
+    """Agreement among an experiment's labelers, and each labeler's quality statistics."""
 
     agreement: crowd.Agreement
     labelers: Sequence[crowd.LabelerQuality]
@@ -41,11 +41,12 @@ class ExperimentStatus:
 
     Attributes:
         rate: valid answers per minute over the last :data:`RATE_MINUTES`, or since the experiment began.
-        minutes_left: estimated minutes until all wanted labels are given at that rate; None if unknown.
+        minutes_left: estimated minutes until all requested labels are given, based on ``rate``; None if
+            unknown.
         queue_minutes: age of the oldest open comparison in minutes; None if none is open.
-        points: thinned points of each learning curve, by tag.
+        points: learning curves keyed by tag; long ones are thinned.
         active: IDs of the labelers who are active now.
-        films: environment steps of the episode videos to show, newest first.
+        films: environment step of each episode video to show, newest first.
     """
 
     progress: Progress
@@ -81,7 +82,7 @@ def status_now(experiment: Experiment) -> ExperimentStatus:
 def _rate(experiment: Experiment) -> float:
     """Return the experiment's valid answers per minute.
 
-    The filter on its labelers lets the database use the index on labeler and time.
+    Filtering by the experiment's labelers lets the database use the index on labeler and time.
     """
     given = Label.objects.filter(
         not_undone(),

@@ -48,7 +48,7 @@ def issue_token(token: ApiToken) -> str:
 def rotate_token(token: ApiToken) -> str:
     """Replace a token's secret and return the new one; the old one stops working.
 
-    The expiry time is moved so that the token's original lifetime starts over.
+    A token that expires gets its full original lifetime again, starting now.
     """
     secret, now = _new_secret(), timezone.now()
     if token.expires_at is not None:
@@ -93,9 +93,9 @@ def page_url(experiment: Experiment, base_url: str) -> str:
 
 @transaction.atomic
 def invite(experiment: Experiment, labeler_name: str) -> Labeler:
-    """Allow the owner's labeler with this name to label ``experiment``; return the labeler.
+    """Allow the labeler called ``labeler_name`` to label ``experiment``; return the labeler.
 
-    If the owner has no labeler with this name, one is created.
+    If the experiment's owner has no labeler with this name, one is created.
     """
     labeler = labeler_named(experiment.owner, labeler_name)
     labeler.experiments.add(experiment)

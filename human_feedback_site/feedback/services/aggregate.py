@@ -33,7 +33,7 @@ _SAME = 0.01  # changes in probability up to this size are not published
 
 
 def weigh_all(until: float) -> int:
-    """Re-estimate labelers' accuracy in each experiment with new decisions.
+    """Re-estimate labelers' accuracy in each experiment that has new decisions.
 
     Returns the number of revised decisions. Stops between experiments once :func:`time.monotonic` passes
     ``until``; the next call continues with the rest.
@@ -70,7 +70,7 @@ def weigh_labelers(experiment: Experiment) -> int:
 
 
 def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
-    """Return the newest (comparison ID, labeler ID, outcome) votes, and gold answers by comparison ID."""
+    """Return the newest votes (comparison ID, labeler ID, outcome), and gold answers by comparison ID."""
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
     found = labels.order_by("-pk").values_list(
@@ -117,7 +117,7 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
 
 
 def _announced(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
-    """Return the newest decision and probability in the feed, by comparison ID."""
+    """Return each comparison's newest decision and probability in the feed, keyed by comparison ID."""
     announced: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
     return {row.pk: (row.decision, row.probability) for row in announced}
 

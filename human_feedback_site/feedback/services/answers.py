@@ -4,8 +4,8 @@ Labels and undos are append-only. A label is counted if its comparison has a fre
 void if its labeler was stopped or has already answered the same pair without withdrawing that answer. Void
 labels are stored but ignored. ``docs/leases.md`` lists the rules.
 
-Each transaction locks rows in the same order: the comparison, the labeler's rows, and last the experiment's
-sequence counter, which stays locked until the commit.
+Each transaction locks rows in the same order: the comparison, the labeler's rows, and finally the
+experiment's sequence counter, which stays locked until the commit.
 """
 
 from dataclasses import dataclass
@@ -54,10 +54,10 @@ class RecordedAnswer:
     """Result of recording an answer.
 
     Attributes:
-        status: ``counted`` or ``surplus``, as shown to the labeler. Checks are shown as counted, void answers
-            as surplus.
+        status: ``counted`` or ``surplus``, as shown to the labeler. Checks are shown as counted; void answers
+            are shown as surplus.
         answered: number of the labeler's valid answers under the current invitation.
-        created: True if the answer is new, False if it was recorded before.
+        created: True if the answer is new, False if it had already been recorded.
     """
 
     uuid: UUID
@@ -165,7 +165,7 @@ def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome,
 
 
 def _count_answer(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Add an answer and its check results to the locked participation; stop labelers who fail too often."""
+    """Add an answer and its checks to the locked participation; stop the labeler if too many failed."""
     participation.answers += 1
     if participation.elsewhere is not None and participation.invite_id != lease.invite:
         participation.elsewhere += 1
@@ -178,9 +178,9 @@ def _count_answer(participation: Participation, lease: AnsweredLease, label: Lab
 
 
 def _note_checks(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Record whether the labeler passed the attention check and watch-time check, if any.
+    """Record whether a new answer passed its attention check and its watch-time check, if it has them.
 
-    Only the labeler's first answer to the pair under a lease with this purpose is checked.
+    Does nothing if the labeler has already answered the pair under a lease with the same purpose.
     """
     before = Label.objects.exclude(pk=label.pk).exclude(status=Label.Status.VOID)
     if before.filter(
@@ -219,9 +219,9 @@ def record_undo(
     running. ``keep_place`` grants one even if the experiment is not running; set it to record a new answer in
     the same transaction.
 
-    Returns the undo, the labeler's new live lease or None, and True if the undo is new. Raises
+    Returns the undo, the labeler's live new lease or None, and whether the undo is new. Raises
     :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the label was
-    already undone by a different request or the UUID is in use.
+    already undone by a different request or ``undo_uuid`` is already in use.
     """
     own = Label.objects.select_related("lease").filter(
         uuid=label_uuid, labeler=labeler, comparison__experiment__deletion_asked_at=None
@@ -237,7 +237,8 @@ def record_undo(
         return known, still.first(), False
     if known is not None or Undo.objects.filter(uuid=undo_uuid).exists():
         raise ConflictError(
-            _("Label %(uuid)s was already undone, or the UUID of this undo is in use.") % {"uuid": label_uuid}
+            _("Label %(uuid)s was already undone, or this undo's UUID is already in use.")
+            % {"uuid": label_uuid}
         )
     left_place = label.status not in {Label.Status.SURPLUS, Label.Status.VOID}
     participation = participation_of(labeler, comparison.experiment)

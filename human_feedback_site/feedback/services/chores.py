@@ -66,9 +66,10 @@ def _useless_leases() -> QuerySet[Lease]:
 
 
 def expire_media() -> str:
-    """Delete clips of experiments that finished over ``MEDIA_KEEP_DAYS`` days ago; 0 keeps all clips.
+    """Delete clips of experiments that finished over ``MEDIA_KEEP_DAYS`` days ago; if that is 0, keep all.
 
-    Their open comparisons are closed first, so that labelers never see deleted clips after a reopening.
+    The open comparisons are closed first, so that labelers never see deleted clips if an experiment is
+    reopened.
     ``media_deleted_at`` is set when no clips are left; if the media store is unreachable or time runs out,
     the next run continues.
     """
@@ -83,7 +84,11 @@ def expire_media() -> str:
         try:
             deleted += _delete_media(experiment, until)
         except MediaStoreError as error:
-            _log.warning("Couldn't delete the clips of %s; the next run tries again: %s", experiment, error)
+            _log.warning(
+                "Couldn't delete the clips of experiment %s; the next run will try again: %s",
+                experiment,
+                error,
+            )
         if time.monotonic() > until:
             break
     left = _with_expired_media().count()
@@ -139,7 +144,7 @@ def _close_comparisons(experiment: Experiment) -> None:
 
 
 def forget_stale_runs() -> str:
-    """Clear ``waiting_for`` if the trainer has been silent for ``TRAINER_AWAY_SECONDS``.
+    """Clear ``waiting_for`` for experiments whose trainer was silent for ``TRAINER_AWAY_SECONDS``.
 
     Labeling continues. A trainer that returns reports again how many answers it is waiting for.
     """
@@ -159,7 +164,7 @@ def forget_attempts() -> str:
 
 
 def weigh_labelers() -> str:
-    """Re-estimate labelers' accuracy in experiments with new decisions; revise affected decisions."""
+    """Re-estimate labelers' accuracy in experiments that have new decisions; revise decisions."""
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
 
 

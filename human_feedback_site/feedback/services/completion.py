@@ -41,7 +41,7 @@ class Ending:
 
 
 def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
-    """Return each arrival's number of valid answers under its invitation, and its task status.
+    """For each arrival, return the number of valid answers under its invitation, and the task status.
 
     All arrivals must belong to the same experiment.
     """
@@ -63,7 +63,7 @@ def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
 
 
 def _part_of(participation: Participation, other: InvitePart | None = None) -> Part:
-    """Return the stored task status for ``other``, or for the current invitation if it is None."""
+    """Return the recorded task status for ``other``, or for the current invitation if ``other`` is None."""
     part = other or participation
     answered = other.answered if other else participation.part_answered
     if part.completed_at is not None and answered >= (part.completed_answers or 0):
@@ -100,7 +100,7 @@ def _ended(participation: Participation) -> bool:
 
 
 def _waited(participation: Participation) -> bool:
-    """Return True if the queue has been empty for ``EMPTY_FOR`` and still is."""
+    """Return True if the labeler has had no pairs to judge for ``EMPTY_FOR`` and still has none."""
     if not Participation.objects.filter(pk=participation.pk, empty_since__lt=Now() - EMPTY_FOR).exists():
         return False
     return not has_work(participant_of(participation))

@@ -27,7 +27,7 @@ from human_feedback_site.feedback.quality.aggregation import (
 from human_feedback_site.feedback.queue.sql import raise_counter
 
 Confusions = Mapping[int, Any]
-"""Confusion matrices by labeler ID, for labelers with an estimate."""
+"""Confusion matrices by labeler ID, for labelers whose accuracy has been estimated."""
 
 
 def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
@@ -37,7 +37,7 @@ def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
 
 
 def announce_all(experiment: Experiment, verdicts: Sequence[tuple[Comparison, Verdict]]) -> None:
-    """Append several verdicts to the feed; call this last in a transaction, like :func:`announce`."""
+    """Append several verdicts to the feed; call this last in a transaction, as with :func:`announce`."""
     if not verdicts:
         return
     numbers = next_numbers(experiment.pk, len(verdicts))

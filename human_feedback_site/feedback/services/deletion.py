@@ -40,7 +40,7 @@ MOST_CLIPS = 20_000
 """Maximum number of clips counted before a deletion; counting more would make the user wait."""
 _AT_ONCE = 1000
 _STOPPED_SECONDS = 60
-"""Seconds of silence after which a finished experiment's trainer must have stopped.
+"""Seconds without a request after which a finished experiment's trainer is presumed to have stopped.
 
 A running trainer makes a request every few seconds; the time is recorded at most every 30 seconds.
 """
@@ -193,7 +193,7 @@ def _hide(experiment: Experiment) -> None:
 
 
 def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
-    """Delete the remaining data of an experiment marked for deletion; return True if none is left.
+    """Delete the remaining data of an experiment marked for deletion; return True if it is all gone.
 
     Starts no new batch once :func:`time.monotonic` passes ``until``. Raises :class:`MediaStoreError` if clips
     can't be deleted.
@@ -268,7 +268,7 @@ def finish_deletions(until: float) -> tuple[int, int]:
         try:
             gone = time.monotonic() < until and go_on(experiment, until)
         except MediaStoreError as error:
-            _log.warning("Couldn't delete %s; the next run tries again: %s", experiment, error)
+            _log.warning("Couldn't delete experiment %s; the next run will try again: %s", experiment, error)
             gone = False
         done, left = done + gone, left + (not gone)
     return done, left

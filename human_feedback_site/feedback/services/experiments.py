@@ -112,15 +112,15 @@ def trainer_away() -> Q:
 
 
 def trainer_away_since() -> Case:
-    """Return an SQL expression for when an absent trainer was last active; NULL if not absent."""
+    """Return an SQL expression for the time when an absent trainer was last active; else NULL."""
     return Case(When(trainer_away(), then=Coalesce("trainer_seen_at", "created_at")))
 
 
 def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:
-    """Register comparisons whose clips are in the media store; on an error, none is registered.
+    """Register comparisons whose clips are in the media store; if any fails, none are registered.
 
     Returns how many were new and how many were already registered. Raises :class:`UnreadableClipsError` if
-    clips are missing or unusable, and :class:`ConflictError` if a UUID is already used with different
+    clips are missing or unusable, and :class:`ConflictError` if a UUID is already in use with different
     content.
     """
     new = _unknown(experiment, comparisons)
@@ -157,7 +157,7 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
 
 
 def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> dict[int, NewComparison]:
-    """Return the comparisons that are not registered yet, by their index in ``comparisons``.
+    """Return the comparisons that are not registered yet, keyed by their index in ``comparisons``.
 
     Raises :class:`ConflictError` if one is already registered with different content.
     """
@@ -173,7 +173,7 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
 
 
 def _is_same(known: Any, told: Any) -> bool:
-    """Return True if a stored value equals the trainer's, except for rounding by a spreadsheet."""
+    """Return True if a stored value equals the trainer's, apart from rounding done by a spreadsheet."""
     return is_same_number(known, told) if isinstance(told, float) else bool(known == told)
 
 
@@ -188,7 +188,7 @@ def _described(item: NewComparison) -> dict[str, Any]:
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
     """Raise :class:`UnreadableClipsError` if clips are unusable or outside the experiment's prefix.
 
-    ``clips`` contains object keys, indexed by their JSON pointer in the request.
+    ``clips`` maps each object key's JSON pointer in the request to the object key.
     """
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     absent = unreadable([key for at, key in clips.items() if at not in foreign])
@@ -201,14 +201,14 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
 
 
 def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
-    """Cancel open, unlabeled comparisons with these UUIDs; return how many were cancelled."""
+    """Cancel open, unlabeled comparisons with these UUIDs; return how many were canceled."""
     settling.settle(experiment.pk)
     return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids), [experiment.pk])
 
 
 @transaction.atomic
 def _cancel(comparisons: QuerySet[Comparison], experiments: Iterable[int]) -> int:
-    """Cancel open comparisons without counted or waiting labels; return how many were cancelled."""
+    """Cancel open comparisons without counted or waiting labels; return how many were canceled."""
     rows = comparisons.filter(status=Comparison.Status.OPEN, n_labels=0)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
     answered = {row for each in experiments for row in settling.with_waiting(each)}
@@ -286,7 +286,7 @@ def resume(chosen: QuerySet[Experiment]) -> int:
 
 
 def finish(chosen: QuerySet[Experiment]) -> int:
-    """Finish experiments: labelers are told, trainers stop, and unlabeled comparisons are cancelled.
+    """Finish experiments: labelers are notified, trainers stop, and unlabeled comparisons are canceled.
 
     Returns the number of experiments finished.
     """

@@ -14,7 +14,7 @@ from human_feedback_site.feedback.services.settling import promote_waiting
 def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
     """Turn comparisons into attention checks with the given answer; return how many were changed.
 
-    If a trainer requested the comparison, the answer is also published as its decision. Cancelled comparisons
+    If a trainer requested the comparison, the answer is also published as its decision. Canceled comparisons
     and those whose clips are gone are skipped.
     """
     found = lock_comparisons(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
@@ -38,7 +38,7 @@ def make_ordinary(chosen: QuerySet[Comparison]) -> int:
     """Turn attention checks back into ordinary comparisons; return how many were changed.
 
     Those that a trainer requested are reopened for labels unless their clips are gone. All others are
-    cancelled.
+    canceled.
     """
     rows = lock_comparisons(chosen.filter(status=Comparison.Status.GOLD).order_by())
     asked = []

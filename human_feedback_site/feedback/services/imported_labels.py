@@ -96,7 +96,7 @@ class AddedLabels:
         known: Mapping[UUID, Label],
         undos: Mapping[UUID, UUID],
     ) -> bool:
-        """Return True if a row is consistent with itself and with the database; else report why not."""
+        """Return True if a row is consistent with itself and the database; otherwise report the problems."""
         label = known.get(row["label"])
         if label is None and row.file in self._problems.resaved and row.may_be_changed("labeler"):
             self._report_doubtful_name(row)
@@ -144,7 +144,7 @@ class AddedLabels:
     def _leases(self, rows: Sequence[Row], comparisons: Mapping[UUID, Comparison]) -> dict[UUID, Lease]:
         """Return the leases of the new labels by UUID, creating missing ones.
 
-        Leases recorded with different content are reported and left out.
+        Leases that already exist with different content are reported and left out.
         """
         wanted = {row["lease"]: row for row in reversed(rows)}  # so a lease gets its first answer's date
         known = Lease.objects.in_bulk(list(wanted), field_name="uuid")

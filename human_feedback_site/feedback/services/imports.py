@@ -70,7 +70,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
 
     New comparisons keep their decision from the file. Existing ones are decided from all their labels; new
     labels for them count only while a slot is free, as if they arrived one by one. New comparisons whose
-    clips are not in the media store are marked as such, and cancelled if they still need labels.
+    clips are not in the media store are marked as such, and canceled if they still need labels.
 
     Raises :class:`BadFileError`, which lists the problems by line; nothing is changed in that case.
     """
@@ -154,7 +154,7 @@ def _digits(number: float | None) -> int:
 
 
 def _is_sound(work: _Import, row: Row) -> bool:
-    """Return True if the row of a new comparison is consistent; otherwise report why not."""
+    """Return True if a new comparison's row is consistent; otherwise report the problems."""
     name = work.experiment.name
     wrong = {
         f"first_key and second_key must be clip keys under {name}/": not (

@@ -145,7 +145,7 @@ def _labeler_of_user(invite: Invite, user: User | None) -> Labeler | None:
 def let_in_before(
     invite: Invite, labeler: Labeler, user: User | None, sent: PlatformParticipant | None
 ) -> bool:
-    """Return True if this invitation has already let the labeler in, even if it is closed by now.
+    """Return True if this invitation has let the labeler in before, even if it can't be used anymore.
 
     If no platform sent the participant (``sent`` is None), ``user`` must be signed in as the labeler; signing
     in again counts as another use.
@@ -156,7 +156,7 @@ def let_in_before(
 
 
 def _has_arrived(invite: Invite, sent: PlatformParticipant) -> bool:
-    """Return True if the platform's participant has come through this invitation before."""
+    """Return True if the platform's participant has used this invitation before."""
     return invite.arrivals.filter(participant=sent.participant).exists()
 
 
@@ -165,9 +165,9 @@ def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
 
 
 def refuse_if_closed(invite: Invite, sent: PlatformParticipant | None = None) -> None:
-    """Raise an error if :func:`admit` would raise one, without using the invitation."""
+    """Raise the error, if any, that :func:`admit` would raise, without using the invitation."""
     if sent is not None and invite.study and sent.study != invite.study:
-        raise OtherStudyError("This link belongs to another study.")
+        raise OtherStudyError("This link belongs to a different study.")
     has_arrived = sent is not None and _has_arrived(invite, sent)
     if not has_arrived and not usable(Invite.objects.filter(pk=invite.pk)).exists():
         raise _closing_error(invite)
@@ -181,14 +181,14 @@ def _closing_error(invite: Invite) -> Exception:
     if not found.filter(revoked_at=None).exists():
         return WithdrawnError("This invitation was withdrawn.")
     if found.filter(expires_at__gt=Now()).exists():
-        return UsedUpError("This invitation has reached its limit of uses.")
+        return UsedUpError("This invitation has been used the maximum number of times.")
     return ExpiredError("This invitation has expired.")
 
 
 def admit(invite: Invite, sent: PlatformParticipant | None = None) -> Labeler:
     """Use the invitation and return the labeler to sign in.
 
-    A platform's participant who returns doesn't use it again. Raises :class:`WithdrawnError`,
+    A return visit by a platform's participant doesn't count as a use. Raises :class:`WithdrawnError`,
     :class:`ExpiredError` or :class:`UsedUpError` if the invitation can't be used, :class:`ClosedError` if the
     experiment is finished, and :class:`OtherStudyError` if the participant was sent by a different study.
     """
@@ -215,7 +215,7 @@ def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
 
 
 def _newcomer(experiment: Experiment) -> Labeler:
-    """Create a labeler for the experiment, with a pseudonym not used by any labeler of its owner."""
+    """Create a labeler for the experiment, with a pseudonym that is new among its owner's labelers."""
     for _ in range(_NAMES_TRIED):
         try:
             labeler = accounts.new_labeler(experiment.owner, pseudonym())

@@ -30,22 +30,22 @@ _IPV6_NETWORK = 64  # prefix length; a customer usually has all addresses in suc
 def begin_sign_in(name: str, address: str) -> None:
     """Count a sign-in attempt; call this before checking the password.
 
-    Raises :class:`TooManyAttemptsError` if there were too many.
+    Raises :class:`TooManyAttemptsError` if the user name or IP address has had too many attempts.
     """
     _count(_of_name(name, address), MOST_OF_NAME)
     _count(_of_address(address), MOST_OF_ADDRESS)
 
 
 def end_sign_in(name: str, address: str) -> None:
-    """Clear the name's count and decrement the address's count after a successful sign-in."""
+    """Clear the user name's count and decrement the IP address's count after a successful sign-in."""
     Attempts.objects.filter(digest=_of_name(name, address)).delete()
     Attempts.objects.filter(digest=_of_address(address), count__gt=0).update(count=F("count") - 1)
 
 
 def count_wrong_token(address: str) -> None:
-    """Count a wrong API token; raise :class:`TooManyAttemptsError` if there were too many.
+    """Count a wrong API token; raise :class:`TooManyAttemptsError` if the IP address sent too many.
 
-    Valid tokens are never refused: 256 random bits can't be guessed, and a lab's trainers may share an
+    Valid tokens are never refused: 256 random bits can't be guessed, and a lab's trainers may share an IP
     address.
     """
     _count(_digest("token", network(address)), MOST_WRONG_TOKENS)
@@ -58,7 +58,7 @@ def forget_attempts() -> int:
 
 
 def network(address: str) -> str:
-    """Return the address or, for IPv6, the /64 network for which attempts are counted."""
+    """Return the IPv4 address, or the IPv6 address's /64 network, for which attempts are counted."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -81,7 +81,7 @@ def _of_address(address: str) -> str:
 def _digest(*what: str) -> str:
     """Return a keyed hash of ``what``, which identifies a counter.
 
-    The name itself is not stored, because people sometimes type their password into the name field.
+    The user name itself is not stored, because people sometimes type their password into its field.
     """
     return salted_hmac("feedback.limits", "\n".join(what), algorithm="sha256").hexdigest()
 

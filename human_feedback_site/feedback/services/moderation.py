@@ -23,7 +23,7 @@ _Status = Comparison.Status
 
 @transaction.atomic
 def request_label(chosen: QuerySet[Comparison]) -> int:
-    """Request one more label for each open or answered comparison with clips; return their number.
+    """Request one more label for each open or answered comparison whose clips exist; return the count.
 
     Labelers who have already judged a comparison are not asked again. The new label revises the decision.
     """
@@ -44,7 +44,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
 def close(chosen: QuerySet[Comparison]) -> int:
     """Close open comparisons with whatever labels they have; return how many were closed.
 
-    Their live leases end. Comparisons without labels are cancelled.
+    Their live leases end. Comparisons without labels are canceled.
     """
     chosen_open = [row.pk for row in lock_comparisons(chosen.filter(status=_Status.OPEN))]
     Lease.objects.filter(live_leases(), comparison__in=chosen_open).update(expires_at=Now())
@@ -59,7 +59,7 @@ def close(chosen: QuerySet[Comparison]) -> int:
 
 @transaction.atomic
 def reopen(chosen: QuerySet[Comparison]) -> int:
-    """Reopen cancelled comparisons whose clips still exist; return how many were reopened."""
+    """Reopen canceled comparisons whose clips still exist; return how many were reopened."""
     rows = [row for row in lock_comparisons(chosen.filter(status=_Status.CANCELLED)) if not row.clips_gone]
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
@@ -69,7 +69,7 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
-    """Expire the chosen live leases, so that other labelers get the pairs; return how many ended."""
+    """Expire the chosen live leases, so that others can get the pairs; return how many ended."""
     found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
     ended = Lease.objects.filter(live_leases(), pk__in=list(found)).update(expires_at=Now())
     settle_all(found.values())

@@ -20,7 +20,7 @@ from human_feedback_site.feedback.services.accounts import participation_of
 
 @transaction.atomic
 def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> None:
-    """Make ``invite`` the labeler's current invitation; None means the link that a run printed."""
+    """Make ``invite`` the labeler's current invitation; None if they used the link that a run printed."""
     if invite is None and not Participation.objects.filter(labeler=labeler, experiment=experiment).exists():
         return
     known = participation_of(labeler, experiment)
@@ -68,7 +68,8 @@ def _keep(participation: Participation) -> None:
 def add(participation: int, invite: int | None, *, answers: int = 0, undone: int = 0) -> None:
     """Add new answers and undos to a participation's counts and to those of an invitation.
 
-    ``participation`` and ``invite`` are IDs; ``invite`` is None for the link that a run printed.
+    ``participation`` and ``invite`` are IDs; ``invite`` is None if the labeler used the link that a run
+    printed.
     """
     change = answers - undone
     elsewhere = When(~Q(invite=invite), then=F("elsewhere") + change)

@@ -1,4 +1,4 @@
-"""Changed answers: the old label is undone and a new one added, in one transaction."""
+"""Changed answers: the old label is undone and a new one is added, in one transaction."""
 
 from dataclasses import dataclass
 from uuid import UUID, uuid5

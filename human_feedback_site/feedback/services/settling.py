@@ -55,7 +55,7 @@ def _leases_to_judge() -> QuerySet[Lease]:
 
 
 def _count(rows: QuerySet[Any]) -> Coalesce:
-    """Return a subquery for the number of ``rows`` that belong to one comparison."""
+    """Return a subquery that counts the ``rows`` belonging to one comparison."""
     counted = rows.order_by().values("comparison").annotate(count=Count("pk")).values("count")
     return Coalesce(Subquery(counted), 0)
 
@@ -64,8 +64,8 @@ def settle(experiment: int, until: float = float("inf")) -> int:
     """Promote the experiment's waiting labels where slots are free; return how many were promoted.
 
     If none can be promoted, this takes only one query. Starts no new batch once :func:`time.monotonic` passes
-    ``until``. Locks comparisons, so don't call it in a transaction that has locked rows of labelers or
-    counters.
+    ``until``. Locks comparisons, so don't call it in a transaction that has already locked labeler or
+    counter rows.
     """
     own = _with_free_slot().filter(comparison__experiment=experiment).order_by("comparison")
     comparisons = own.values_list("comparison", flat=True).distinct()
