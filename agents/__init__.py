@@ -1,6 +1,6 @@
-"""RL agents in NumPy, torch and Gymnasium, independent of teachers, labels and Django.
+"""RL agents built on NumPy, torch and Gymnasium; independent of teachers, labels and Django.
 
-The public names are listed in ``__init__.pyi`` and can be imported from ``agents``. A submodule is imported
+Public names are listed in ``__init__.pyi`` and can be imported from ``agents``. A submodule is imported
 when one of its names is first used.
 """
 

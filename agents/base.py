@@ -1,4 +1,4 @@
-"""Agent interface used by training, and a base class with the code that all algorithms share.
+"""Agent interface that training code uses, and a base class with code shared by all algorithms.
 
 Training code uses only the :class:`Agent` protocol. On-policy algorithms subclass
 :class:`agents.on_policy.OnPolicyAgent`; off-policy algorithms subclass :class:`BaseAgent`.
@@ -68,31 +68,31 @@ class AgentConfig:
             )
 
     def _require_at_least(self, minimums: Mapping[str, float]) -> None:
-        """Raise :class:`InvalidConfigError` if a named field is NaN or below its minimum."""
+        """Raise :class:`InvalidConfigError` if any of the named fields is NaN or below its minimum."""
         for name, minimum in minimums.items():
             if not getattr(self, name) >= minimum:
                 raise InvalidConfigError(f"{name} must be at least {minimum}, not {getattr(self, name)}.")
 
     def _require_positive(self, *names: str) -> None:
-        """Raise :class:`InvalidConfigError` if a named field is set (not None) but not positive."""
+        """Raise :class:`InvalidConfigError` if any of the named fields is neither None nor positive."""
         for name in names:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidConfigError(f"{name} must be positive, not {value}.")
 
     def _require_share(self, *names: str) -> None:
-        """Raise :class:`InvalidConfigError` if a named field is not between 0 and 1."""
+        """Raise :class:`InvalidConfigError` if any of the named fields is not between 0 and 1."""
         for name in names:
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}.")
 
 
 class Agent(Protocol):
-    """Interface that training uses: collect rollouts, update the policy, choose actions, save and load.
+    """Interface that training uses: collect rollouts, update the policy, act, and save and load state.
 
     Attributes:
-        ranks: the processes that train this agent together; set it before the first rollout.
-        total_steps: number of environment steps taken so far, summed over all ranks.
+        ranks: process group for distributed training of this agent; set it before the first rollout.
+        total_steps: total number of environment steps taken, summed over all ranks.
     """
 
     ranks: Ranks
@@ -114,15 +114,15 @@ class Agent(Protocol):
         """Collect a rollout with the current policy. The first call resets the environments."""
 
     def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
-        """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``, and return metrics by name.
+        """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``, and return metrics keyed by name.
 
-        ``critic_epochs`` is the number of passes over the rollout that first train only the critic.
+        ``critic_epochs`` is the number of critic-only training epochs to run first.
         """
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations.
 
-        Uses a separate random number generator, so that calling it doesn't change training. If
+        Uses a separate random number generator, so calling it doesn't affect training. If
         ``deterministic``, the most likely actions are returned instead of samples.
         """
 
@@ -137,7 +137,7 @@ class Agent(Protocol):
 
 
 class BaseAgent(abc.ABC):
-    """Base class of all agents: chooses actions, owns the random number generators, saves and loads.
+    """Base class of all agents: acts, owns the random number generators, and saves and loads state.
 
     Args:
         policy: the network module to train.
@@ -154,14 +154,14 @@ class BaseAgent(abc.ABC):
         # drawn for rollouts.
         self.rollout_rng, self.minibatch_rng, self.acting_rng = np.random.default_rng(seed).spawn(3)
         self.total_steps = 0
-        """Number of environment steps taken so far, summed over all ranks."""
+        """Total number of environment steps taken, summed over all ranks."""
         self.ranks = ALONE
-        """The processes that train this agent together; set it before the first rollout."""
+        """Process group for distributed training of this agent; set it before the first rollout."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.
 
-        Uses a separate random number generator, so that calling it doesn't change training. If
+        Uses a separate random number generator, so calling it doesn't affect training. If
         ``deterministic``, the most likely actions are returned instead of samples.
         """
         head = self.policy.head
@@ -227,7 +227,7 @@ class BaseAgent(abc.ABC):
         """Return the policy parameters and observation statistics in ``state``.
 
         Raises:
-            StateMismatchError: they are missing, not finite, or don't fit this agent.
+            StateMismatchError: a parameter or statistic is missing, isn't finite, or doesn't fit this agent.
         """
         try:
             policy = dict(state["policy"])
@@ -278,12 +278,12 @@ class BaseAgent(abc.ABC):
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Return copies of named tensors as NumPy arrays."""
+    """Copy tensors to NumPy arrays, keeping their keys."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
 def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-    """Return copies of named NumPy arrays as tensors."""
+    """Copy NumPy arrays to tensors, keeping their keys."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
@@ -301,7 +301,7 @@ def load_adam(optimizer: torch.optim.Adam, state: Mapping[str, Any]) -> None:
 
 
 def require_moments(state: Mapping[str, Any], parameters: Sequence[Tensor]) -> None:
-    """Raise :class:`StateMismatchError` if a :func:`save_adam` state doesn't fit ``parameters``.
+    """Raise :class:`StateMismatchError` if ``state``, from :func:`save_adam`, doesn't fit ``parameters``.
 
     An empty state, saved before the first step, always fits.
     """
@@ -310,6 +310,6 @@ def require_moments(state: Mapping[str, Any], parameters: Sequence[Tensor]) -> N
     given = {index: np.shape(moments["exp_avg"]) for index, moments in state.items()}
     if given and given != expected:
         raise StateMismatchError(
-            f"The saved optimizer state has {len(given)} parameter tensors that don't match this agent's "
-            f"{len(expected)} in number or shape; use the algorithm that saved it."
+            f"The saved optimizer state's parameter tensors ({len(given)}) differ from this agent's "
+            f"({len(expected)}) in number or shape; use the algorithm that saved the state."
         )

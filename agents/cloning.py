@@ -28,15 +28,15 @@ from agents.rollout import require_finite
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Raw observations ``(n, *obs)`` and actions ``(n, *act)`` in the format that the environment accepts.
 
-Discrete actions are counted from the space's ``start``, and may also have shape ``(n, 1)``.
+Discrete actions include the space's ``start`` offset, and may also have shape ``(n, 1)``.
 """
 
 STD_BOUNDS = (0.1, 1.0)
 """Minimum and maximum action standard deviation after cloning.
 
-The minimum keeps some exploration; the maximum is the initial value of a new policy.
+The minimum keeps some exploration; the maximum equals a new policy's initial standard deviation.
 """
-_HINT = "use demonstrations from the environment that the policy is for."
+_HINT = "use demonstrations from the environment that the policy acts in."
 
 
 class CloningData(Protocol):
@@ -63,7 +63,7 @@ class CloningLoss(NamedTuple):
     Attributes:
         epoch: number of epochs completed in this call.
         train: mean loss over the epoch's minibatches, each computed before its gradient step.
-        validation: loss on held-out data after the epoch; NaN if there is none.
+        validation: loss on held-out data after the epoch; NaN if there is no held-out data.
     """
 
     epoch: int
@@ -86,7 +86,7 @@ def clone(
     demonstrated action is at a bound, predictions beyond that bound count as correct because the environment
     clips them.
 
-    After training, the standard deviations of Box actions are set to their maximum-likelihood values, limited
+    After training, the standard deviations of Box actions are set to their maximum-likelihood values, clipped
     to :data:`STD_BOUNDS`. A new policy's standard deviations would add enough noise to ruin the imitation.
 
     The critic is not trained, but changes if it shares convolutions with the actor. Each call uses a new Adam
@@ -99,14 +99,14 @@ def clone(
     Args:
         agent: the agent to train.
         demonstrations: training and validation data.
-        n_epochs: number of passes over ``train``, at least 1.
+        n_epochs: number of training epochs, at least 1.
         learning_rate: Adam's learning rate.
         val_interval: number of epochs between validations. The last epoch is always validated.
         patience: stop after this many validations in a row without a new lowest validation loss, and restore
             the weights that had the lowest one. None: train for all epochs and keep the last weights.
 
     Returns:
-        The losses at each validation.
+        The losses of each epoch that was validated.
 
     Raises:
         DemonstrationMismatchError: the demonstrations don't fit the agent's spaces; the agent is unchanged.
@@ -222,7 +222,7 @@ def _check_numbers(n_epochs: int, learning_rate: float, val_interval: int, patie
 def _inputs_and_targets(
     policy: Policy, normalizer: ObservationPreparation, pairs: Pairs
 ) -> tuple[Tensor, Tensor]:
-    """Return policy inputs, and target actions in the action head's format, as tensors."""
+    """Return two tensors: policy inputs, and target actions in the action head's format."""
     observations, actions = pairs
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):
@@ -242,7 +242,7 @@ def _loss(policy: Policy, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the predicted minus the demonstrated actions; 0 where clipping makes them equal."""
+    """Return predicted minus demonstrated actions, or 0 where clipping the prediction makes them equal."""
     low, high = (
         torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
         for bound in (head.space.low, head.space.high)
@@ -275,7 +275,7 @@ def _validate(policy: Policy, validation: tuple[Tensor, Tensor]) -> float:
 
 
 def _fit_spread(policy: Policy, head: GaussianHead, inputs: Tensor, targets: Tensor) -> None:
-    """Set each action dimension's standard deviation to its RMS error, limited to :data:`STD_BOUNDS`."""
+    """Set each action dimension's standard deviation to its RMS error, clipped to :data:`STD_BOUNDS`."""
     with torch.no_grad():
         errors = _errors(head, policy.actor(inputs), targets)
         head.log_std.copy_(errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log())
@@ -286,7 +286,7 @@ def _weights(policy: Policy) -> list[Tensor]:
 
 
 def _restore(policy: Policy, weights: list[Tensor]) -> None:
-    """Copy ``weights`` into the actor in place, because the NumPy backend may share the memory."""
+    """Copy ``weights`` into the actor in place, because the NumPy backend may share its memory."""
     with torch.no_grad():
         for parameter, weight in zip(policy.actor.parameters(), weights, strict=True):
             parameter.copy_(weight)

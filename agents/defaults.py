@@ -1,18 +1,18 @@
 """Default hyperparameters for each task.
 
-Each row's ``source`` says where its values come from:
+Each entry's ``source`` says where its values come from:
 
 - ``rl-zoo``: RL Baselines3 Zoo (Raffin 2020; ``hyperparams/ppo.yml`` and ``trpo.yml``, mostly tuned values).
 - ``SB3``: default arguments of Stable-Baselines3's PPO.
 - ``sb3-contrib``: default arguments of sb3-contrib's TRPO.
 
-Both algorithms use the row's ``num_envs``. If the source has a different number of environments,
+Both algorithms use the entry's ``num_envs``. If the source uses a different number of environments,
 ``num_steps`` is adjusted so that each rollout has the same number of transitions.
 
 These rl-zoo settings are not used:
 
 - PPO on MuJoCo: tuned for a million steps of one environment, mostly with different networks. Only Reacher's
-  ``gamma`` is used, because no agent here learns to stop at the target without it.
+  ``gamma`` is used, because otherwise neither agent learns to stop at the target.
 - MountainCarContinuous: these settings depend on state-dependent exploration (gSDE) and a custom initial
   standard deviation.
 - gSDE on Pendulum and CarRacing.
@@ -222,7 +222,7 @@ def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -
 
 
 def _module_of(env_id: str) -> str:
-    """Return the module name of a registered environment's class; empty for an unknown environment."""
+    """Return the module that defines a registered environment, or an empty string for an unknown one."""
     spec = gym.registry.get(env_id)
     entry_point = spec.entry_point if spec is not None else None
     if isinstance(entry_point, str):

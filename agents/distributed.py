@@ -1,9 +1,9 @@
 """Multi-process training of one agent with ``torch.distributed``.
 
-R processes (ranks) with N environments each train like one process with R * N environments. All ranks draw
-the same random numbers and have identical parameters, statistics and optimizer states. Each rank steps its
-own environments and computes its share of every sum. If the process was not started by ``torchrun``, it
-trains alone and collective operations do nothing.
+Training with R processes (ranks) that have N environments each is equivalent to training with a single
+process that has R * N environments. All ranks draw the same random numbers and have identical parameters,
+statistics and optimizer states. Each rank steps its own environments and computes its share of every sum.
+If the process was not started by ``torchrun``, it trains alone and collective operations do nothing.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ class Ranks:
     """This process's rank, and collective operations across all processes that train together.
 
     All ranks must call the same collective operations in the same order. Each operation raises
-    :class:`RankLostError` if another rank has ended.
+    :class:`RankLostError` if another rank's process has ended.
 
     Attributes:
         rank: index of this process; rank 0 is the leader.
         size: number of processes.
-        local_rank: index of this process among those on the same host.
+        local_rank: index of this process among this run's processes on the same host.
     """
 
     rank: int = 0
@@ -45,7 +45,7 @@ class Ranks:
     local_rank: int = 0
 
     def sum(self, values: NDArray[Any] | Tensor) -> None:
-        """Replace ``values`` in place with their sum over all ranks.
+        """Replace ``values`` in place with their elementwise sum over all ranks.
 
         The array or tensor must be contiguous. The result is bitwise identical on all ranks.
         """
@@ -74,7 +74,7 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def gather(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the arrays of all ranks, stacked to ``(size, ...)``.
+        """Return every rank's ``array``, stacked to ``(size, ...)``.
 
         ``array`` must have the same shape ``(...)`` and dtype on all ranks.
         """
@@ -99,7 +99,7 @@ class Ranks:
         return content.numpy().tobytes()
 
     def device(self, name: str) -> str:
-        """Return the torch device that this rank should use when ``name`` is configured.
+        """Return the torch device that this rank should use, given the configured device ``name``.
 
         If there are several ranks, ``"cuda"`` becomes ``"cuda:<local_rank>"``, so that each rank on a host
         has its own GPU.
@@ -114,13 +114,13 @@ ALONE = Ranks()
 def joined_ranks() -> Iterator[Ranks]:
     """Join the process group that ``torchrun`` started, and yield this process's :class:`Ranks`.
 
-    The process leaves the group at the end of the ``with`` block, except after an error, when leaving could
-    block.
+    The process leaves the group at the end of the ``with`` block. After an error it doesn't, because leaving
+    could block.
 
     CPU tensors and arrays are sent with gloo, GPU tensors with NCCL.
 
     Raises:
-        InvalidConfigError: the environment variables of ``torchrun`` are inconsistent, or the other processes
+        InvalidConfigError: torchrun's environment variables are incomplete or invalid, or the other processes
             can't be reached.
     """
     ranks = _read_ranks()
@@ -141,7 +141,7 @@ def joined_ranks() -> Iterator[Ranks]:
 
 
 def _read_ranks() -> Ranks:
-    """Read this process's rank from the variables of ``torchrun``; return ``ALONE`` if they are not set."""
+    """Read this process's rank from torchrun's environment variables; return ``ALONE`` if they are unset."""
     given = {name: os.environ.get(name) for name in _VARIABLES}
     if given["RANK"] is None and given["WORLD_SIZE"] is None:
         return ALONE
@@ -160,7 +160,7 @@ def _read_ranks() -> Ranks:
 
 @contextlib.contextmanager
 def _report_lost_rank() -> Iterator[None]:
-    """Turn a failed collective operation's RuntimeError into :class:`RankLostError`."""
+    """Reraise a failed collective operation's RuntimeError as :class:`RankLostError`."""
     try:
         yield
     except RuntimeError as error:

@@ -17,7 +17,7 @@ EPSILON = 1e-8
 
 
 class RunningMeanVariance:
-    """Elementwise running mean and population variance of all samples seen so far.
+    """Elementwise running mean and population variance of all samples passed to :meth:`update`.
 
     Batches are merged with the parallel formula of Chan, Golub and LeVeque (1979), so the result doesn't
     depend on batch sizes. Before the first sample, the mean is 0 and the variance 1.
@@ -29,7 +29,7 @@ class RunningMeanVariance:
         self.count = 0
 
     def update(self, samples: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Add the samples ``(n, *shape)`` of all ranks; ``n`` may be 0 and may differ between ranks."""
+        """Add every rank's samples ``(n, *shape)``; ``n`` may be 0 and may differ between ranks."""
         samples, n = samples.astype(np.float64), len(samples)
         moments = np.zeros((3, *self.mean.shape))
         if n:
@@ -74,7 +74,7 @@ class ObservationPreparation(Protocol):
         """Convert raw observations ``(*batch, *shape)`` to policy inputs ``(*batch, ...)``."""
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Update the statistics with the raw observations ``(n, *shape)`` of all ranks."""
+        """Update the statistics with every rank's raw observations ``(n, *shape)``."""
 
 
 class ObservationNormalizer:
@@ -118,7 +118,7 @@ class ObservationNormalizer:
         return normalized.astype(np.float32)
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Update the statistics with raw observations ``(n, *shape)`` of all ranks, if ``learns``."""
+        """If ``learns``, update the statistics with every rank's raw observations ``(n, *shape)``."""
         if self._learns:
             self.statistics.update(observations.reshape(len(observations), self.size), ranks)
 
@@ -143,7 +143,7 @@ class RewardScaler:
         valid: NDArray[np.bool_],
         ranks: Ranks = ALONE,
     ) -> NDArray[np.float64]:
-        """Update the statistics with one rollout from each rank, and return the scaled rewards.
+        """Update the statistics with one rollout from each rank; return this rank's scaled rewards.
 
         All arrays have shape ``(num_steps, num_envs)``.
 
@@ -151,7 +151,7 @@ class RewardScaler:
             rewards: raw rewards; must be 0 where ``valid`` is False.
             ended: True at the last step of an episode.
             valid: False at dummy transitions, which are excluded from the statistics.
-            ranks: the processes that share the statistics.
+            ranks: process group that shares the statistics.
         """
         returns = np.empty_like(rewards)
         for t, reward in enumerate(rewards):

@@ -28,8 +28,8 @@ class OnPolicyConfig(AgentConfig):
     """Hyperparameters of on-policy agents, in addition to those of :class:`~agents.base.AgentConfig`.
 
     Attributes:
-        gae_lambda: GAE's trade-off between bias and variance: 0 gives one-step advantages (most bias), 1
-            Monte Carlo advantages (most variance).
+        gae_lambda: GAE's trade-off between bias and variance: 0 gives one-step advantages (high bias), 1
+            gives Monte Carlo advantages (high variance).
         ent_coef: entropy bonus coefficient, for entropies in nats and standardized advantages.
     """
 
@@ -50,7 +50,10 @@ class Critic(Protocol):
     """
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on this rank's part of a minibatch; return this rank's share of the loss before the step."""
+        """Take a gradient step, and return this rank's share of the minibatch's loss before the step.
+
+        ``batch`` is this rank's part of the minibatch. The loss is the sum of all ranks' shares.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of Adam's step count and moments, keyed by parameter index."""
@@ -68,7 +71,10 @@ class TorchCritic:
         self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on this rank's part of a minibatch; return this rank's share of the loss before the step."""
+        """Take a gradient step, and return this rank's share of the minibatch's loss before the step.
+
+        ``batch`` is this rank's part of the minibatch. The loss is the sum of all ranks' shares.
+        """
         errors: Tensor = self._policy.values(batch.observations) - batch.returns
         loss = errors.square().sum() / batch.size
         self._optimizer.zero_grad()
@@ -87,7 +93,7 @@ class TorchCritic:
 
 
 class OnPolicyAgent(BaseAgent):
-    """Base class of agents that train once on each rollout of their current policy, then discard it.
+    """Base class of agents that train once on each rollout of their current policy, then discard the rollout.
 
     ``uint8`` observations with two to four dimensions are treated as images and get a convolutional network.
     All other observations are flattened and normalized.
@@ -135,8 +141,8 @@ class OnPolicyAgent(BaseAgent):
         """Collect a rollout with the current policy. The first call resets the environments.
 
         Args:
-            on_step: called after each step of the vector environment with the number of steps taken so far in
-                this rollout.
+            on_step: called after each step of the vector environment with the number of steps that each
+                environment has taken in this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -157,12 +163,12 @@ class OnPolicyAgent(BaseAgent):
         Args:
             rollout: rollout collected with the current policy.
             rewards: rewards to train on, instead of the environment's.
-            critic_epochs: number of passes over the rollout that train only the critic before advantages are
-                estimated. Useful after the reward function has changed.
+            critic_epochs: number of critic-only training epochs to run before advantages are estimated.
+                Useful after the reward function has changed.
 
         Returns:
-            The algorithm's metrics (divergences and entropies in nats), and ``explained_variance``: the share
-            of the returns' variance that the critic's values explain.
+            The algorithm's metrics (divergences and entropies in nats), and ``explained_variance``: the
+            fraction of the returns' variance that the critic's values explain.
 
         Raises:
             ShapeError: ``rewards`` doesn't have the shape of the rollout's rewards; the agent is unchanged.
@@ -185,7 +191,7 @@ class OnPolicyAgent(BaseAgent):
 
     @abc.abstractmethod
     def _train(self, batch: Batch) -> dict[str, float]:
-        """Update the policy and critic on ``batch``, and return metrics by name."""
+        """Update the policy and critic on ``batch``, and return metrics keyed by name."""
 
     @abc.abstractmethod
     def _critic_alone(self) -> Critic:
@@ -210,7 +216,7 @@ class OnPolicyAgent(BaseAgent):
         return rewards
 
     def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
-        """Train only the critic for ``epochs`` passes, and return the rollout with the new values.
+        """Train only the critic for ``epochs`` epochs, and return the rollout with recomputed values.
 
         The value targets are bootstrapped from the critic, so they are recomputed every epoch.
         """
@@ -224,13 +230,13 @@ class OnPolicyAgent(BaseAgent):
         return rollout
 
     def _to_backend(self, batch: Batch) -> Batch:
-        """Return the batch with arrays instead of tensors if the NumPy backend is used."""
+        """Return ``batch``, with its tensors converted to arrays if the NumPy backend is used."""
         return batch.numpy() if self.uses_numpy else batch
 
     def _batch(
         self, rollout: Rollout, rewards: NDArray[np.float64]
     ) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
-        """Return a batch of this rank's valid transitions, and all ranks' advantages and returns."""
+        """Return this rank's batch, and the advantages and returns of all ranks' valid transitions."""
         advantages = generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)
         returns = advantages + rollout.values
         valid, tensor = rollout.valid, self.policy.tensor
@@ -249,7 +255,7 @@ class OnPolicyAgent(BaseAgent):
     def _gather_all_ranks(
         self, advantages: NDArray[np.float64], returns: NDArray[np.float64], valid: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        """Gather the advantages and returns of all ranks' valid transitions, and mark this rank's.
+        """Gather all ranks' advantages and returns, with a mask of this rank's transitions.
 
         Args:
             advantages: this rank's advantages, ``(num_steps, num_envs)``.
@@ -257,8 +263,8 @@ class OnPolicyAgent(BaseAgent):
             valid: mask of valid transitions, with the same shape.
 
         Returns:
-            Advantages, returns and a mask of this rank's transitions, each ``(size,)``, ordered by time step,
-            then environment.
+            Advantages and returns of all ranks' valid transitions, and a mask of this rank's transitions.
+            Each has shape ``(size,)`` and is ordered by time step, then environment.
         """
         gathered = self.ranks.gather(np.stack([advantages, returns, valid]))
         num_steps, num_envs = valid.shape
@@ -294,7 +300,7 @@ def _preparation_and_policy(
     *,
     share_trunk: bool,
 ) -> tuple[ObservationPreparation, ActorCritic]:
-    """Create the observation preparation and the policy for the spaces of ``envs``."""
+    """Create the observation preparation and the policy to match the spaces of ``envs``."""
     observations, actions = envs.single_observation_space, envs.single_action_space
     generator, make = torch.Generator().manual_seed(seed), config.network
     has_own_layers = (config.hidden_sizes, config.activation) != ((64, 64), "tanh")

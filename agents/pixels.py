@@ -1,7 +1,7 @@
 """Policies for image observations, with the convolutional network of Mnih et al. (2015).
 
 The networks are the same as in Stable-Baselines3. Rollouts store images as uint8, which takes a quarter of
-the memory of float32. The network converts one minibatch at a time to floats.
+the memory that float32 would. The network converts one minibatch at a time to floats.
 """
 
 import math
@@ -50,7 +50,7 @@ def channel_axis(shape: tuple[int, ...]) -> int:
 
 
 class ImagePreparation:
-    """Moves the channel axis of image observations before height and width.
+    """Moves the channel axis of image observations in front of height and width.
 
     Implements :class:`agents.normalize.ObservationPreparation`. Pixel values stay uint8 and are not
     normalized, so ``statistics`` stays empty.
@@ -83,7 +83,7 @@ class ImagePreparation:
         return self._arranged(observations)
 
     def _arranged(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the images with a single channel axis before height and width."""
+        """Return the images with a single channel axis, in front of height and width."""
         if not self._has_channels:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -96,7 +96,7 @@ class ImagePreparation:
 
 
 class NatureCNN(nn.Module):
-    """Convolutional network: uint8 images ``(batch, *image_shape)`` to ``(batch, NUM_FEATURES)``."""
+    """Convolutional network that maps ``(batch, *image_shape)`` images to ``(batch, NUM_FEATURES)``."""
 
     def __init__(self, image_shape: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()

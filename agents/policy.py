@@ -1,7 +1,7 @@
 """Actor-critic networks and action distributions.
 
 Training uses torch. Rollouts run the MLP actor's forward pass in NumPy with the same parameters, because
-torch's overhead would take longer than the arithmetic for batches of a few environments. Networks for images
+with only a few environments, torch's overhead would take longer than the arithmetic. Networks for images
 are in :mod:`agents.pixels`.
 """
 
@@ -24,7 +24,7 @@ Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)`` of a linear layer."""
 
 ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
-"""Function from prepared observations ``(batch, ...)`` to actor outputs ``(batch, num_outputs)``."""
+"""Function that maps prepared observations ``(batch, ...)`` to actor outputs ``(batch, num_outputs)``."""
 
 ArrayFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
 
@@ -62,7 +62,7 @@ class GaussianHead(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(self.num_outputs))
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Draw Gaussian noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is then a sample."""
+        """Draw Gaussian noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is a sampled action."""
         noise = rng.standard_normal((*shape, self.num_outputs), dtype=np.float32)
         scaled: NDArray[np.floating[Any]] = noise * self.log_std.detach().exp().cpu().numpy()
         return scaled
@@ -72,7 +72,7 @@ class GaussianHead(nn.Module):
         return outputs.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Convert actions to the environment's format: clipped to the box and cast to its dtype."""
+        """Convert actions to the environment's format: clipped to the box and cast to the box's dtype."""
         clipped: NDArray[Any] = np.minimum(np.maximum(actions, self.space.low), self.space.high)
         return clipped.astype(self.space.dtype)
 
@@ -88,7 +88,7 @@ class GaussianHead(nn.Module):
         return outputs.detach().clone(), self.log_std.detach().clone()
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the KL divergence ``(batch,)`` of the current joint distribution from ``old``, in nats."""
+        """Return the joint distributions' divergences ``KL(current || old)``, ``(batch,)``, in nats."""
         old_means, old_log_std = old
         log_ratio = self.log_std - old_log_std
         standardized = (outputs - old_means) * (-old_log_std).exp()
@@ -107,7 +107,7 @@ class CategoricalHead(nn.Module):
         self.num_outputs = int(space.n)
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is then a sample.
+        """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is a sampled action.
 
         The argmax of logits plus Gumbel noise has the softmax distribution (Maddison et al. 2014).
         """
@@ -119,7 +119,7 @@ class CategoricalHead(nn.Module):
         return actions
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Convert actions to the environment's format: add ``space.start`` and cast to its dtype."""
+        """Convert actions to the environment's format: add ``space.start`` and cast to the space's dtype."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,7 +133,7 @@ class CategoricalHead(nn.Module):
         return (outputs.detach().log_softmax(1),)
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the KL divergence ``(batch,)`` of the current distribution from ``old``, in nats."""
+        """Return the KL divergences ``KL(current || old)``, ``(batch,)``, in nats."""
         (old_log_probs,) = old
         log_probs = outputs.log_softmax(1)
         return (log_probs.exp() * (log_probs - old_log_probs)).sum(1)
@@ -152,7 +152,7 @@ class MultiCategoricalHead(nn.Module):
         self.num_outputs = sum(self._sizes)
 
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
-        """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is then a sample."""
+        """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is a sampled action."""
         return rng.gumbel(size=(*shape, self.num_outputs))
 
     def choose(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
@@ -162,7 +162,7 @@ class MultiCategoricalHead(nn.Module):
         return actions.reshape(len(outputs), *self.space.shape)
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Convert actions to the environment's format: add ``space.start`` and cast to its dtype."""
+        """Convert actions to the environment's format: add ``space.start`` and cast to the space's dtype."""
         return (actions + self.space.start).astype(self.space.dtype)
 
     def log_prob_and_entropy(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,7 +180,7 @@ class MultiCategoricalHead(nn.Module):
         return self._log_probs(outputs.detach())
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the KL divergence ``(batch,)`` of the current joint distribution from ``old``, in nats."""
+        """Return the joint distributions' divergences ``KL(current || old)``, ``(batch,)``, in nats."""
         pairs = zip(self._log_probs(outputs), old, strict=True)
         return torch.stack([(new.exp() * (new - before)).sum(1) for new, before in pairs], 1).sum(1)
 
@@ -215,7 +215,7 @@ class Policy(nn.Module, abc.ABC):
 
     Attributes:
         head: action distribution.
-        actor: network from prepared observations to the head's inputs, ``(batch, num_outputs)``.
+        actor: network that maps prepared observations to the head's inputs, ``(batch, num_outputs)``.
     """
 
     head: Head
@@ -245,7 +245,7 @@ class ActorCritic(Policy):
     """Base class of policies with a critic, which estimates returns from prepared observations.
 
     Attributes:
-        critic: network from prepared observations, or from features shared with the actor, to values
+        critic: network that maps prepared observations, or features shared with the actor, to values
             ``(batch, 1)``.
     """
 

@@ -2,11 +2,11 @@
 
 Each iteration follows the paper's algorithm 1:
 
-1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the current policy
+1. ``collect`` advances ``num_envs`` environments by ``num_steps`` steps with the current policy
    (:mod:`agents.sampling`).
 2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
    ``_train``.
-3. ``_train``, below, makes ``update_epochs`` passes over the rollout in minibatches. For each minibatch,
+3. ``_train``, below, trains on the rollout for ``update_epochs`` epochs in minibatches. For each minibatch,
    :class:`TorchPPOStep` takes one gradient step on the objective of eq. 9.
 """
 
@@ -31,7 +31,7 @@ class PPOConfig(OnPolicyConfig):
     """PPO hyperparameters in addition to :class:`~agents.on_policy.OnPolicyConfig`, named as in CleanRL.
 
     Attributes:
-        update_epochs: number of passes over each rollout.
+        update_epochs: number of training epochs per rollout.
         learning_rate: Adam's learning rate.
         clip_coef: the probability ratio is clipped to the range from ``1 - clip_coef`` to ``1 + clip_coef``.
         clip_coef_vf: maximum change of a value estimate in an update; larger changes are clipped in the value
@@ -72,12 +72,13 @@ class PPOStep(Protocol):
         """Take one gradient step on this rank's part of a minibatch.
 
         Returns:
-            This rank's share of the metrics, empty if ``report`` is False. None if no step was taken because
-            the KL divergence was already more than 1.5 times ``target_kl``.
+            This rank's contributions to the metrics (each metric is the sum over all ranks), or an empty dict
+            if ``report`` is False. None if no step was taken because the KL divergence was already more than
+            1.5 times ``target_kl``.
         """
 
     def critic_alone(self, learning_rate: float) -> Critic:
-        """Return a trainer that updates only the critic (no shared layers), with a new optimizer."""
+        """Return a critic trainer with a new optimizer; layers shared with the actor stay unchanged."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of Adam's step count and moments, keyed by parameter index."""
@@ -105,8 +106,9 @@ class TorchPPOStep:
         """Take one gradient step on this rank's part of a minibatch.
 
         Returns:
-            This rank's share of the metrics, empty if ``report`` is False. None if no step was taken because
-            the KL divergence was already more than 1.5 times ``target_kl``.
+            This rank's contributions to the metrics (each metric is the sum over all ranks), or an empty dict
+            if ``report`` is False. None if no step was taken because the KL divergence was already more than
+            1.5 times ``target_kl``.
         """
         config = self._config
         log_probs, entropies, values = self._policy.evaluate(batch.observations, batch.actions)
@@ -151,7 +153,7 @@ class TorchPPOStep:
         }
 
     def critic_alone(self, learning_rate: float) -> TorchCritic:
-        """Return a trainer that updates only the critic (no shared layers), with a new optimizer."""
+        """Return a critic trainer with a new optimizer; layers shared with the actor stay unchanged."""
         return TorchCritic(self._policy, learning_rate)
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,7 +166,7 @@ class TorchPPOStep:
 
 
 class PPO(OnPolicyAgent):
-    """PPO agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
+    """PPO agent; takes the same arguments as :class:`~agents.on_policy.OnPolicyAgent`.
 
     :meth:`update` returns the means of ``policy_loss``, ``value_loss``, ``entropy``, ``approx_kl`` and
     ``clip_fraction`` over the last epoch that took a gradient step. These metrics are missing if
@@ -189,7 +191,7 @@ class PPO(OnPolicyAgent):
         self._step: PPOStep = make_step(self.policy, config)
 
     def _train(self, batch: Batch) -> dict[str, float]:
-        """Make ``update_epochs`` passes over the rollout, or stop early if ``target_kl`` is exceeded."""
+        """Train on the rollout for ``update_epochs`` epochs; stop early if ``target_kl`` is exceeded."""
         batch = self._to_backend(batch)
         learning_rate, epochs = self._learning_rate(), self.config.update_epochs
         last: list[Mapping[str, Any]] = []

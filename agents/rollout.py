@@ -72,7 +72,7 @@ class Rollout:
 
     @property
     def num_valid(self) -> int:
-        """Return the number of transitions that are not dummies."""
+        """Return the number of valid (not dummy) transitions."""
         return int(self.valid.sum())
 
 
@@ -101,7 +101,7 @@ def generalized_advantages(
 class Batch(NamedTuple):
     """Valid transitions to train on, as tensors (torch) or arrays (NumPy backend).
 
-    All ranks together train on ``size`` transitions; each rank has its own ``n`` of these, possibly none. The
+    All ranks together train on ``size`` transitions; each rank has ``n`` of them; ``n`` may be 0. The
     fields contain this rank's transitions, ``(n, ...)``, except for ``advantages`` and ``own``.
 
     Attributes:
@@ -153,7 +153,9 @@ def standardized(advantages: Tensor) -> Tensor:
 
 
 def mean_metrics(steps: Sequence[Mapping[str, Any]], ranks: Ranks) -> dict[str, float]:
-    """Return each metric's mean over the gradient steps, summed over all ranks' shares; empty if no steps."""
+    """Average each metric over the gradient steps and sum the averages over all ranks.
+
+    Returns an empty dict if there are no steps."""
     if not steps:
         return {}
     means = np.array([float(sum(step[name] for step in steps)) / len(steps) for name in steps[0]])

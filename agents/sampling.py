@@ -76,9 +76,9 @@ class RolloutSampler:
             num_steps: number of steps per environment.
             rng: generator for the action noise, in the same state on all ranks. Each rank draws the noise for
                 all ranks' environments and uses its own part.
-            ranks: the processes that train together.
-            on_step: called after each step of the vector environment with the number of steps taken so far in
-                this rollout.
+            ranks: process group for distributed training.
+            on_step: called after each step of the vector environment with the number of steps that each
+                environment has taken in this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.

@@ -2,7 +2,7 @@
 
 Each iteration follows sections 5 and 6 of the paper:
 
-1. ``collect`` steps ``num_envs`` environments ``num_steps`` times with the current policy
+1. ``collect`` advances ``num_envs`` environments by ``num_steps`` steps with the current policy
    (:mod:`agents.sampling`).
 2. ``update`` estimates advantages and returns (:func:`agents.rollout.generalized_advantages`), then calls
    ``_train``.
@@ -33,7 +33,9 @@ Vector = TypeVar("Vector", Tensor, NDArray[Any])
 
 @dataclass(frozen=True)
 class TRPOConfig(OnPolicyConfig):
-    """TRPO hyperparameters in addition to :class:`~agents.on_policy.OnPolicyConfig`, as in sb3-contrib.
+    """TRPO hyperparameters in addition to those of :class:`~agents.on_policy.OnPolicyConfig`.
+
+    The names are those of sb3-contrib.
 
     Attributes:
         target_kl: maximum mean KL divergence of the new joint action distribution from the old one, per
@@ -43,7 +45,7 @@ class TRPOConfig(OnPolicyConfig):
         cg_damping: number added to the diagonal of the Fisher matrix.
         line_search_shrinking_factor: factor by which a rejected step is multiplied before the next attempt.
         line_search_max_iter: maximum number of attempts; if all fail, the policy is left unchanged.
-        n_critic_updates: number of passes over each rollout that train the critic.
+        n_critic_updates: number of critic epochs per rollout.
         minibatch_size: minimum number of transitions per critic minibatch.
         learning_rate: learning rate of the critic's Adam optimizer.
     """
@@ -124,7 +126,7 @@ class TorchSurrogate:
         return objective, kl
 
     def _objective_and_kl(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return this rank's shares of the objective and of the mean KL divergence (eq. 14)."""
+        """Return this rank's contributions to the objective and to the mean KL divergence (eq. 14)."""
         batch, head = self._batch, self._policy.head
         log_probs, entropies = head.log_prob_and_entropy(outputs, batch.actions)
         gains = batch.advantages[batch.own] * (log_probs - batch.log_probs).exp() + self._ent_coef * entropies
@@ -132,7 +134,7 @@ class TorchSurrogate:
 
 
 class TRPO(OnPolicyAgent):
-    """TRPO agent, with the arguments of :class:`~agents.on_policy.OnPolicyAgent`.
+    """TRPO agent; takes the same arguments as :class:`~agents.on_policy.OnPolicyAgent`.
 
     :meth:`update` returns ``policy_objective`` (surrogate objective with entropy bonus, after the update),
     ``kl`` (mean KL divergence of the update, in nats), ``line_search_success`` (0 or 1) and ``value_loss``
@@ -163,7 +165,7 @@ class TRPO(OnPolicyAgent):
         return {**self._improve_policy(batch), "value_loss": self._fit_critic(batch)}
 
     def _improve_policy(self, batch: Batch) -> dict[str, float]:
-        """Take one natural gradient step within the trust region (appendix C), and return its metrics."""
+        """Take a natural gradient step within the trust region (appendix C), and return update metrics."""
         objective, gradient, fisher = self._surrogate.linearize(batch, self.ranks)
         # s = F^-1 g maximizes the linearized objective for a given quadratic divergence s^T F s / 2 ...
         direction = conjugate_gradient(fisher, gradient, self.config.cg_max_steps)
@@ -218,10 +220,11 @@ def fisher_product(
     The Fisher matrix is the Hessian of the mean KL divergence at the old policy (appendix C.1).
 
     Args:
-        kl: this rank's share of the mean KL divergence of the current policy from itself.
+        kl: this rank's contribution to the mean KL divergence of the current policy from itself (0, but
+            differentiable).
         parameters: tensors with ``n`` elements in total.
         damping: number added to the diagonal of the matrix.
-        ranks: the processes that train together.
+        ranks: process group for distributed training.
     """
     gradient = _flat(torch.autograd.grad(kl, parameters, create_graph=True))
 

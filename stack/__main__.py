@@ -50,22 +50,25 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--bots",
         type=_at_least(0),
         default=0,
-        help="number of scripted labelers; 0: no experiment (default: %(default)s)",
+        help="number of scripted labelers; 0 runs no experiment (default: %(default)s)",
     )
     whole.add_argument("--env", default="ShortHopper-v1", help="environment ID (default: %(default)s)")
     whole.add_argument(
-        "--labels", type=_at_least(1), default=200, help="total number of labels (default: %(default)s)"
+        "--labels",
+        type=_at_least(1),
+        default=200,
+        help="total number of labels to collect (default: %(default)s)",
     )
     whole.add_argument(
         "--pretrain-labels",
         type=_at_least(1),
-        help="number of labels before training (default: a quarter of --labels)",
+        help="number of labels to collect before training (default: a quarter of --labels)",
     )
     whole.add_argument(
         "--steps",
         type=_at_least(1),
         default=200_000,
-        help="number of environment steps (default: %(default)s)",
+        help="number of environment steps to train for (default: %(default)s)",
     )
     return parser.parse_args(arguments)
 
@@ -104,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StackError, TeacherError) as error:
         print(f"stack: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"stack: {error.filename or 'system error'}: {error.strerror or error}", file=sys.stderr)
+        path = f"{error.filename}: " if error.filename else ""
+        print(f"stack: {path}{error.strerror or error}", file=sys.stderr)
     except KeyboardInterrupt:
         return INTERRUPTED if options.bots else 0
     return 1
@@ -172,7 +176,7 @@ def _experiment_options(options: argparse.Namespace) -> ExperimentOptions:
 
 
 def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
-    """Start all programs of the stack in the order of their dependencies."""
+    """Start the stack's programs, each one after the programs that it depends on."""
     supervisor.start(site.postgres.service())
     supervisor.start(site.redis.service())
     supervisor.start(site.s3.service())

@@ -103,7 +103,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit: numbers of labels and decisions in each record, and numbers of faults.
+    """Result of an audit: counts of labels and decisions in each record, and of faults by kind.
 
     The faults are ``lost``, ``doubled``, ``inverted``, ``unknown``, ``stuck`` and ``gaps``.
 
@@ -118,12 +118,13 @@ class Audit:
         unanswered: number of recently submitted comparisons that were still open at the end of training.
         lost: number of acknowledged labels missing from the database, decisions missing from the ledger, and
             late decisions beyond one per scripted labeler.
-        doubled: number of labels logged or counted more often than allowed.
+        doubled: number of repeated labels in the log, and of counted labels beyond the experiment's limit per
+            comparison.
         inverted: number of labels or decisions that differ between records or contradict the true returns.
         unknown: number of stored labels that were never acknowledged, and of decisions in the ledger that the
             site never made.
         stuck: number of comparisons that stayed open although many later ones were submitted.
-        gaps: number of feed numbers that were skipped or repeated.
+        gaps: number of sequence numbers that were skipped or repeated in the site's decision feed.
     """
 
     wanted: int
@@ -142,7 +143,7 @@ class Audit:
 
     @property
     def faults(self) -> dict[str, int]:
-        """Return the number of faults by kind."""
+        """Return the fault counts, keyed by kind."""
         names = ("lost", "doubled", "inverted", "unknown", "stuck", "gaps")
         return {name: getattr(self, name) for name in names}
 
@@ -200,14 +201,14 @@ class _Label:
 
     @property
     def verdict(self) -> str:
-        """Return the choice in terms of ``first`` and ``second`` instead of left and right."""
+        """Return the choice with left and right converted to ``first`` and ``second``."""
         if self.choice not in ("left", "right"):
             return self.choice
         return "first" if (self.choice == "left") != self.swapped else "second"
 
 
 def audit(evidence: Evidence) -> Audit:
-    """Compare the labels in all records with each other and with the segments' true returns.
+    """Compare all records with each other and with the true returns; count labels and faults.
 
     Raises:
         StackError: the log of acknowledged labels is damaged.
@@ -258,7 +259,7 @@ def audit(evidence: Evidence) -> Audit:
 
 
 def _parse_answer(line: str) -> dict[str, Any] | None:
-    """Return the label in a log line, or None if the line can't be parsed."""
+    """Parse a line of the label log as a JSON object; return None if that fails."""
     try:
         answer: dict[str, Any] = json.loads(line)
         UUID(answer["uuid"]), UUID(answer["comparison"]), answer["choice"]
@@ -288,5 +289,5 @@ def _gaps(numbers: Sequence[int]) -> int:
 
 
 def _uuid(value: Any) -> UUID:
-    """Convert a database value to a UUID: PostgreSQL returns a UUID, SQLite a string."""
+    """Convert a database value to a UUID: PostgreSQL returns UUIDs, SQLite returns strings."""
     return UUID(str(value))

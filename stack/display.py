@@ -27,7 +27,7 @@ class Display:
 
     Attributes:
         processes: programs to show in the table.
-        progress: line to show below the table; empty for no line.
+        progress: line to show below the table; if empty, no line is shown.
         last_words: text to print on exit.
     """
 
@@ -57,7 +57,7 @@ class Display:
         self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self) -> None:
-        """Refresh the table; if there is no terminal, print each newly ready or finished program instead."""
+        """Refresh the table, or without a terminal, print a line for each newly ready or finished program."""
         if self._console.is_terminal:
             self._live.refresh()
             return

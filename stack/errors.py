@@ -1,4 +1,4 @@
-"""Exception that the command line reports as one line."""
+"""Exception that the command line prints as a one-line message."""
 
 
 class StackError(Exception):

@@ -44,9 +44,9 @@ class ExperimentOptions:
 
     Attributes:
         env_id: environment ID.
-        labels: total number of labels.
-        pretrain_labels: number of labels before training; None: a quarter of ``labels``.
-        steps: number of environment steps of training.
+        labels: total number of labels to collect.
+        pretrain_labels: number of labels to collect before training; None: a quarter of ``labels``.
+        steps: number of environment steps to train for.
         bots: number of scripted labelers.
         seconds: minimum time that a scripted labeler spends on each comparison, in seconds.
     """
@@ -143,9 +143,9 @@ class Experiment:
         )
 
     def _progress(self, last: str) -> str:
-        """Return the current progress line, queried from the database at most once a second.
+        """Return a progress line with counts from the database, which is queried at most once a second.
 
-        Returns ``last``, the previous line, between queries and if the database doesn't respond.
+        Between queries and if the database doesn't respond, returns ``last``, the previous line.
         """
         if time.monotonic() - self._progress_at < _PROGRESS_SECONDS:
             return last

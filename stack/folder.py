@@ -131,12 +131,12 @@ class Folder:
             _write(own, _read(kept, str))
 
     def ports(self) -> tuple[dict[str, int], list[str]]:
-        """Choose and reserve a port for each server, reusing last time's ports if possible.
+        """Choose and reserve a port for each server, reusing the previous start's ports if possible.
 
         Other stacks can't take the reserved ports even before the servers start.
 
         Returns:
-            The ports by server name, and a message for each server whose port has changed.
+            The ports keyed by server name, and a message for each server whose port has changed.
 
         Raises:
             StackError: no port is free, or ``ports.json`` is damaged.
@@ -210,7 +210,7 @@ def _end_leftover_programs(programs: IO[str]) -> None:
 
 
 def _processes_with_open(path: Path) -> list[int]:
-    """Return the IDs of other processes that have the file open."""
+    """Return the process IDs of other processes that have the file ``path`` open."""
     pids = []
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
@@ -238,7 +238,7 @@ def _read(path: Path, kind: type[T]) -> dict[str, T]:
         raise StackError(f"{path} is damaged: {error}; restore the file from a backup") from error
     if not isinstance(kept, dict) or not all(type(value) is kind for value in kept.values()):
         raise StackError(
-            f"{path} is damaged: expected a JSON object whose values are all {kind.__name__}; "
+            f"{path} is damaged: expected a JSON object with only {kind.__name__} values; "
             "restore the file from a backup"
         )
     return kept

@@ -30,11 +30,11 @@ _ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath}
 
 
 class PostgreSQL:
-    """A PostgreSQL server that listens on this machine only, with one database created on the first start.
+    """A PostgreSQL server that listens only on localhost, with one database created on the first start.
 
     Args:
         link: path of the data folder. If root starts the server, this becomes a symlink to a folder in
-            :data:`SHARED`, because the server's user may have no access to root's folders.
+            :data:`SHARED`, because the server's user may not have access to root's folders.
         port: port to listen on.
         password: password of the database's owner.
     """
@@ -103,7 +103,7 @@ class PostgreSQL:
             )
 
     def _make_data(self, programs: Path) -> None:
-        """Create the data folder with an empty database; an interruption leaves no partial data folder."""
+        """Create the data folder with an empty database; if interrupted, leave no partial folder."""
         if self._user is None:
             target = self._link
         else:

@@ -49,7 +49,7 @@ class Service:
         command: function that returns the command line; called before each start.
         environment: the program's complete environment variables.
         is_ready: function that returns True if the program is ready; must return within a second.
-        address: URL or host and port to show in the status table; empty for none.
+        address: URL or ``host:port`` to show in the status table; if empty, nothing is shown.
         folder: the program's working directory.
         user: user to run the program as; None: the current user.
         stop_signal: signal that asks the program to stop.
@@ -82,7 +82,7 @@ class Process:
         keep_open: file descriptors that the program inherits.
 
     Attributes:
-        restarts: number of restarts so far.
+        restarts: number of times that the program was restarted.
     """
 
     def __init__(self, service: Service, logs: Path, keep_open: Sequence[int] = ()) -> None:

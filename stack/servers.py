@@ -1,4 +1,4 @@
-"""Redis server and S3 server (rclone), both installed by pip."""
+"""Redis server and S3 server (rclone), both installed with pip."""
 
 import os
 import re
@@ -16,7 +16,7 @@ REGION = "us-east-1"
 
 
 class Redis:
-    """A Redis server that listens on this machine only and keeps its data across restarts.
+    """A Redis server that listens only on localhost and keeps its data across restarts.
 
     Args:
         folder: folder for the server's configuration and data.
@@ -60,14 +60,14 @@ class Redis:
 
 
 class S3:
-    """An S3 server that listens on this machine only.
+    """An S3 server that listens only on localhost.
 
     Args:
         folder: folder for the data; each subfolder is a bucket.
         port: port to listen on.
         access_key: access key ID, at least three characters long.
         secret_key: secret access key, at least three characters long.
-        origin: origin that CORS allows to read objects, ``scheme://host:port``; None: allow no origin.
+        origin: web origin that may read objects (CORS), ``scheme://host:port``; None: no web origin may.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ def program(name: str) -> str:
 
 
 def answer_of(url: str) -> requests.Response | None:
-    """Send a GET request and return the response, or None if there is none within two seconds."""
+    """Send a GET request and return the response, or None if none arrives within two seconds."""
     with requests.Session() as session:
         session.trust_env = False  # no proxy, because it couldn't reach this machine's loopback address
         try:

@@ -1,4 +1,4 @@
-"""Services of a stack with their commands and environment variables, as in the Compose file."""
+"""Services of a stack with their commands and environment variables, matching the Compose file."""
 
 import os
 import socket
@@ -61,10 +61,10 @@ class Site:
         )
 
     def set_up(self) -> Service:
-        """Return the service that prepares the data.
+        """Return the service that prepares the site's storage and database.
 
-        The service creates the bucket and the database tables and, on the first start, an admin and a trainer
-        token.
+        The service creates the bucket and the database tables and, on the first start, an admin account and a
+        trainer token.
         """
         steps = ("setup_storage", "setup_embedded")
         script = " && ".join(f'"$0" manage.py {step}' for step in steps)
@@ -82,8 +82,8 @@ class Site:
 
         Args:
             command: ``backup`` or ``restore``.
-            folder: folder of the backup.
-            runs: folder of the run directories to back up or restore.
+            folder: path of the backup folder.
+            runs: folder that contains the run directories to back up or restore.
         """
         words = [sys.executable, "manage.py", command, str(folder.absolute()), "--runs", str(runs)]
         return Service(
@@ -137,7 +137,7 @@ class Site:
         }
 
     def trainer_environment(self) -> dict[str, str]:
-        """Return the complete environment of a trainer on this stack."""
+        """Return all environment variables of a trainer process on this stack."""
         return _cleared_environment() | self.trainer_variables()
 
     def _site_environment(self) -> dict[str, str]:
@@ -198,6 +198,6 @@ def _cleared_environment() -> dict[str, str]:
 
 
 def _no_proxy() -> dict[str, str]:
-    """Return the ``NO_PROXY`` variables, with 127.0.0.1 added."""
+    """Return the environment variables ``NO_PROXY`` and ``no_proxy``, with 127.0.0.1 added."""
     hosts = [*filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy")]), "127.0.0.1"]
     return {"NO_PROXY": ",".join(hosts), "no_proxy": ",".join(hosts)}

@@ -13,7 +13,7 @@ LOOK_SECONDS = 0.1
 
 
 ASKED_TO_END = threading.Event()
-"""Set by the signal handlers that stop a stack, which also raise KeyboardInterrupt."""
+"""Set when a signal asks the stack to stop; the signal handler then raises KeyboardInterrupt."""
 
 
 class Supervisor:
@@ -40,7 +40,7 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> list[Process]:
-        """Start programs at the same time, and wait until each one is ready or done.
+        """Start programs concurrently, and wait until each one is ready or done.
 
         Raises:
             StackError: any supervised program failed too often or has invalid settings.
@@ -59,8 +59,8 @@ class Supervisor:
 
         Raises:
             StackError: a program failed too often or has invalid settings.
-            KeyboardInterrupt: a signal asked the stack to stop, but Python discarded the exception, for
-                example in a destructor.
+            KeyboardInterrupt: a signal asked the stack to stop, but Python discarded the exception
+                that the handler raised, for example in a destructor.
         """
         if ASKED_TO_END.is_set():
             raise KeyboardInterrupt

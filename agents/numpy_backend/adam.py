@@ -10,11 +10,11 @@ from agents.numpy_backend.parameters import Array, ParameterVector
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
-"""Adam's epsilon: Stable-Baselines3's default, not torch's (1e-8)."""
+"""Adam's epsilon; matches Stable-Baselines3's default rather than torch's (1e-8)."""
 
 
 class Adam:
-    """Adam (Kingma and Ba 2015, algorithm 1), with the arithmetic of :class:`torch.optim.Adam`."""
+    """Adam (Kingma and Ba 2015, algorithm 1), with the same arithmetic as :class:`torch.optim.Adam`."""
 
     def __init__(self, parameters: ParameterVector) -> None:
         self._parameters = parameters
@@ -44,7 +44,7 @@ class Adam:
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the step count and moments, keyed by parameter index.
 
-        The format is the one that :func:`agents.base.save_adam` returns.
+        The format matches that of :func:`agents.base.save_adam`.
         """
         return {
             str(index): {

@@ -15,7 +15,7 @@ class NumpyCritic:
     """NumPy counterpart of :class:`agents.on_policy.TorchCritic`: trains only the critic.
 
     Args:
-        parameters: vector that includes the critic's parameters; all others stay unchanged.
+        parameters: vector that includes the critic's parameters; all other parameters stay unchanged.
         learning_rate: Adam's learning rate.
     """
 
@@ -36,7 +36,10 @@ class NumpyCritic:
         return cls(ParameterVector(tensors), learning_rate)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Train on this rank's part of a minibatch; return this rank's share of the loss before the step."""
+        """Take a gradient step, and return this rank's share of the minibatch's loss before the step.
+
+        ``batch`` is this rank's part of the minibatch. The loss is the sum of all ranks' shares.
+        """
         errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
         self._critic.backward((errors * (2.0 / batch.size))[:, None])
         ranks.sum(self._parameters.gradient)

@@ -56,7 +56,7 @@ class GaussianDistribution:
         return by_means
 
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
-        """Multiply the distribution's batch-averaged Fisher matrix by a change in its parameters.
+        """Multiply the distribution's batch-averaged Fisher matrix by a change in the parameters.
 
         Args:
             change: change in the means, ``(batch, size)``.
@@ -76,7 +76,7 @@ class GaussianDistribution:
         return means, self._log_std.copy()
 
     def kl(self, old: tuple[Array, ...], means: Array) -> Array:
-        """Return the KL divergences ``(batch,)`` of the current distributions from ``old``, in nats."""
+        """Return the KL divergences ``KL(current || old)``, ``(batch,)``, in nats."""
         old_means, old_log_std = old
         log_ratio = self._log_std - old_log_std
         standardized = (means - old_means) * np.exp(-old_log_std)
@@ -133,7 +133,7 @@ class CategoricalDistribution:
         return (_log_softmax(logits),)
 
     def kl(self, old: tuple[Array, ...], logits: Array) -> Array:
-        """Return the KL divergences ``(batch,)`` of the current distributions from ``old``, in nats."""
+        """Return the KL divergences ``KL(current || old)``, ``(batch,)``, in nats."""
         log_probs = _log_softmax(logits)
         kl: Array = (np.exp(log_probs) * (log_probs - old[0])).sum(1)
         return kl

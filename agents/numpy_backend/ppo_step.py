@@ -25,7 +25,7 @@ class LossSettings(Protocol):
 
     @property
     def clip_coef_vf(self) -> float | None:
-        """Return the maximum change of a value per update; None: no limit."""
+        """Return the maximum change of a value estimate per update; None: no limit."""
 
     @property
     def ent_coef(self) -> float:
@@ -67,8 +67,9 @@ class NumpyPPOStep:
         """Take one gradient step on this rank's part of a minibatch.
 
         Returns:
-            This rank's share of the metrics, empty if ``report`` is False. None if no step was taken because
-            the KL divergence was already more than 1.5 times ``target_kl``.
+            This rank's contributions to the metrics (each metric is the sum over all ranks), or an empty dict
+            if ``report`` is False. None if no step was taken because the KL divergence was already more than
+            1.5 times ``target_kl``.
         """
         config, size = self._config, batch.size
         values = self._critic.forward(batch.observations)[:, 0]
@@ -106,9 +107,9 @@ class NumpyPPOStep:
         return metrics
 
     def _value_errors(self, values: Array, batch: Batch) -> tuple[Array, Any]:
-        """Return the value errors ``(n,)`` after clipping, and a mask of those with a gradient.
+        """Return the value errors ``(n,)`` after clipping, and a mask that is False where the gradient is 0.
 
-        Clipped values have no gradient. If clipping is off, the mask is the number 1.0.
+        Clipped values have a gradient of 0. If clipping is off, the mask is the scalar 1.0.
         """
         limit = self._config.clip_coef_vf
         if limit is None:

@@ -52,7 +52,7 @@ class TanhNetwork:
                 deltas = before
 
     def jacobian_product(self, direction: LinearLayers) -> Array:
-        """Multiply the last outputs' Jacobian by ``direction``, a change in the parameters.
+        """Multiply the Jacobian of the last :meth:`forward` call by ``direction``, a parameter change.
 
         The result is ``(batch, outputs)``.
         """

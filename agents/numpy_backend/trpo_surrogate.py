@@ -74,7 +74,7 @@ class NumpySurrogate:
         return objective, kl
 
     def _objective(self, gains: Array) -> float:
-        """Return this rank's share of the objective.
+        """Return this rank's contribution to the objective, which is the sum over all ranks.
 
         ``gains`` is the result of :meth:`_gains`, already divided by the total batch size over all ranks.
         """
