@@ -1,4 +1,4 @@
-"""Checkpoint files: a run's whole state in one ``.npz`` file, written atomically, without pickle.
+"""Checkpoint files: a run's entire state in one ``.npz`` file, written atomically, without pickle.
 
 A state is a nested structure of dicts and lists whose leaves are arrays, tensors and JSON scalars. Arrays are
 stored as entries of the archive. Everything else is stored in one JSON entry, in which ``{"@array": key}``
@@ -34,7 +34,7 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
     Args:
         path: path of the file.
         state: state to write.
-        new: raise an error if the file already exists, even if another process has only just created it.
+        new: raise ConfigError if the file already exists, even if another process creates it during the call.
 
     Raises:
         ConfigError: the file exists and ``new`` is True.
@@ -53,16 +53,16 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
 def load_state(
     path: Path, kind: str = "checkpoint", expected: str = "a checkpoint.npz", *, with_arrays: bool = True
 ) -> State:
-    """Read a state from a file written by :func:`save_state`; tensors are returned as arrays.
+    """Read a state from a file written by :func:`save_state`; tensors are returned as NumPy arrays.
 
     Args:
         path: path of the file.
         kind: type of the file, such as "predictor", for error messages.
         expected: description of a valid file, appended to error messages.
-        with_arrays: if False, return None in place of each array, which is fast even for large files.
+        with_arrays: if False, return None in place of each array; this makes reading large files fast.
 
     Raises:
-        DataError: the file is missing or damaged, or has a different format or version.
+        DataError: the file is missing, damaged, of a different type, or of an unsupported format version.
     """
     try:
         with path.open("rb") as file:
@@ -74,7 +74,7 @@ def load_state(
 
 @contextlib.contextmanager
 def restoring(path: Path) -> Iterator[None]:
-    """Raise :class:`DataError` if restoring objects from ``path`` in the ``with`` block fails."""
+    """Turn errors from restoring objects in the ``with`` block into DataErrors that name ``path``."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

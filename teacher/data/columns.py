@@ -1,7 +1,7 @@
 """Growable arrays of rows, kept in memory while small and in a memory-mapped file once large.
 
-Only the parts of a mapped file that are in use take up memory, which the system can reclaim at any time.
-Columns also release that memory regularly, to keep the process's memory use low.
+Only the pages of a mapped file that are in use occupy memory, and the operating system can reclaim them at
+any time. Columns also release these pages regularly, to keep the process's memory use low.
 """
 
 import mmap
@@ -31,7 +31,7 @@ class Column:
 
     Attributes:
         MAX_IN_MEMORY: size in bytes above which a column is stored in a file.
-        MAX_AT_WORK: number of bytes to read from or write to the file before releasing their memory.
+        MAX_AT_WORK: number of bytes to read or write before releasing the mapped file's memory.
     """
 
     MAX_IN_MEMORY: ClassVar[int] = 2**28
@@ -46,7 +46,7 @@ class Column:
 
     @classmethod
     def of_file(cls, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Column":
-        """Memory-map an array at byte ``offset`` of a file; the first change copies it into a new array."""
+        """Memory-map the array at byte ``offset`` of a file; changes go to a copy, never to the file."""
         column = cls(shape[1:], dtype)
         column._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         column._room = np.ndarray(shape, dtype, column._mapping, offset)
@@ -78,12 +78,12 @@ class Column:
         return taken
 
     def parts(self, rows: NDArray[np.integer[Any]]) -> Iterator[NDArray[Any]]:
-        """Yield copies of the rows with these indices, in chunks that fit into memory."""
+        """Yield copies of the rows with these indices, at most :attr:`rows_at_once` rows at a time."""
         for start in range(0, len(rows), self.rows_at_once):
             yield self.take(rows[start : start + self.rows_at_once])
 
     def all_parts(self) -> Iterator[NDArray[Any]]:
-        """Yield copies of all rows in order, in chunks that fit into memory."""
+        """Yield copies of all rows in order, at most :attr:`rows_at_once` rows at a time."""
         return self.parts(np.arange(len(self)))
 
     def as_type(self, dtype: np.dtype[Any]) -> "Column":
@@ -155,7 +155,7 @@ class Column:
 
 
 def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
-    """Split UUIDs into their upper and lower 64 bits, ``(n, 2)``."""
+    """Return the upper and lower 64 bits of each UUID as an array ``(n, 2)``."""
     return np.array([(uuid.int >> 64, uuid.int & (2**64 - 1)) for uuid in uuids], np.uint64)
 
 

@@ -25,7 +25,7 @@ class SegmentCutter:
         self._began = False
 
     def cut(self, steps: int, *, finished: bool) -> list[slice]:
-        """Return a slice of the episode for each segment completed since the last call.
+        """Return one slice of the episode's steps for each segment completed since the last call.
 
         Args:
             steps: number of steps in the episode so far.

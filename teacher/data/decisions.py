@@ -9,7 +9,7 @@ Phase = Literal["pretraining", "training"]
 SiteState = Literal["running", "paused", "finished"]
 Decision = Literal["first", "second", "equal", "cant_tell"]
 CERTAIN: Mapping[str, float | None] = {"first": 1.0, "second": 0.0, "equal": 0.5, "cant_tell": None}
-"""Probability that ``first`` is better, for each decision without label noise; None for ``cant_tell``."""
+"""Probability that ``first`` is better for each decision, assuming no label noise; None for ``cant_tell``."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class FeedItem:
         decision: the decision; None if it was withdrawn.
         probability: probability that ``first`` is better; None for ``cant_tell`` or if there is no decision.
         n_labels: number of labels that the decision is based on.
-        prompt_version: newest prompt version among these labels; None if unknown.
+        prompt_version: newest version of the prompt that any of these labels responds to; None if unknown.
     """
 
     seq: int

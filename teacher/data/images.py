@@ -59,7 +59,7 @@ def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
     """Read images from paths relative to ``folder`` and return them as one array ``(n, *shape)``.
 
     Raises:
-        DataError: a path leads outside the folder, a file is missing or damaged, or the shapes differ.
+        DataError: a path leads outside the folder, an image is missing or damaged, or their shapes differ.
     """
     root = folder.resolve()
     images: NDArray[np.uint8] | None = None
@@ -69,8 +69,8 @@ def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
             images = np.empty((len(names), *image.shape), np.uint8)
         if image.shape != images.shape[1:]:
             raise DataError(
-                f"all images must have the same shape, but {name!r} has shape {image.shape}, not "
-                f"{images.shape[1:]}"
+                f"all images must have the same shape, but {name!r} has shape {image.shape} and earlier "
+                f"images have shape {images.shape[1:]}"
             )
         images[index] = image
     if images is None:
@@ -106,7 +106,7 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
 
 
 def _parsed(text: Any, size: int) -> tuple[int, ...]:
-    """Parse the stored shape of an image. Raise ValueError if it doesn't match the image's size."""
+    """Parse the stored shape of an image. Raise ValueError if it doesn't match ``size``, its value count."""
     shape = json.loads(str(text))
     low, high = _DIMENSIONS
     fits = (

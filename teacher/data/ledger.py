@@ -38,7 +38,7 @@ class Comparison:
         first: first segment.
         second: second segment.
         phase: phase of training that the comparison is for, or ``gold`` for an attention check.
-        step: number of environment steps of training when the comparison was created.
+        step: environment step of training at which the comparison was created.
     """
 
     uuid: UUID
@@ -56,13 +56,13 @@ class Ledger:
 
     Args:
         path: path of the file, which is created if it does not exist.
-        hard_labels: return preferences of exactly 1, 0.5 or 0 instead of the decisions' probabilities. This
-            doesn't change the stored data.
+        hard_labels: return preferences with a value of exactly 1, 0.5 or 0 instead of the decision's
+            probability. This doesn't change the stored data.
         read_only: open an existing ledger without changing it, even while a run is writing to it.
 
     Raises:
-        DataError: from any method if the file is damaged, not a ledger, or not writable, and from writing
-            methods if the ledger is read-only.
+        DataError: the file is damaged, not a ledger, or not writable (raised by any method), or the ledger is
+            read-only (raised by methods that write).
     """
 
     def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
@@ -105,7 +105,7 @@ class Ledger:
         and the cursor never moves back.
 
         Raises:
-            DataError: a comparison is unknown, or a probability is invalid. Nothing is stored in that case.
+            DataError: a comparison is not in the ledger, or a probability is invalid; nothing is stored.
         """
         with self._transaction() as connection:
             for item in decisions:
@@ -130,7 +130,7 @@ class Ledger:
         return self._number("SELECT cursor FROM feed")
 
     def outcomes(self, after: int) -> dict[int, tuple[UUID, str | None]]:
-        """Return the comparison and decision of each feed item newer than ``after``, keyed by ``seq``.
+        """Return ``{seq: (comparison UUID, decision)}`` for the feed items newer than ``after``.
 
         Only the newest item of each comparison is included. The decision is None if it was withdrawn.
         """
@@ -150,7 +150,7 @@ class Ledger:
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons decided as first, second or equal, in ``phase`` or overall."""
+        """Return the number of comparisons decided as first, second or equal; None counts all phases."""
         return self._count(_USABLE, phase)
 
     def cant_tell(self) -> int:
@@ -158,11 +158,11 @@ class Ledger:
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons waiting for a decision, in ``phase`` or overall."""
+        """Return the number of comparisons waiting for a decision; None counts all phases."""
         return self._count(_OPEN, phase)
 
     def gold(self) -> int:
-        """Return the number of attention checks, excluding cancelled ones and ones that failed to render."""
+        """Return the number of attention checks, excluding canceled ones and ones that failed to render."""
         return self._number(
             "SELECT count(*) FROM comparison WHERE phase = 'gold' AND status IN ('written', 'registered')"
         )
@@ -172,11 +172,11 @@ class Ledger:
         return self._count("(decision IS NULL AND status = 'written')", None)
 
     def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
-        """Return preferences (training targets) made from the current decisions.
+        """Return preferences (training targets) based on the current decisions.
 
         Args:
-            uuids: comparisons whose preferences to return, in this order; a preference's value is None if
-                its decision gives no target. By default, return all :meth:`targets`.
+            uuids: UUIDs of the comparisons, in the order to return them; a preference's value is None if its
+                comparison has no usable decision. By default, return all :meth:`targets`.
         """
         if uuids is None:
             return list(self.targets())
@@ -185,7 +185,7 @@ class Ledger:
         return [self._preference(row) for row in rows]
 
     def targets(self) -> Iterator[Preference]:
-        """Yield a preference for each usable decision, oldest first, loading them in small batches."""
+        """Yield a preference for each usable decision, oldest first; read the file in small batches."""
         after = -1
         while rows := self._rows(
             f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
@@ -199,7 +199,7 @@ class Ledger:
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """Return the segment pairs of the ``count`` newest decided comparisons, oldest first."""
+        """Return the segment pairs of the ``count`` newest comparisons with a decision, oldest first."""
         rows = self._rows(
             "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
@@ -215,7 +215,7 @@ class Ledger:
     def unfinished(self, status: Status = "written") -> list[Comparison]:
         """Return the comparisons with this delivery status that have never had a decision.
 
-        At the start of a run, any with status ``written`` were left over when the run was killed.
+        At startup, comparisons with status ``written`` are left over from a process that was killed.
         """
         rows = self._rows(
             "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
@@ -259,7 +259,7 @@ class Ledger:
 
 
 def _probability(item: FeedItem) -> float | None:
-    """Return a decision's training target, or None if it has none; raise DataError if it is invalid."""
+    """Return the item's probability, or None if its decision has none; raise DataError if it is invalid."""
     has_target = item.decision in ("first", "second", "equal")
     if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
         raise DataError(

@@ -45,7 +45,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     A file that is not a ledger is never changed.
 
     Raises:
-        DataError: the file is damaged, not a ledger of this version, or not writable.
+        DataError: the file is damaged or not writable, or not a ledger of a supported version.
     """
     with explained(path):
         connection = _connect(path.absolute().as_uri())
@@ -69,7 +69,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     A file without tables is read as an empty ledger.
 
     Raises:
-        DataError: the file is missing, damaged, not a ledger of this version, or not readable.
+        DataError: the file is missing, damaged or unreadable, or not a ledger of a supported version.
     """
     if not path.exists():
         raise DataError(f"{path} does not exist; expected the ledger file of a run")
@@ -108,7 +108,7 @@ def _connect(address: str) -> sqlite3.Connection:
 
 
 def _reading(path: Path, mode: str) -> sqlite3.Connection:
-    """Connect read-only; if the file has no tables yet, connect to an empty ledger in memory."""
+    """Return a read-only connection to the file, or to an empty in-memory ledger if it has no tables yet."""
     connection = _connect(f"{path.absolute().as_uri()}?{mode}")
     try:
         connection.execute("PRAGMA query_only = ON")
@@ -126,7 +126,7 @@ def _reading(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return True if the database has no tables yet. Raise DataError if it is not a ledger."""
+    """Return True if the database has no tables yet. Raise DataError if it is not a supported ledger."""
     application_id, version, tables = (
         connection.execute(query).fetchone()[0]
         for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
@@ -149,7 +149,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging, so that readers and the run don't wait for each other.
+    """Switch to write-ahead logging, so that readers and the run don't block each other.
 
     Retry, because SQLite fails immediately if another connection is switching at the same time.
     """
@@ -166,7 +166,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _size(path: Path, ending: str) -> int:
-    """Return the size of an SQLite file next to the ledger, such as ``-wal``; 0 if it doesn't exist."""
+    """Return the size of the ledger's ``-wal`` or ``-journal`` file; 0 if it doesn't exist."""
     try:
         return path.with_name(path.name + ending).stat().st_size
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 SMALLEST_STD = 1e-6
 """Values whose standard deviation is at most this are treated as constant."""
 FINE = 100
-"""Resolution that is fine enough for learning, in distinct floats per standard deviation."""
+"""Number of distinct floats per standard deviation that is sufficient for learning."""
 
 
 class Spread:
@@ -36,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, parts: Iterable[NDArray[Any]], shape: tuple[int, ...]) -> Self:
-        """Return the statistics of all rows in these arrays ``(..., *shape)``."""
+        """Return the mean and standard deviation of all rows in these arrays ``(..., *shape)``."""
         spread = cls(shape)
         for part in parts:
             spread.add(part)

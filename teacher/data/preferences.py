@@ -36,7 +36,7 @@ class Preference:
         first: first segment of the comparison.
         second: second segment of the comparison.
         value: probability that ``first`` is better, 0.5 for ``equal``; None if the decision was withdrawn or
-            is ``cant_tell``, which makes a dataset drop the comparison.
+            is ``cant_tell``; a dataset then drops the comparison.
 
     Raises:
         DataError: an attribute has the wrong type.
@@ -103,8 +103,8 @@ class PreferenceDataset:
     while some of them are too far from 0 for float32 to store precisely. Other types are stored unchanged.
 
     Args:
-        max_size: maximum number of preferences; those with the oldest decisions are dropped first. None means
-            no limit.
+        max_size: maximum number of preferences; the ones with the oldest decisions are dropped first. None
+            means no limit.
 
     Attributes:
         env_id: environment ID of all segments; None if unknown or if the dataset is empty.
@@ -133,7 +133,7 @@ class PreferenceDataset:
 
     @property
     def max_size(self) -> int | None:
-        """Maximum number of preferences; None means no limit. Setting it drops any excess at once."""
+        """Maximum number of preferences; None means no limit. Lowering it drops the oldest at once."""
         return self._max_size
 
     @max_size.setter
@@ -149,13 +149,14 @@ class PreferenceDataset:
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        """Return the stored columns by name.
+        """Return the stored columns, keyed by name.
 
-        - ``observations``: before each step and after the last, ``(n, 2, length + 1, *observation_shape)``
+        - ``observations``: raw observations before each step and after the last step,
+          ``(n, 2, length + 1, *observation_shape)``
         - ``actions``: executed actions, ``(n, 2, length, *action_shape)``
         - ``terminated``: True if the environment terminated the episode at the last step, ``(n, 2)``
         - ``complete``: True if ``terminated`` and the final observations were recorded, ``(n,)``
-        - ``values``, ``true_returns``, ``ids``: same as the properties of these names
+        - ``values``, ``true_returns``, ``ids``: same as the properties with these names
 
         Raises:
             DataError: the dataset is empty.
@@ -220,7 +221,7 @@ class PreferenceDataset:
     def sample(self, size: int) -> "PreferenceDataset":
         """Return a dataset of ``size`` preferences, evenly spaced in order of decision time.
 
-        If this dataset has ``size`` preferences or fewer, return it unchanged.
+        If this dataset has ``size`` preferences or fewer, return the dataset itself.
 
         Raises:
             ConfigError: ``size`` is not an integer of 0 or more.
@@ -243,7 +244,7 @@ class PreferenceDataset:
             Number of preferences added, changed or dropped, not counting drops caused by ``max_size``.
 
         Raises:
-            DataError: a segment has a different shape or environment than the dataset, or a value is not a
+            DataError: a segment's shape or environment differs from the dataset's, or a value is not a
                 probability.
             StorageError: the disk is full.
         """
@@ -296,7 +297,7 @@ class PreferenceDataset:
                 raise DataError(
                     f"comparison {preference.uuid} has {name} of shape {found[0]} and type {found[1]} from "
                     f"{env_id}, but the others have shape {wanted[0]} and type {wanted[1]} from {expected}; "
-                    "all segments of a run must have the same length and environment"
+                    "all segments of a run must be from the same environment and have the same length"
                 )
         self.env_id, self._columns = expected, columns
         for name in _MEASURED:
@@ -354,13 +355,14 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
     if places[0] != places[1]:
         raise DataError(
             "the segments of a comparison differ in observation shape, action shape or environment: "
-            f"{places[0]} and {places[1]}; both must have the same length and environment"
+            f"{places[0]} and {places[1]}; both must be from the same environment and have the same length "
+            "(first dimension of the shapes)"
         )
     return first, second
 
 
 def _states(segment: Segment) -> NDArray[Any]:
-    """Return a segment's observations plus its final one; if that is unknown, repeat the last one."""
+    """Append the final observation to a segment's observations; repeat the last one if not recorded."""
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
 

@@ -19,14 +19,14 @@ _WORTH_DRAWING = 1 / 16  # minimum share of drawn pairs with two different segme
 
 
 class _Entry(NamedTuple):
-    """A segment in the pool; ``explored`` is True if its steps were taken only for comparisons."""
+    """A segment in the pool; ``explored`` is True if its steps are for comparisons only, not for training."""
 
     segment: Segment
     explored: bool
 
 
 class SegmentPool:
-    """Stores the most recent segments, which it cuts from trajectories as they grow.
+    """Cuts segments from trajectories as they grow, and stores the most recent ones.
 
     Each segment has its own copy of observations and rewards, and shares only the actions with its episode.
     The pool's memory is therefore limited to ``capacity`` segments and the actions of their episodes.
@@ -66,24 +66,24 @@ class SegmentPool:
 
     @property
     def explored(self) -> NDArray[np.bool_]:
-        """Return a mask of the segments whose steps were taken only for comparisons, ``(len(self),)``."""
+        """Return a mask of the segments from extra exploration steps, ``(len(self),)``."""
         return np.array([entry.explored for entry in self._entries], np.bool_)
 
     @property
     def asked(self) -> Sequence[SegmentPair]:
-        """Return the pairs that were chosen for comparisons and are still entirely in the pool."""
+        """Return the pairs already chosen for comparisons, if both segments are still in the pool."""
         return self._asked
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
-        """Cut and add segments from the trajectories' new steps; return how many were cut.
+        """Cut the trajectories' new steps into segments and add them; return the number of new segments.
 
-        A trajectory may be passed again after it has grown. An episode shorter than a segment yields none.
-        :class:`SegmentCutter` decides where segments start, and :func:`readable_steps` decides which steps
-        are usable.
+        A trajectory may be passed again after it has grown. An episode shorter than ``length`` yields no
+        segments. :class:`SegmentCutter` decides where segments start, and :func:`readable_steps` decides
+        which steps are usable.
 
         Args:
             trajectories: new trajectories, or ones that have grown since the last call.
-            explored: True if the steps were taken only for comparisons.
+            explored: True if these are extra exploration steps, taken for comparisons but not for training.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
         self.add(cut, explored=explored)
@@ -120,7 +120,7 @@ class SegmentPool:
 
         Raises:
             ConfigError: ``n`` is not an integer of 0 or more.
-            ValueError: the pool has fewer than two segments to draw from.
+            ValueError: the pool has fewer than two segments with nonzero weight.
         """
         n = whole_number(n, "n", NOT_NEGATIVE)
         drawable = len(self) if weights is None else np.count_nonzero(weights)
@@ -143,7 +143,7 @@ class SegmentPool:
         return pairs[:n]
 
     def _different(self, n: int, weights: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
-        """Draw pairs of different indices ``(n, 2)`` in proportion to the weights."""
+        """Draw ``n`` pairs of different segment indices in proportion to the weights, ``(n, 2)``."""
         shares = weights / weights.sum()
         first_shares = shares * (1 - shares)
         first = self._random.choice(len(self), n, p=first_shares / first_shares.sum())
@@ -157,7 +157,7 @@ class SegmentPool:
     def sample_unknown(
         self, n: int, known: Iterable[SegmentPair], weights: NDArray[np.floating[Any]] | None = None
     ) -> list[SegmentPair]:
-        """Return up to ``n`` random pairs, all distinct, that are not in ``known``.
+        """Return up to ``n`` distinct random pairs that are not in ``known``.
 
         The result is shorter if there are fewer such pairs. This enumerates all pairs in the pool, so use it
         only if :meth:`sample_pairs` finds too few new ones.
@@ -185,15 +185,15 @@ class SegmentPool:
         return [(segments[first], segments[second]) for first, second in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the random state, but not the segments, because a resumed run soon has new ones."""
+        """Return the random generator's state, without segments, because a resumed run soon has new ones."""
         return {"random": self._random.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the random state returned by :meth:`state_dict`."""
+        """Restore the random generator's state returned by :meth:`state_dict`."""
         self._random.bit_generator.state = state["random"]
 
     def _keep(self, entries: list[_Entry]) -> None:
-        """Keep as many of the newest entries as allowed, and forget chosen pairs with dropped segments."""
+        """Keep the newest entries that fit the limits; forget chosen pairs that include a dropped segment."""
         self._entries = entries[-min(self.capacity, self._fitting(entries)) :]
         if len(entries) > len(self._entries):
             here = set(self.segments)

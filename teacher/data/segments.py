@@ -23,7 +23,7 @@ class Segment:
     """Consecutive steps of one episode, with the recipe to replay them.
 
     Attributes:
-        recipe: recipe that replays the episode up to the end of this segment, which means that
+        recipe: recipe that replays the episode up to the end of this segment, so
             ``len(recipe.actions) == start + len(self)``.
         start: index of the segment's first step in its episode.
         observations: raw observations before each step, ``(length, *observation_shape)``.
@@ -31,7 +31,7 @@ class Segment:
         true_rewards: the environment's rewards, ``(length,)``.
         final_observation: raw observation after the last step, ``observation_shape``; None if not recorded.
         terminated: True if the environment terminated the episode at the last step; False if not recorded.
-        frames: JPEG images captured after each step, shown instead of a replay; None if not captured.
+        frames: JPEG image after each step, shown to labelers instead of a replay; None if not captured.
 
     Raises:
         ValueError: the attributes don't match each other in length, shape or type.
@@ -89,7 +89,7 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Return the size in bytes, excluding the actions, which the segment shares with its episode."""
+        """Return the size in bytes of the observations and frames; the other arrays are shared or small."""
         return self.observations.nbytes + sum(map(len, self.frames or ()))
 
     @property
@@ -115,7 +115,7 @@ class Segment:
         Only the last step can be True.
 
         Raises:
-            DataError: the final observation and the termination were not recorded.
+            DataError: the final observation was not recorded, so the termination is unknown.
         """
         if self.final_observation is None:
             raise DataError(NOTHING_AFTER)
@@ -144,7 +144,7 @@ class Segment:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Segment":
-        """Deserialize a segment from bytes written by :meth:`to_bytes` in this or an earlier version.
+        """Deserialize a segment from bytes written by :meth:`to_bytes` of this or an earlier version.
 
         Raises:
             DataError: the archive is damaged.
@@ -192,7 +192,7 @@ def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
 
 
 def _split(joined: NDArray[np.uint8], sizes: NDArray[np.int64]) -> tuple[bytes, ...]:
-    """Split concatenated frames by their sizes. Raise ValueError if the sizes don't add up."""
+    """Split concatenated frames by their sizes. Raise ValueError if the total size doesn't match."""
     if sizes.sum() != len(joined) or (sizes < 0).any():
         raise ValueError(f"the frames have {len(joined)} bytes, but their sizes add up to {sizes.sum()}")
     return tuple(part.tobytes() for part in np.split(joined, np.cumsum(sizes)[:-1]))

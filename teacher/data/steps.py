@@ -46,8 +46,8 @@ class StepsBatch:
         actions: executed actions.
         next_observations: observations after each step; None if not needed.
         terminations: True where the environment terminated an episode; None if not needed.
-        why_missing: error message for reading either of the two arrays above if it was never recorded; empty
-            if it exists but was not passed.
+        why_missing: error message to raise if ``next_observations`` or ``terminations`` is read but was never
+            recorded; empty if the array exists but was not passed.
 
     Raises:
         ConfigError: when reading a property whose array was not passed.
@@ -84,11 +84,11 @@ class StepsBatch:
             return array
         if self._why_missing:
             raise DataError(self._why_missing)
-        raise ConfigError(f"a reward predictor with input {name} needs {what}; pass them, too")
+        raise ConfigError(f"a reward predictor with input {name} needs {what}; pass them as well")
 
 
 def readable_steps(episode: Trajectory) -> int:
-    """Return the number of usable steps, not counting a final step that led to NaN or infinity.
+    """Return the number of usable steps: all, or all but the last if its next observation isn't finite.
 
     Some environments end an episode when their state becomes NaN or infinite.
     """
@@ -97,7 +97,7 @@ def readable_steps(episode: Trajectory) -> int:
 
 
 def readable_part(episode: Trajectory) -> Trajectory:
-    """Return the episode, minus its final step if that step led to NaN or infinity."""
+    """Return the episode, without its final step if that step's next observation isn't finite."""
     steps = readable_steps(episode)
     if steps == len(episode):
         return episode
@@ -125,7 +125,7 @@ def require_finite(episode: Trajectory) -> None:
 
 
 def fits_float32(array: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the numbers that are finite as float32, which all networks use."""
+    """Return a mask of the numbers that stay finite when cast to float32, which all networks use."""
     if array.dtype.kind != "f":
         return np.ones(array.shape, bool)
     fits: NDArray[np.bool_] = np.abs(array) <= LARGEST  # False for NaN

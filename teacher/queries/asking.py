@@ -29,10 +29,10 @@ class Tally(Protocol):
     """
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return the label budget used: the number of comparisons that are open or have a preference."""
+        """Return the used label budget: the number of comparisons that are open or have a preference."""
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons without a decision."""
+        """Return the number of comparisons waiting for a decision."""
 
     def usable(self, phase: Phase | None = None) -> int:
         """Return the number of comparisons decided as first, second or equal."""
@@ -67,7 +67,7 @@ class Submitted:
 
     @property
     def repeats_segments(self) -> bool:
-        """Return True if any segment is in several pairs, because the pool contains too few segments."""
+        """Return True if a segment is in more than one pair because the pool has too few segments."""
         return len({segment for pair in self.pairs for segment in pair}) < 2 * len(self.pairs)
 
 
@@ -77,8 +77,8 @@ class Received:
 
     Attributes:
         decisions: number of new or revised decisions.
-        only_cant_tell: number of decisions so far, if there are ten or more and all are "can't tell"; else 0.
-            If positive, callers should warn.
+        only_cant_tell: total number of "can't tell" decisions if there are ten or more and the dataset is
+            still empty; otherwise 0. Callers should warn if it is positive.
     """
 
     decisions: int
@@ -92,18 +92,18 @@ class Received:
 class Asking(Generic[TallyT]):
     """Submits pairs of segments for labeling and adds the resulting preferences to a dataset.
 
-    The caller decides when each method runs and reports its result to the user.
+    The caller must decide when to call each method, and must report the results to the user.
 
     Attributes:
-        ledger: counter of the comparisons, such as the run's ledger.
+        ledger: object that counts the comparisons, such as the run's ledger.
         collector: source of labels, which takes comparisons and returns preferences.
         dataset: the preferences received so far.
         pool: the segments to draw pairs from.
         schedule: label schedule, which determines how many labels are due at each step.
         queries: settings of query selection; None selects pairs uniformly at random.
         earlier: number of labels loaded from a file, which count as already requested.
-        seconds: training time so far, for time-based schedules.
-        unfitted: number of preferences added or changed since the last fit.
+        seconds: training time in seconds, used by time-based schedules.
+        unfitted: number of preferences added, changed or dropped since the last fit.
     """
 
     ledger: TallyT
@@ -118,7 +118,7 @@ class Asking(Generic[TallyT]):
 
     @property
     def asked(self) -> int:
-        """Return the number of labels requested so far, not counting "can't tell" decisions."""
+        """Return the number of labels requested or loaded, not counting "can't tell" decisions."""
         return self.earlier + self.ledger.asked()
 
     def due(self, step: int) -> int:
@@ -150,15 +150,15 @@ class Asking(Generic[TallyT]):
         predictor: Ensemble | None = None,
         shown: Callable[[Segment], Segment] | None = None,
     ) -> Submitted:
-        """Select up to ``count`` pairs from the pool and submit them.
+        """Select up to ``count`` pairs from the pool, submit them, and return them.
 
         Args:
             count: number of comparisons; fewer are submitted if the pool runs out of new pairs.
-            step: environment steps so far.
+            step: number of environment steps taken.
             phase: phase to record for the comparisons.
             predictor: ensemble for active selection; None selects pairs at random.
-            shown: function that converts a selected segment to the segment that labelers see; None for no
-                conversion.
+            shown: function that converts a selected segment to the one to submit to labelers; None submits
+                it unchanged.
         """
         pairs = select_pairs(self.pool, count, self.queries, predictor)
         if pairs:
@@ -169,13 +169,13 @@ class Asking(Generic[TallyT]):
     def submit_checks(
         self, pool: SegmentPool, share: float, value: Callable[[Segment], float], step: int
     ) -> None:
-        """Submit attention checks until there are ``share`` checks per comparison requested so far.
+        """Submit attention checks until there are ``share`` checks per requested comparison.
 
         Args:
             pool: the segments to draw pairs from.
-            share: attention checks per comparison; 0 submits none.
-            value: function that returns a segment's true value; pairs with large differences are used.
-            step: environment steps so far.
+            share: number of attention checks per comparison; if 0, submit none.
+            value: function that returns a segment's true value; pairs with the largest differences are used.
+            step: number of environment steps taken.
         """
         if share == 0:
             return
@@ -188,7 +188,7 @@ class Asking(Generic[TallyT]):
         """Call ``submit`` repeatedly to replace comparisons that were decided as "can't tell".
 
         Used at the end of a run, when no later round will request the missing labels. Stops when ``submit``
-        returns an empty result, after 50 calls, or when a scripted teacher can't tell any pairs apart.
+        returns an empty result, after 50 calls, or when a scripted teacher skips too many pairs in a row.
 
         Args:
             submit: function that submits comparisons for the missing labels and returns them.
@@ -199,7 +199,7 @@ class Asking(Generic[TallyT]):
                     return
 
     def receive(self) -> Received:
-        """Add the decisions made since the last call to the dataset, without blocking."""
+        """Add preferences decided since the last call to the dataset; return counts. Doesn't block."""
         return self._take(self.collector.receive())
 
     def _take(self, preferences: Sequence[Preference]) -> Received:

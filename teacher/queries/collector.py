@@ -13,14 +13,14 @@ from teacher.data.segments import Segment
 
 @dataclass(frozen=True)
 class CollectorStatus:
-    """Status of the labelers and their site.
+    """Status of the labelers and of the labeling site.
 
     Attributes:
-        state: state of the experiment on the site; if paused or finished there, training pauses or ends.
+        state: experiment state on the site; training pauses while it is paused and ends once it is finished.
         active_labelers: number of labelers currently active; None until the site has reported it.
         failed: number of comparisons dropped by this process because their clips could not be rendered.
         away: error message while the site is not responding, else None.
-        remedy: advice to show if all decisions are "can't tell"; None to show the advice for human labelers.
+        remedy: advice to show if all decisions are "can't tell"; None shows the advice for human labelers.
     """
 
     state: SiteState = "running"
@@ -40,25 +40,25 @@ class Collector(Protocol):
             pairs: the segments to compare.
             phase: phase of training, or ``gold`` for attention checks, which detect careless labelers and
                 never return a preference.
-            step: environment steps so far.
+            step: number of environment steps taken.
         """
 
     def receive(self) -> list[Preference]:
         """Return the preferences decided or revised since the last call, without blocking.
 
-        A value of None means that the preference must be removed from the dataset.
+        A preference whose value is None must be removed from the dataset.
         """
 
     @property
     def status(self) -> CollectorStatus:
-        """Return the status that the site reported last."""
+        """Return the latest status reported by the site."""
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """Show labelers the progress of training.
+        """Show training progress to labelers.
 
         Args:
             point: metrics, keyed by TensorBoard tag.
-            step: environment steps so far.
+            step: number of environment steps taken.
             waiting_for: number of labels that training is waiting for; None if training is not waiting.
         """
 

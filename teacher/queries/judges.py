@@ -37,7 +37,7 @@ def oracle(first: Segment, second: Segment) -> Decision:
 
 
 def goal_of(error_model: ErrorModel) -> Value:
-    """Return the value function that defines what a scripted teacher wants.
+    """Return the value function that represents a scripted teacher's actual goal.
 
     This is the user's function if one is configured, else :func:`true_return`.
 
@@ -48,7 +48,7 @@ def goal_of(error_model: ErrorModel) -> Value:
 
 
 def value_of(error_model: ErrorModel) -> Value:
-    """Return the value function that a scripted teacher compares segments by.
+    """Return the value function that a scripted teacher uses to compare segments.
 
     If ``myopic`` or ``discount`` is set, this is the discounted true return, else the function from
     :func:`goal_of`.
@@ -122,13 +122,13 @@ def decision_of(probability: float | None) -> Decision:
 
 
 class ScriptedTeacher:
-    """Judge that labels segments by a value function, with mistakes from an error model.
+    """Judge that compares segments by a value function and makes mistakes according to an error model.
 
-    Random errors depend only on the seed and the two segments, so that they are reproducible.
+    Random errors depend only on the seed and the two segments, so they are reproducible.
 
     Args:
-        error_model: the value function and the errors.
-        seed: seed of the random errors.
+        error_model: settings of the value function and the errors.
+        seed: seed for the random errors.
         seen: pairs that the teacher labeled in earlier processes, oldest first. Needed only for ``skip`` and
             ``equal``, whose thresholds depend on earlier returns.
     """
@@ -183,7 +183,7 @@ class Behavior:
         self._function = named_function(name)
 
     def __call__(self, steps: Segment | Trajectory) -> float:
-        """Call the user's function and return its value.
+        """Call the user's function and return its result as a float.
 
         Raises:
             BehaviorError: the function failed or did not return a finite number.
@@ -206,7 +206,7 @@ class Behavior:
 
 
 class _Discounted:
-    """Value function: the true return, in which rewards farther from the first or last step count less."""
+    """Value function: true return, discounted from the first step or, if ``from_end``, from the last step."""
 
     def __init__(self, discount: float, *, from_end: bool) -> None:
         self._discount, self._from_end = discount, from_end

@@ -24,11 +24,12 @@ class PreferenceLearning(Asking[TallyT]):
 
     Attributes:
         predictor: the predictor to fit.
-        fits: number of fits made by this process.
+        fits: number of times that this process has fitted the predictor.
         pretrained: True if the predictor was fitted to the pretraining labels.
         schedule_lost: True if the restored run had a schedule set in Python code, which a checkpoint can't
             save.
-        forgotten: number of comparisons in the restored checkpoint that are missing from the ledger.
+        forgotten: number of comparisons that existed when the restored checkpoint was saved but are missing
+            from the ledger.
     """
 
     predictor: RewardPredictor
@@ -47,7 +48,7 @@ class PreferenceLearning(Asking[TallyT]):
         return self.schedule is not self._configured
 
     def receive(self) -> Received:
-        """Add new decisions to the dataset, after recording whether the predictor got them right."""
+        """Record whether the predictor agrees with new preferences, then add them to the dataset."""
         preferences = self.collector.receive()
         self._compare(preferences)
         return self._take(preferences)
@@ -84,7 +85,7 @@ class PreferenceLearning(Asking[TallyT]):
         return report
 
     def state_dict(self) -> State:
-        """Return the state to save in a checkpoint, without the dataset, which is in the ledger."""
+        """Return the state to save in a checkpoint, without the dataset, which the ledger already stores."""
         return {
             "predictor": self.predictor.state_dict(),
             "pool": self.pool.state_dict(),
@@ -95,7 +96,7 @@ class PreferenceLearning(Asking[TallyT]):
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Restore a state from :meth:`state_dict`, after the dataset was loaded from the ledger."""
+        """Restore a state from :meth:`state_dict`; load the dataset from the ledger first."""
         self.predictor.load_state_dict(state["predictor"])
         self.pool.load_state_dict(state["pool"])
         self.seconds = state["seconds"]

@@ -72,16 +72,16 @@ def learn_reward(
             any function of two segments that returns a decision or a probability.
         observation_space: observation space of a single environment.
         action_space: action space of a single environment.
-        config: settings of segments, labels and the predictor.
+        config: settings for segments, labels and the predictor.
 
     Returns:
         The fitted predictor.
 
     Raises:
         DataError: there are too few segments or labels to learn from, or finished episodes differ in length
-            and the settings do not allow that.
+            and ``config.allow_variable_horizon`` is False.
         BehaviorError: the judge failed, or returned neither a decision nor a probability.
-        ConfigError: a setting has no effect on the predictor's kind of network.
+        ConfigError: a setting has no effect on the predictor's network type.
     """
     reject_unused_of_network(config.reward, observation_space)
     pool = SegmentPool(config.segment_steps, capacity=10**9, seed=config.seed)
@@ -102,7 +102,7 @@ def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> Non
     Args:
         config: settings of the predictor.
         max_updates: maximum number of updates in the fit.
-        prefix: prefix of the setting's name in the error message.
+        prefix: prefix for setting names in error messages.
     """
     reject_unused(config, "single fit", f"{prefix}reward.")
     if config.initial_epochs is not None and max_updates != MAX_UPDATES:
@@ -125,7 +125,7 @@ def fit_once(
         dataset: the preferences. If there are more than the predictor's ``max_preferences``, the oldest are
             dropped from the dataset.
         max_updates: maximum number of updates in a fit to convergence.
-        progress: called with the number of updates made so far.
+        progress: function called with the number of updates completed.
     """
     dataset.max_size = predictor.config.max_preferences
     if predictor.config.initial_epochs is not None:
@@ -134,7 +134,7 @@ def fit_once(
 
 
 def _finite(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
-    """Yield the episodes; raise DataError if one made from arrays contains NaN or infinity."""
+    """Yield the episodes; raise DataError if an episode built from arrays contains NaN or infinity."""
     for index, episode in enumerate(episodes):
         if not episode.replayable:
             try:
@@ -153,8 +153,8 @@ def _of_one_length(episodes: Iterable[Trajectory]) -> Iterator[Trajectory]:
         if episode.finished and len(episode) != length:
             raise DataError(
                 f"finished episodes have different lengths ({length} and {len(episode)} steps), and an "
-                "episode's length can reveal the reward; to allow this, for example for excerpts of "
-                "episodes, pass OfflineConfig(allow_variable_horizon=True, ...)"
+                "episode's length can reveal the reward; to allow different lengths, for example "
+                "for excerpts of episodes, pass OfflineConfig(allow_variable_horizon=True, ...)"
             )
         yield episode
 
@@ -172,7 +172,7 @@ def require_updates(report: FitReport, dataset: PreferenceDataset) -> None:
 
 
 def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
-    """Let a judge label pairs from a pool, and return ``count`` preferences.
+    """Let a judge label random pairs from a pool, and return a dataset of ``count`` preferences.
 
     Warns if there are so few segments that some are in several pairs.
 
@@ -189,7 +189,7 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
         )
     if count > pairs_there:
         raise DataError(
-            f"{len(pool)} segments of {steps} make only {pluralize(pairs_there, 'pair')}, not {count:,}; "
+            f"{len(pool)} segments of {steps} form only {pluralize(pairs_there, 'pair')}, not {count:,}; "
             "use more or longer episodes, or request fewer pairs or shorter segments"
         )
     teacher = UnrecordedTeacher(judge)
@@ -198,10 +198,10 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
     asking.receive()
     if len(asking.dataset) < count:
         raise DataError(
-            f"expected {pluralize(count, 'label')}, got {len(asking.dataset)} for "
-            f"{pluralize(teacher.total(), 'comparison')} of {len(pool)} segments because the judge can't "
-            "tell the other pairs apart; request fewer labels, use a judge that can tell more pairs apart, "
-            "or use more episodes"
+            f"got only {len(asking.dataset)} of {pluralize(count, 'label')} from "
+            f"{pluralize(teacher.total(), 'comparison')} of {len(pool)} segments, because the judge answered "
+            '"can\'t tell" for the rest; request fewer labels, use a judge that answers "can\'t tell" less '
+            "often, or use more episodes"
         )
     return asking.dataset
 

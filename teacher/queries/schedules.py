@@ -1,4 +1,4 @@
-"""Label schedules: the total number of labels due at each point of a run, which never decreases."""
+"""Label schedules: the total number of labels due at each point in a run. It never decreases."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ _ROUNDING = 1e-11  # share of all labels, above the rounding error of the sum, s
 
 @runtime_checkable
 class LabelSchedule(Protocol):
-    """Protocol for schedules, which determine how many labels should have been requested so far."""
+    """Protocol for label schedules, which determine how many labels are due at each point in training."""
 
     def due(self, step: int, seconds: float) -> int:
-        """Return the total number of labels due so far, including labels before training.
+        """Return the total number of labels due, including labels due before training.
 
         Args:
-            step: environment steps of training so far.
-            seconds: wall-clock seconds of training so far.
+            step: number of environment steps taken in training.
+            seconds: wall-clock seconds spent on training.
         """
 
 
@@ -38,13 +38,13 @@ class ExponentialSchedule:
     """Schedule with an exponentially decaying label rate, like rl-teacher's ``LabelAnnealer``.
 
     ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))`` labels are due, rounded down. The
-    formula leaves out 1 % of the labels during training; these are due at the last step, so that exactly
+    formula leaves out 1% of the labels during training; these are due at the last step, so that exactly
     ``total`` labels are requested.
 
     Attributes:
-        pretrain: number of labels before training.
-        total: total number of labels, including labels before training.
-        num_timesteps: environment steps of the whole training.
+        pretrain: number of labels due before training.
+        total: total number of labels, including ``pretrain``.
+        num_timesteps: total number of environment steps of training.
 
     Raises:
         ConfigError: ``pretrain`` is negative or exceeds ``total``.
@@ -73,9 +73,9 @@ class RateSchedule:
     step, and rounded down.
 
     Attributes:
-        pretrain: number of labels before training.
-        total: total number of labels, including labels before training.
-        num_timesteps: environment steps of the whole training.
+        pretrain: number of labels due before training.
+        total: total number of labels, including ``pretrain``.
+        num_timesteps: total number of environment steps of training.
         rate: function of training progress; its values must be finite, not negative, and not all 0.
 
     Raises:
@@ -108,8 +108,8 @@ class RateSchedule:
             rates = np.array([float(self.rate(progress)) for progress in bounds])
         except Exception as error:  # a user's function may raise anything
             raise ConfigError(
-                f"the label rate function failed for a progress from 0 to 1: {describe_exception(error)}; "
-                "fix the function"
+                "the label rate function failed for a training progress from 0 to 1: "
+                f"{describe_exception(error)}; fix the function"
             ) from error
         if not (np.isfinite(rates).all() and rates.min() >= 0 and rates.max() > 0):
             raise ConfigError(
@@ -123,18 +123,18 @@ class RateSchedule:
 
 
 def _check_counts(schedule: ExponentialSchedule | RateSchedule) -> None:
-    """Raise ConfigError unless 0 <= pretrain <= total, which keeps the number due from decreasing."""
+    """Raise ConfigError unless 0 <= pretrain <= total; otherwise, the labels due could decrease."""
     fits = 0 <= schedule.pretrain <= schedule.total
     refuse_all(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
 
 
 @dataclass(frozen=True)
 class ConstantRate:
-    """Schedule with one label every ``period`` seconds of training, without a maximum.
+    """Schedule with one label every ``period`` seconds of training and no limit on the total.
 
     Attributes:
-        pretrain: number of labels before training.
-        period: seconds between labels, more than 0.
+        pretrain: number of labels due before training.
+        period: seconds between labels; must be positive.
 
     Raises:
         ConfigError: the period is not positive and finite.
@@ -168,12 +168,12 @@ class AllAtOnce:
 
 
 def named_rate(name: RateName, num_timesteps: int) -> Rate:
-    """Return the label rate with this name, for a run of ``num_timesteps`` environment steps.
+    """Return the label rate function with this name, for a run of ``num_timesteps`` environment steps.
 
-    ``hyperbolic`` and ``inverse_quadratic`` are imitation's rates, which fall to one half by the end of
-    training, regardless of its length. The 2017 paper's rates fall to one half over 2 or 5 million steps: at
-    step T they are proportional to ``2e6 / (T + 2e6)`` on MuJoCo and ``5e6 / (T + 5e6)`` on Atari (Christiano
-    et al. 2017, appendix A).
+    ``hyperbolic`` and ``inverse_quadratic`` come from the imitation library; they fall to half their initial
+    rate by the end of training, regardless of its length. ``paper_mujoco`` and ``paper_atari`` fall to half
+    their initial rate over 2 or 5 million steps: at step T they are proportional to ``2e6 / (T + 2e6)`` and
+    ``5e6 / (T + 5e6)`` (Christiano et al. 2017, appendix A).
     """
     match name:
         case "constant":
@@ -189,7 +189,7 @@ def named_rate(name: RateName, num_timesteps: int) -> Rate:
 
 
 def _hyperbola(halvings: float, progress: float) -> float:
-    """Return a rate that is 1 at progress 0 and one half at progress ``1 / halvings``."""
+    """Return the rate at ``progress``: 1 at the start, 1/2 at ``1 / halvings``."""
     return 1.0 / (1.0 + halvings * progress)
 
 
@@ -200,7 +200,7 @@ class ExtendedSchedule:
     Attributes:
         before: schedule up to ``step``.
         step: environment step at which the run was extended.
-        after: schedule after ``step``; its steps are counted from there.
+        after: schedule after ``step``; its own step count starts at 0 there.
     """
 
     before: LabelSchedule
@@ -208,7 +208,7 @@ class ExtendedSchedule:
     after: LabelSchedule
 
     def due(self, step: int, seconds: float) -> int:
-        """Return the total number of labels due by the schedule that applies at ``step``."""
+        """Return the total number of labels due according to the schedule in effect at ``step``."""
         if step <= self.step:
             return self.before.due(step, seconds)
         return self.after.due(step - self.step, seconds)
@@ -220,13 +220,13 @@ def make_schedule(
     ends: Sequence[tuple[int, int | None]],
     extended_at: Sequence[int],
 ) -> LabelSchedule:
-    """Return the label schedule of a run: by steps if the number of labels is given, else by time.
+    """Return a run's label schedule, based on steps if a total number of labels is set, else on time.
 
     Args:
         name: name of the step-based schedule; None means ``exponential``.
-        pretrain: number of labels before training.
-        ends: total environment steps and total labels of the original run and of each extension. The labels
-            are None if they are scheduled by time.
+        pretrain: number of labels due before training.
+        ends: cumulative ``(environment steps, labels)`` at the end of the original run and of each extension;
+            ``labels`` is None for time-based schedules.
         extended_at: environment step at which each extension starts.
     """
     (num_timesteps, total), *later = ends

@@ -1,10 +1,10 @@
 """Query selection: the choice of segment pairs to label.
 
 Candidates are random pairs. Active selection keeps the candidates with the largest disagreement between
-ensemble members (Christiano et al. 2017, section 2.2.4; uncertainty measures as in imitation). Diversity
-selection keeps the candidates that differ most from earlier queries (k-center, as in Lee et al. 2021,
-"B-Pref"). No pair is queried twice, and no segment is in two pairs of a selection if there are enough
-segments.
+ensemble members (Christiano et al. 2017, section 2.2.4). The uncertainty measures are those of the imitation
+library. Diversity selection keeps the candidates that differ most from earlier queries (k-center, as in Lee
+et al. 2021, "B-Pref"). No pair is queried twice. If there are enough segments, each one is in at most one of
+the selected pairs.
 """
 
 import math
@@ -45,7 +45,7 @@ def select_pairs(
         pool: the segments to select from.
         count: number of pairs; fewer are returned if the pool runs out of new pairs.
         config: settings of query selection; None selects pairs uniformly at random.
-        predictor: ensemble for active selection; None selects pairs at random.
+        predictor: ensemble for active selection; None turns active selection off.
     """
     config = config or AT_RANDOM
     if count < 1 or len(pool) < 2:
@@ -98,7 +98,7 @@ def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty:
 
     Args:
         predictor: the ensemble.
-        pairs: the pairs to compare.
+        pairs: the segment pairs.
         uncertainty: prediction whose variance is taken: the ``probability`` that the first segment is
             preferred, its ``logit`` (the difference in returns), or the more probable ``label``.
     """
@@ -171,7 +171,7 @@ def _most_diverse_first(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPai
 
     This is greedy k-center selection; without earlier queries, it starts with the first pair. Pairs are
     compared by the means and standard deviations of their segments' observations, each scaled by its standard
-    deviation over ``pairs``. Of the two orders of a pair's segments, the closer one counts.
+    deviation over ``pairs``. Distances between pairs use whichever order of the segments is closer.
     """
     if not pairs:
         return []
@@ -197,14 +197,14 @@ def _summaries(pair: SegmentPair) -> Array:
 
 
 def _squared_distances(points: Array, point: Array) -> Array:
-    """Return each point's squared distance to ``point``, in the order of segments that is closer.
+    """Return each point's squared distance to ``point``, using whichever segment order is closer.
 
     Args:
         points: ``(n, 2, statistics)``, the :func:`_summaries` of each pair.
         point: ``(2, statistics)``, the :func:`_summaries` of one pair.
 
     Returns:
-        ``(n,)``.
+        Squared distances, ``(n,)``.
     """
     unswapped, swapped = (np.square(points - target).sum(axis=(1, 2)) for target in (point, point[::-1]))
     nearest: Array = np.minimum(unswapped, swapped)
@@ -212,7 +212,7 @@ def _squared_distances(points: Array, point: Array) -> Array:
 
 
 def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
-    """Split pairs, in order, into pairs that share no segment with an earlier pair, and the rest."""
+    """Return pairs that share no segments, chosen greedily in order, and the remaining pairs."""
     used: set[Segment] = set()
     fresh: list[SegmentPair] = []
     others: list[SegmentPair] = []

@@ -1,4 +1,4 @@
-"""Synthetic teachers: collectors that label every comparison immediately, with a judge."""
+"""Synthetic teachers: collectors that use a judge to label every comparison immediately."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
 def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
-    """Return the run's scripted teacher, with pairs labeled by earlier processes if it uses thresholds."""
+    """Return the run's scripted teacher; if it has thresholds, pass it previously labeled pairs."""
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
     return ScriptedTeacher(error_model, seed, seen)
 
@@ -33,7 +33,7 @@ class InstantTeacher:
 
     @property
     def status(self) -> CollectorStatus:
-        """Return a running status, with advice if the judge is a scripted teacher."""
+        """Return a status of ``running``, with advice if the judge is a scripted teacher."""
         return CollectorStatus(
             remedy=self._judge.remedy if isinstance(self._judge, ScriptedTeacher) else None
         )
@@ -59,7 +59,7 @@ class SyntheticTeacher(InstantTeacher):
 
     Args:
         ledger: the run's ledger.
-        seed: seed of the UUIDs.
+        seed: seed for the UUIDs.
         judge: function that labels the comparisons.
     """
 
@@ -70,7 +70,7 @@ class SyntheticTeacher(InstantTeacher):
         self._answer(ledger.unfinished())
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        """Record pairs as comparisons in the ledger and label them."""
+        """Write the pairs to the ledger as comparisons, and label them."""
         count = self._ledger.total()
         comparisons = [
             Comparison(self._uuid(count + index), first, second, phase, step)

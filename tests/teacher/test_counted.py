@@ -48,9 +48,9 @@ def test_a_noun_goes_with_its_number(number: int, says: str) -> None:
 
 
 def test_refusals_go_with_theirs() -> None:
-    with pytest.raises(DataError, match="expected 2 or more segments of 1 step, got 1; give"):
+    with pytest.raises(DataError, match="expected 2 or more segments of 1 step, got 1; use"):
         ask(pool(1, 1), oracle, 1)
-    with pytest.raises(DataError, match="expected 1 label, got 0 for 1 comparison of 2 segments because the"):
+    with pytest.raises(DataError, match="got only 0 of 1 label from 1 comparison of 2 segments, because the"):
         ask(pool(1, 2), lambda *_: "cant_tell", 1)
 
 

@@ -20,9 +20,9 @@ Pairs = tuple[NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
-    """Whole demonstrated episodes, concatenated into arrays of ``n`` steps.
+    """Complete demonstrated episodes, concatenated into arrays of ``n`` steps.
 
-    ``S`` and ``A`` are the shapes of one observation and one action: ``(1,)`` for a Discrete space.
+    ``S`` is the shape of one observation and ``A`` of one action; a Discrete space has shape ``(1,)`` here.
 
     Attributes:
         obs: raw observations before each step, ``(n, *S)``.
@@ -62,7 +62,7 @@ class Demonstrations:
         return len(self.obs)
 
     def summary(self) -> str:
-        """Return one line with the number of episodes and steps, and statistics of the returns."""
+        """Return a one-line summary: the number of episodes and steps, and statistics of the returns."""
         returns = self.episode_returns
         return (
             f"{pluralize(len(returns), 'episode')}, {pluralize(len(self), 'step')}, "
@@ -106,18 +106,18 @@ class Demonstrations:
     def split(
         self, train_fraction: float = 0.7, batch_size: int = 64, seed: int = 0, *, shuffle: bool = True
     ) -> "Split":
-        """Split the episodes at random into training and validation sets.
+        """Randomly split the episodes into a training set and a validation set.
 
         Args:
-            train_fraction: share of episodes to train on, rounded so that each set gets at least one; 1
-                leaves the validation set empty.
-            batch_size: minimum number of steps per minibatch, unless there are fewer in total.
+            train_fraction: share of episodes to train on, rounded so that each set gets at least one
+                episode; 1 leaves the validation set empty.
+            batch_size: minimum number of steps per minibatch, unless the training set has fewer.
             seed: seed for the split and for shuffling.
             shuffle: shuffle the training steps before each epoch.
 
         Raises:
             ConfigError: a value is out of range.
-            DataError: a single episode cannot be split.
+            DataError: there is only one episode, and ``train_fraction`` is below 1.
         """
         if not 0 < train_fraction <= 1:
             raise ConfigError(f"train_fraction must be above 0 and at most 1, not {train_fraction}")
@@ -143,7 +143,7 @@ def demonstrated_episodes(
     If final observations are unknown, each episode's last step is left out.
 
     Raises:
-        DataError: the shape of the observations or actions doesn't match these spaces.
+        DataError: the observations or actions don't have the shape that their space requires.
     """
     bounds = [*np.flatnonzero(demonstrations.episode_starts), len(demonstrations)]
     try:
@@ -154,8 +154,8 @@ def demonstrated_episodes(
     except ValueError as error:
         shapes = demonstrations.obs.shape[1:], demonstrations.actions.shape[1:]
         raise DataError(
-            f"demonstrations with observation shape {shapes[0]} and action shape {shapes[1]} do not fit the "
-            f"spaces {observation_space} and {action_space}"
+            f"the demonstrations' observation shape {shapes[0]} and action shape {shapes[1]} do not match "
+            f"the observation space {observation_space} and the action space {action_space}"
         ) from error
     ends = demonstrations.terminated
     for number, (start, stop) in enumerate(itertools.pairwise(bounds)):

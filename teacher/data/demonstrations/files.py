@@ -1,10 +1,10 @@
 """Functions that save and load demonstration files.
 
 A file is an ``.npz`` archive of plain arrays in the format of Stable Baselines 2 (``generate_expert_traj``),
-so files from Stable Baselines 2 can be loaded, too. The arrays named in :data:`KEYS` contain complete
+so files from Stable Baselines 2 can also be loaded. The arrays named in :data:`KEYS` contain complete
 episodes, concatenated. Images are stored as PNG files in a folder next to the archive, and ``obs`` contains
-their relative paths. Unlike Stable Baselines 2, this module also writes the arrays :data:`LAST` and
-:data:`ENDED`.
+their relative paths. Unlike Stable Baselines 2, this module also writes the optional arrays
+:data:`LAST` and :data:`ENDED`.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
     Args:
         path: path of the file.
         demonstrations: demonstrations to write.
-        new: raise an error if the file already exists, even if another process has only just created it.
+        new: raise ConfigError if the file already exists, even if another process creates it during the call.
 
     Raises:
         ConfigError: the image folder exists, or the file exists and ``new`` is True.
@@ -69,12 +69,14 @@ def load_demonstrations(
     """Load and check demonstrations. Images are loaded as ``uint8`` arrays.
 
     Args:
-        source: file written by :func:`save_demonstrations` or Stable Baselines 2, or a dict of its arrays.
+        source: path of a file from :func:`save_demonstrations` or Stable Baselines 2, or a dict of arrays
+            with the names in :data:`KEYS`.
         traj_limitation: number of episodes to load from the start of the file; None loads all.
 
     Raises:
         DataError: the file or an image is missing or damaged; an array is pickled, contains NaN, or doesn't
-            match the others; an image path leads outside the file's folder; or there are too few episodes.
+            match the others; an image path leads outside the file's folder; or there are fewer than
+            ``traj_limitation`` episodes.
     """
     source = source if isinstance(source, Mapping) else Path(source)
     name, arrays = ("the dictionary", source) if isinstance(source, Mapping) else (source, _read(source))
@@ -138,7 +140,7 @@ def _checked(arrays: Mapping[str, Any]) -> Demonstrations:
         "episode_starts": len(starts),
     }
     if len(set(lengths.values())) > 1:
-        raise DataError(f"these arrays must have the same number of rows: {lengths}")
+        raise DataError(f"{', '.join(lengths)} must have the same number of rows; got {lengths}")
     if len(obs) == 0:
         raise DataError("the arrays are empty; expected at least one episode")
     starts = starts.astype(bool)

@@ -1,4 +1,4 @@
-"""Recording of an expert's demonstrations; the expert is an agent, a model, or any function."""
+"""Recording of demonstrations by an expert, which can be an agent, a model or any function."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -42,22 +42,23 @@ def record_demonstrations(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Demonstrations:
-    """Record complete episodes played by an expert, dropping final steps that led to NaN or infinity.
+    """Record complete episodes of an expert, dropping a final step whose next observation isn't finite.
 
     Args:
         expert: an agent of this project, a Stable-Baselines3 model, or a function that maps one raw
-            observation to one action. Agents and models choose their most likely actions. A model that still
-            has its ``VecNormalize`` receives normalized observations.
-        env: a non-vector environment that nothing else is using; its episodes must end on their own.
+            observation to one action. Agents and models choose their most likely actions. A model whose
+            environment is wrapped in ``VecNormalize`` receives normalized observations.
+        env: a single (non-vector) environment that nothing else is using; its episodes must eventually
+            terminate or be truncated.
         n_episodes: number of episodes to record.
         seed: seed for the environment's resets.
-        progress: function to call with the number of episodes recorded so far.
+        progress: function called after each episode with the number of episodes recorded.
 
     Raises:
         EnvironmentUnsuitableError: the observation or action space is not a Box, Discrete or MultiDiscrete.
-        ConfigError: the expert is none of the above, ``n_episodes`` is not an integer of 1 or more, or the
-            seed is invalid.
-        DataError: an action is not in the action space, or the environment returned NaN or infinity.
+        ConfigError: the expert's type is not supported, ``n_episodes`` is not an integer of 1 or more, or
+            the seed is invalid.
+        DataError: the expert returned an invalid action, or the environment returned NaN or infinity.
     """
     for what, space in (("observation", env.observation_space), ("action", env.action_space)):
         if not isinstance(space, Box | Discrete | MultiDiscrete):
@@ -75,7 +76,7 @@ def record_demonstrations(
 
 
 def _controller(expert: Actor | Model | Controller) -> Controller:
-    """Return a function that chooses the expert's actions for one episode, with a new recurrent state."""
+    """Return a function that chooses one episode's actions, starting with a new recurrent state."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
@@ -89,7 +90,7 @@ def _controller(expert: Actor | Model | Controller) -> Controller:
 
 
 class _ModelController:
-    """Chooses a Stable-Baselines3 model's actions for one episode and keeps the recurrent state."""
+    """Chooses one episode's actions with a Stable-Baselines3 model, keeping its recurrent state."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -109,7 +110,7 @@ class _ModelController:
 
 
 def _play(controller: Controller, env: gym.Env[Any, Any], seed: int) -> Trajectory:
-    """Record one episode, dropping a final step that led to NaN or infinity."""
+    """Record one episode, dropping the final step if its next observation isn't finite."""
     obs: list[NDArray[Any]] = []
     actions: list[NDArray[Any]] = []
     rewards: list[float] = []

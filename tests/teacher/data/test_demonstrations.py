@@ -293,7 +293,7 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
         ("rewards", np.array([0, 0, np.inf, 0, 0, 0]), "rewards contains NaN, infinity or .* in row 2"),
         ("episode_returns", np.array(np.nan), "episode_returns contains NaN"),
         ("obs", np.full((6, 4), -1e39), "a number beyond 3.4e38 in row 0"),
-        ("obs", np.zeros((5, 4)), "the same number of rows: {'obs': 5, 'actions': 6"),
+        ("obs", np.zeros((5, 4)), "the same number of rows; got {'obs': 5, 'actions': 6"),
         ("obs", np.array([["images/0.png"]] * 6), "obs contains image paths, not images"),
         ("actions", np.array([[None]] * 6), "actions must be an array of numbers, not of type object"),
         ("episode_returns", np.zeros(2), "mark 2 episodes.* begins with True and marks 3"),

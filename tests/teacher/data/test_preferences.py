@@ -173,7 +173,7 @@ def test_segments_of_another_length_or_environment_are_refused(make_segment: Mak
     longer = make_segment(3, length=7), make_segment(4, length=7)
     other = make_segment(3, observation_size=4), make_segment(4, observation_size=4)
     for pair in (longer, other):
-        with pytest.raises(DataError, match="the same length and environment"):
+        with pytest.raises(DataError, match="the same environment and have the same length"):
             dataset.upsert([Preference(uuid4(), *pair, 1.0)])
     abroad = [
         dataclasses.replace(one, recipe=dataclasses.replace(one.recipe, env_id="Other-v0"))
@@ -182,7 +182,7 @@ def test_segments_of_another_length_or_environment_are_refused(make_segment: Mak
     for pair in ((abroad[0], abroad[1]), (abroad[0], make_segment(6)), (make_segment(5), abroad[1])):
         with pytest.raises(DataError, match=r"Other-v0.*same (length and )?environment"):
             dataset.upsert([Preference(uuid4(), *pair, 1.0)])
-    with pytest.raises(DataError, match="both must have the same length and environment"):
+    with pytest.raises(DataError, match="both must be from the same environment and have the same length"):
         dataset.upsert([Preference(uuid4(), make_segment(3), longer[0], 1.0)])
     assert len(dataset) == 1
 

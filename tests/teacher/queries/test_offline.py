@@ -84,7 +84,7 @@ def test_demonstrations_without_last_states_are_episodes_without_their_last_step
         env.observation_space, env.action_space, lesson,
     )  # fmt: skip
     assert predictor.step_rewards(first).shape == (len(first),)
-    with pytest.raises(DataError, match="do not fit the spaces Box"):
+    with pytest.raises(DataError, match="do not match the observation space Box"):
         list(demonstrated_episodes(demonstrations, gym.spaces.Box(-1, 1, (3,)), env.action_space))
     whole = list(demonstrated_episodes(recorded, env.observation_space, env.action_space))
     assert sum(map(len, whole)) == len(recorded)
@@ -142,7 +142,7 @@ def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajec
 @pytest.mark.parametrize(
     ("judge", "episodes", "error", "says"),
     [
-        (lambda *_: "cant_tell", 10, DataError, "expected 20 labels, got 0 for 1,000 comparisons"),
+        (lambda *_: "cant_tell", 10, DataError, "got only 0 of 20 labels from 1,000 comparisons"),
         (
             lambda *_: "left",
             10,
@@ -223,7 +223,7 @@ def test_too_few_segments_are_not_the_judges_fault() -> None:
         asked.append((first, second))
         return 1.0
 
-    with pytest.raises(DataError, match="4 segments of 15 steps make only 6 pairs, not 7; use"):
+    with pytest.raises(DataError, match="4 segments of 15 steps form only 6 pairs, not 7; use"):
         ask(pool, judge, 7)
     assert not asked
 

@@ -52,7 +52,7 @@ def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -
 def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) -> None:
     bare = StepsBatch(STEPS.observations, STEPS.actions)
     assert Features(GRID, CHOICE, "state,action")(bare).shape == (3, 7)
-    with pytest.raises(ConfigError, match=rf"with input {name} needs {message}.*; pass them, too$"):
+    with pytest.raises(ConfigError, match=rf"with input {name} needs {message}.*; pass them as well$"):
         Features(GRID, CHOICE, f"state,{name}")(bare)
 
 
