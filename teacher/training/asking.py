@@ -14,7 +14,7 @@ EXPLORATIONS = 10  # attempts before episodes are considered too short for segme
 
 
 def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
-    """Submit the comparisons that are due, up to the limit on open ones; return their segment pairs."""
+    """Submit due comparisons, up to the maximum number of open comparisons; return their segment pairs."""
     missing = teaching.missing(run.step)
     if run.config.predictor == "human":
         missing = min(missing, teaching.open_limit - teaching.ledger.open("training"))
@@ -30,7 +30,7 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
 
 
 def explore(run: Run, teaching: Teaching, count: int) -> None:
-    """Add explored segments for ``count`` comparisons to the pool; the agent never trains on them."""
+    """Add segments from the explorer for ``count`` comparisons; the agent doesn't train on these segments."""
     queries, pool = run.config.queries, teaching.pool
     missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):
@@ -41,7 +41,7 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
-    """Fit the predictor to all labels so far, print warnings, and return metrics keyed by TensorBoard tag."""
+    """Fit the predictor to all labels, print any warnings, and return metrics keyed by TensorBoard tag."""
     report = teaching.fit(**limits)
     for about, problem in report.problems("--reward.learning_rate").items():
         run.console.warn_once(problem, about)

@@ -51,8 +51,8 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
             train(run)
 
     Args:
-        source: settings of a new run, or the directory of a saved one.
-        console: console to print to; by default, standard output.
+        source: settings of a new run, or the directory of a saved run.
+        console: console to print to; None for standard output.
 
     Raises:
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: the run cannot start. The one-line
@@ -123,10 +123,10 @@ def _has_begun(config: TeachConfig) -> bool:
 
 
 def build_run(plan: RunPlan, console: Console, followers: Followers | None = None) -> Run:
-    """Build a run with all its components, which are closed when the run is closed.
+    """Build a run with all its components; closing the run closes them.
 
-    The run resumes from its checkpoint if there is one. Otherwise it starts from the policy and
-    demonstrations in its settings, if any. If ``followers`` is None, it trains in this process only.
+    If the run has a checkpoint, it resumes from there. Otherwise it starts from the policy and
+    demonstrations in its settings, if any. ``followers`` is None if the run trains in this process only.
     """
     followers = followers or Followers()
     torch.set_num_threads(1)  # more threads only slow down networks this small
@@ -192,7 +192,7 @@ def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
 def _people(
     plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
 ) -> tuple[Collector, tuple[str, list[str]]]:
-    """Open the labeling site; return the collector, the labeling URL and the welcome lines."""
+    """Connect to the labeling site; return the collector, the labeling URL, and lines to print."""
     config, settings = plan.config, plan.settings
     site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, plan.task.fps)
@@ -210,7 +210,7 @@ def _people(
 
 
 def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:
-    """Make the explorer, seeded so that a resumed run explores different episodes than before."""
+    """Create the explorer; its seed includes the comparison count, so a resumed run plays new episodes."""
     queries = plan.config.queries
     return Explorer(plan.task, (plan.config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
 
@@ -242,5 +242,5 @@ def _experiment(config: TeachConfig, run_id: uuid.UUID, fps: int) -> ExperimentS
 
 
 def _about_prompt(shown: str, configured: str) -> list[str]:
-    """Return a line to print that quotes the labelers' prompt, if it was changed on the site."""
+    """Return a one-item list with a message if the prompt was changed on the site, or else an empty list."""
     return [] if shown == configured else [f"The prompt was changed on the site. Labelers see: {shown}"]

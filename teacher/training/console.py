@@ -9,7 +9,7 @@ from teacher.queries.collector import CollectorStatus
 
 
 class RunConsole:
-    """Prints a run's messages: each warning only once, and each state only when it changes.
+    """Prints a run's messages: each warning only once, and the run's state only when it changes.
 
     Attributes:
         rich: Rich console to print to.
@@ -22,7 +22,7 @@ class RunConsole:
         self._paused = False
 
     def print(self, *texts: Any, **style: Any) -> None:
-        """Print to the Rich console, with the arguments of :meth:`rich.console.Console.print`."""
+        """Print to the Rich console; accepts the arguments of :meth:`rich.console.Console.print`."""
         self.rich.print(*texts, **style)
 
     def warn_once(self, warning: str, about: str) -> None:
@@ -32,7 +32,7 @@ class RunConsole:
             self.rich.print(warning, style="yellow")
 
     def show_trouble(self, status: CollectorStatus) -> None:
-        """Print problems with the site or with comparisons' clips when they start, change or end."""
+        """Print a message when a problem with the site or with clips starts, changes or ends."""
         trouble = f"retrying: {status.away}" if status.away else None
         if status.failed:
             failed = pluralize(status.failed, "comparison")
@@ -42,7 +42,7 @@ class RunConsole:
         self._trouble = trouble
 
     def show_pause(self, status: CollectorStatus) -> bool:
-        """Print when the run is paused or resumed on the site; return True if it is paused."""
+        """Print a message when the run is paused or resumed on the site; return True if it is paused."""
         paused = status.state == "paused"
         if paused and not self._paused:
             self.rich.print(

@@ -28,12 +28,12 @@ def export_preferences(
         run_dir: the run's folder.
         path: a new ``.npz`` or ``.parquet`` file, or a folder for a Hugging Face dataset. The folder may be
             new or contain an earlier export, which is overwritten.
-        clips: render and include a clip of every segment.
-        console: console on which to show rendering progress; None shows nothing.
+        clips: True to include a rendered clip of every segment.
+        console: console for rendering progress; None to show no progress.
 
     Raises:
-        ConfigError: ``run_dir`` does not contain a run, the file exists or has an unsupported suffix, or
-            the dataset folder contains something other than an export.
+        ConfigError: ``run_dir`` does not contain a run, ``path`` already exists or has an unsupported
+            suffix, or the dataset folder contains something other than an export.
         DataError: the run has no labels, or its labels are damaged.
         EnvironmentUnsuitableError: the run's environment is not registered in this process.
         RenderError, ReplayMismatchError: a segment cannot be rendered.
@@ -68,7 +68,7 @@ def _question(run: SavedRun) -> str:
 
 @contextlib.contextmanager
 def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
-    """Render the clips of all preferences; yield a function that returns both clips of a preference."""
+    """Render all preferences' clips; yield a function that maps a preference's UUID to its two clips."""
     with (
         tempfile.TemporaryDirectory(prefix="rl-teacher-export-") as folder,
         contextlib.closing(run.open_ledger()) as ledger,

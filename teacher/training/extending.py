@@ -24,8 +24,8 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
 
     Args:
         run_dir: the run's folder.
-        wanted: new values for ``num_timesteps``, ``n_labels``, both or neither. A setting's current value is
-            allowed and changes nothing.
+        wanted: mapping of ``num_timesteps``, ``n_labels`` or both to new values; may be empty. Passing a
+            setting's current value changes nothing.
 
     Raises:
         ConfigError: a value is lower than the current one or cannot be changed, or the run has no steps left.
@@ -66,8 +66,8 @@ def _refuse_to_shrink(config: TeachConfig, name: str, value: Any) -> None:
         )
     if value < present:
         raise ConfigError(
-            f"{flag}: {value:,} is less than {present:,}, the current value in {config.run_dir}; a run can "
-            "be extended but not shortened; to end it early, press Ctrl-C while it runs"
+            f"{flag}: {value:,} is less than {present:,}, the current value in {config.run_dir}; runs "
+            "can't be shortened (to end a run early, press Ctrl-C while it is running)"
         )
 
 

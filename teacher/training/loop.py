@@ -23,8 +23,8 @@ class Round:
     """A finished training iteration.
 
     Attributes:
-        step: number of environment steps of training so far.
-        values: the iteration's metrics keyed by TensorBoard tag; NaN if unknown.
+        step: total environment steps of training at the end of the iteration.
+        values: the iteration's metrics keyed by TensorBoard tag; unknown metrics are NaN.
         run: the run being trained.
     """
 
@@ -72,7 +72,7 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
 
     Args:
         run: run to train.
-        correlate: also compute the correlation between predicted returns and goal values of recent episodes.
+        correlate: True to also compute the correlation of recent episodes' predicted returns and goal values.
     """
     started, teaching, values = time.monotonic(), run.teaching, dict[str, float]()
     rollout = run.collect()

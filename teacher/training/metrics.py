@@ -59,9 +59,9 @@ class Metrics:
     Args:
         folder: folder for TensorBoard's event files.
         num_timesteps: total steps of the run; a line is always printed at the last step.
-        start_step: current step; TensorBoard hides events after it, which a killed run may have left behind.
+        start_step: current step; TensorBoard will hide later events, left behind if the run was killed.
         console: console to print to.
-        people: True if people do the labeling; False if a scripted teacher does or there are no labels.
+        people: True if people label; False for a scripted teacher or a run without labels.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Metrics:
 
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:
-    """Return True if a run that logs these values, including NaN, shows the column for ``tag``."""
+    """Return True if the console shows a column for ``tag`` in runs that log ``values`` (NaN or not)."""
     if tag == BEHAVIOR_TAG:
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values

@@ -1,7 +1,7 @@
 """Multi-process training, in which rank 0 leads and the other ranks follow.
 
 Rank 0 handles labels, reward fits, checkpoints, the console and the site. Every rank steps its share of the
-environments and takes part in each update of the agent.
+environments and computes its share of each agent update.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ class Followers:
     All methods except :meth:`stop` raise :class:`RankLostError` if a rank is lost.
 
     Args:
-        ranks: this process's rank and its connection to the others.
+        ranks: this process's rank and its connection to the other ranks.
     """
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
@@ -43,7 +43,7 @@ class Followers:
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
-        """Tell the other ranks to take part in the training round that the ``with`` block runs."""
+        """Tell the other ranks to run the same training round as the ``with`` block."""
         self._listening = False
         self._send({})
         yield
@@ -66,7 +66,7 @@ class Followers:
 
 
 def follow(ranks: Ranks) -> int:
-    """Follow rank 0 until it ends the run or is lost, and return this process's exit status."""
+    """Run this process as a follower until rank 0 ends the run or is lost; return the exit status."""
     # Ctrl-C reaches all processes of a terminal. Only rank 0 acts on it: it saves and stops the others.
     interrupts: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))

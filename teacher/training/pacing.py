@@ -42,10 +42,10 @@ def hold(run: Run, teaching: Teaching) -> bool:
 
 
 def labels_needed(run: Run, teaching: Teaching) -> int:
-    """Return how many labels must arrive before the next rollout; 0 or less means none.
+    """Return how many more labels the next rollout must wait for; 0 or less if it need not wait.
 
-    If no comparison is open and the pool is empty, as can happen after a resume, only a rollout can provide
-    segments for new comparisons, so training continues.
+    After a resume, there may be no open comparisons and no segments in the pool. Training then continues,
+    because only a rollout can provide segments for new comparisons.
     """
     if not run.config.holds_for_labels:
         return 0

@@ -113,7 +113,7 @@ def steps_of(
     Args:
         rollout: the rollout.
         predictor: predictor whose inputs determine whether next observations are included.
-        which: mask of the steps to return, ``(num_steps, num_envs)``; all by default.
+        which: mask of the steps to return, ``(num_steps, num_envs)``; by default, all steps are returned.
     """
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
     observations, actions = rollout.observations[which], rollout.executed_actions[which]

@@ -13,7 +13,7 @@ class RunPlan:
 
     Attributes:
         settings: the run's settings.
-        task: the environment's spaces, episode limit, and clip frame rate.
+        task: the environment's spaces, maximum episode length, and clip frame rate.
     """
 
     settings: RunSettings
@@ -35,6 +35,6 @@ def task_of(config: TeachConfig) -> TaskInfo:
 
     Raises:
         ConfigError: the observation transform does not exist.
-        EnvironmentUnsuitableError: the environment is unsuitable for runs.
+        EnvironmentUnsuitableError: runs can't use the environment.
     """
     return examine(config.env_id, config.make_kwargs, captures=config.capture_frames).task

@@ -21,10 +21,10 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
         run: run whose policy to play.
         count: number of episodes.
         seed: random seed for the episodes.
-        sampled: sample actions as in training, instead of taking the most likely ones.
+        sampled: True to sample actions, as in training; False to take the most likely actions.
 
     Raises:
-        ConfigError: the folder does not contain a run.
+        ConfigError: the run's folder does not contain a run.
         DataError: the run has no checkpoint yet.
         AgentError: the checkpoint is from a different environment.
     """
@@ -34,7 +34,7 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
-    """Cut up to ``steps`` steps out of an episode, beginning at ``start``; None cuts to the end.
+    """Return up to ``steps`` steps of an episode from step ``start`` on; all the rest if ``steps`` is None.
 
     Raises:
         DataError: ``start`` is not a step of the episode, or ``steps`` is less than 1.

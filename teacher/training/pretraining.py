@@ -23,7 +23,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     """Collect the pretraining labels and fit the predictor to them.
 
     Returns:
-        True when done; False if the experiment was finished on the site first.
+        True when pretraining is complete; False if the experiment was finished on the site first.
     """
     needed = run.config.num_pretrain_labels
     ledger, collector = teaching.ledger, teaching.collector
@@ -65,7 +65,7 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def first_limits(config: TeachConfig) -> dict[str, int]:
-    """Return the limit on updates or epochs for the first fit, as keyword arguments for :func:`fit`."""
+    """Return the first fit's maximum number of updates or epochs, as a keyword argument for :func:`fit`."""
     epochs = config.reward.initial_epochs
     return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
 
@@ -74,7 +74,7 @@ def spare_pairs(config: TeachConfig) -> int:
     """Return how many comparisons to submit beyond the number of labels that pretraining needs.
 
     These extra comparisons keep pretraining from getting stuck when a labeler leaves without answering. They
-    count toward ``n_labels``. Scripted teachers need none.
+    count toward ``n_labels``. With a scripted teacher, return 0.
     """
     if config.predictor != "human":
         return 0

@@ -46,7 +46,7 @@ class RewardTrace:
 
     @classmethod
     def of(cls, predictor: RewardPredictor, steps: Segment | Trajectory, fps: int) -> "RewardTrace":
-        """Predict the rewards of an episode or a segment; constant true rewards count as unknown."""
+        """Predict the rewards of an episode or segment; set ``true`` to None if true rewards are constant."""
         true = np.asarray(steps.true_rewards, np.float64)
         return cls(
             predictor.step_rewards(steps),
@@ -70,7 +70,7 @@ class RewardTrace:
         return scaled
 
     def summary(self) -> str:
-        """Return one line with the predicted sum, the true return, and the steps' rank correlation."""
+        """Return a line with the sums of predicted and true rewards and their rank correlation over steps."""
         said = f"predicted sum {self.predicted.sum():.2f}"
         if self.true is None:
             return said
@@ -162,7 +162,7 @@ def _below(frame: Frame, panel: Frame, column: int) -> Frame:
 
 
 def _panel(trace: RewardTrace, width: int) -> tuple[Frame, list[int]]:
-    """Draw the reward plot of a video; return it as an image, and the pixel column of each step."""
+    """Draw the reward plot of a video; return the image and each step's x coordinate in pixels."""
     figures = require_extra("matplotlib.figure", "a reward video", "plots")
     canvas_of = require_extra("matplotlib.backends.backend_agg", "a reward video", "plots").FigureCanvasAgg
     figure = figures.Figure(figsize=(width / _DPI, _PANEL_HEIGHT / _DPI), dpi=_DPI)

@@ -40,12 +40,13 @@ class Run:
     Args:
         plan: the run's settings and environment.
         console: console to print to.
-        parts: exit stack that closes what the run opens; the caller closes the stack or calls :meth:`own`.
+        parts: ``ExitStack`` that closes everything the run opens; the caller closes it or passes it to
+            :meth:`own`.
         followers: controls the other processes of the run.
         teaching: learns the reward from labels; None if the agent trains on the true reward.
 
     Attributes:
-        address: URL where people label; empty if a scripted teacher does or the run uses no labels.
+        address: URL of the labeling page; empty if the run uses a scripted teacher or no labels.
         welcome: lines to print at the start, such as how to log in to the admin site.
         explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
     """
@@ -68,7 +69,7 @@ class Run:
         self.segment_length = plan.segment_length
         self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.error_model))
         self.fits_used = 0
-        """Number of reward fits made before the last agent update."""
+        """Number of reward fits completed before the last agent update."""
         self._waiting_for: int | None = None
         self._parts = contextlib.ExitStack()
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
@@ -126,12 +127,12 @@ class Run:
         self._parts.close()
 
     def own(self, parts: contextlib.ExitStack) -> None:
-        """Take ownership of ``parts``, so that closing this run closes them."""
+        """Make closing this run close the ``ExitStack`` ``parts``."""
         self._parts = parts
 
     @property
     def step(self) -> int:
-        """Number of environment steps of training so far, across all processes."""
+        """Total environment steps of training, summed over all processes."""
         return self.agent.total_steps
 
     @property
@@ -145,7 +146,7 @@ class Run:
         return self.statistics.episodes
 
     def collect(self) -> Rollout:
-        """Collect the next rollout, and show progress if that takes a while."""
+        """Collect the next rollout, showing progress if it takes more than a few seconds."""
         total = self.agent.config.num_steps
         with waiting(self.console.rich, after=SLOW_SECONDS) as show:
             return self.agent.collect(
@@ -157,7 +158,7 @@ class Run:
         return self.agent.act(observations, deterministic=False)
 
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
-        """Add finished episodes to the statistics, offer the last one for a video, and warn of early ends."""
+        """Add finished episodes to the statistics, offer the last for a video, and warn if any end early."""
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.statistics.add(finished)
         ends_early = any(trajectory.terminated for trajectory in finished)
@@ -195,13 +196,13 @@ class Run:
         return values
 
     def tell_waiting(self, labels: int | None) -> None:
-        """Tell the site how many labels training is waiting for; None if it is not waiting."""
+        """Tell the site how many labels training is waiting for; ``labels`` is None if it isn't waiting."""
         if self.teaching is not None and labels != self._waiting_for:
             self._waiting_for = labels
             self.teaching.collector.report({}, self.step, labels)
 
     def warn_of_losses(self) -> None:
-        """Warn if a resumed run lost its custom label schedule or comparisons from its ledger."""
+        """Warn if a resumed run's custom label schedule, or comparisons in its ledger, have been lost."""
         teaching = self.teaching
         if teaching is None:
             return

@@ -28,7 +28,7 @@ class SavedRun:
         folder: the run's folder.
 
     Raises:
-        ConfigError: from the first property or method used, if the folder does not contain a run.
+        ConfigError: the folder does not contain a run; raised by the first property or method used.
     """
 
     folder: Path
@@ -99,7 +99,7 @@ class SavedRun:
         return Ledger(path, hard_labels=hard_labels, read_only=True)
 
     def load_preferences(self) -> PreferenceDataset:
-        """Load the preferences made from all of the run's labels.
+        """Load the run's preferences, made from all of its labels.
 
         Raises:
             DataError: the run has no labels, or its ledger is damaged.

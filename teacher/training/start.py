@@ -41,7 +41,8 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
     """Check a run's settings and environment before its directory is created, and return its plan.
 
     Args:
-        settings: the run's settings, with invalid ones already replaced; ``refused`` is the resulting error.
+        settings: the run's settings; if any were invalid, ``refused`` is the error, and ``config`` contains
+            replacements.
         console: console for progress and notes.
 
     Returns:
@@ -50,7 +51,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
 
     Raises:
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: a check failed. The message
-            lists all problems in one line, with a corrected command if other settings can fix them.
+            lists all problems in one line, with a corrected command if other settings would fix them.
     """
     config, refused = settings.config, settings.refused
     problems: list[TeacherError] = [] if refused is None else [refused]
@@ -94,7 +95,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
 
 
 def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
-    """Join all problems into one error, with a corrected command if other settings fix some of them."""
+    """Join all problems into one error, with a corrected command if other settings would fix any."""
     error = join_errors(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
@@ -154,7 +155,7 @@ def _has_render_workers(config: TeachConfig) -> bool:
 
 
 def warm_start_of(config: TeachConfig) -> WarmStart | None:
-    """Return the policy and demonstrations to start a run from; None if it is resumed or has neither."""
+    """Return the policy and demonstrations to start from; None if the run is resumed or specifies neither."""
     return None if _is_resumed(config) else read_warm_start(config.policy, config.demonstrations)
 
 
@@ -189,7 +190,7 @@ def _wanted(config: TeachConfig, examined: Examined) -> int:
 
 
 def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
-    """Play random episodes to find out how long they are, unless all have the same known length.
+    """Play random episodes and return their lengths; play none if all have the same known length.
 
     If variable lengths are allowed, each episode is played only up to the length of a segment.
     """
@@ -204,14 +205,14 @@ def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
 
 
 def _filled(config: TeachConfig, trial: Trial) -> Trial:
-    """Return the trial as if all episodes had full length, unless variable lengths are allowed."""
+    """Return ``trial``, with all lengths set to the maximum unless variable lengths are allowed."""
     return trial if config.allow_variable_horizon else of_fixed_length(trial.limit)
 
 
 def _refused_limit(examined: Examined, trial: Trial) -> Iterator[TeacherError]:
     if examined.horizon is None and trial.limit < LIMIT:
         yield EnvironmentUnsuitableError(
-            f"random episodes take up to {max(trial.lengths)} steps; pass --max_episode_steps {trial.limit}",
+            f"random episodes last up to {max(trial.lengths)} steps; pass --max_episode_steps {trial.limit}",
             {"max_episode_steps": trial.limit},
         )
 

@@ -18,7 +18,7 @@ EPISODE_BYTES = 2**29
 
 
 class EpisodeStatistics:
-    """Keeps the most recent finished episodes and computes means over them.
+    """Keeps the most recent finished episodes and computes their statistics.
 
     Args:
         goal: function that scores how well an episode or segment does what labelers want; by default, its

@@ -15,7 +15,7 @@ _PRINT_SECONDS = 30.0
 
 @contextmanager
 def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar, and yield a function to call with the number of items completed so far.
+    """Show a progress bar, and yield a function to call with the number of items completed.
 
     The bar is full when the ``with`` block ends. If the console is not a terminal, a line is printed at most
     twice a minute instead.

@@ -1,4 +1,4 @@
-"""Timing of a run's rounds, not counting time spent waiting for labelers; the run's progress file."""
+"""Timing of a run's rounds, excluding time spent waiting for labelers, and the run's progress file."""
 
 import contextlib
 import json

@@ -18,18 +18,19 @@ FILM_SECONDS = 120.0
 
 
 class EpisodeVideos:
-    """Makes videos of the first and last episodes, and of others every 5% of the run or two minutes.
+    """Makes videos of the first episode, the last episode, and some episodes in between.
 
-    A separate process renders them. If it falls behind, a waiting episode is replaced by a newer one. If a
-    video cannot be made, for example because no OpenGL library is installed, that is reported once and
-    training continues.
+    In between, a video is due every 5% of the run or every two minutes, whichever comes first. A separate
+    process renders the videos. If it falls behind, a waiting episode is replaced by a newer one. If a video
+    cannot be made, for example because no OpenGL library is installed, that is reported once and training
+    continues.
 
     Args:
         folder: folder for the videos.
         num_timesteps: total steps of the run.
         fps: frames per second, with one frame per step.
         console: console to print to.
-        show: function to call with each finished video and its step, from a different thread.
+        show: function that a different thread calls with each finished video's path and training step.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class EpisodeVideos:
             elif error is not None and not self._silent:
                 self._silent = True
                 self._console.print(
-                    f"cannot make videos of episodes (-V turns them off): {error}", style="yellow"
+                    f"cannot make videos of episodes (to turn them off, pass -V): {error}", style="yellow"
                 )
         finally:
             handled.set_result(None)

@@ -41,7 +41,7 @@ class WarmStart:
     demonstrations: Demonstrations | None
 
     def check(self, agent: Agent) -> None:
-        """Load the policy into an agent, and check that the demonstrations fit the agent.
+        """Load the policy into an agent, and check the demonstrations against the agent's environment.
 
         Raises:
             DataError: the policy or the demonstrations are from a different environment.
@@ -64,7 +64,7 @@ class WarmStart:
             agent: agent to initialize.
             console: console to print to.
             seed: random seed for behavior cloning.
-            plot: path of a PNG file for a histogram of the demonstrations' returns.
+            plot: PNG file to write, with a histogram of the demonstrations' returns.
 
         Raises:
             DataError: the policy or the demonstrations are from a different environment, or cloning failed.
@@ -137,7 +137,7 @@ def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Con
 
 
 class _Counted:
-    """Wraps a split and calls ``show`` with the number of epochs started so far."""
+    """Wraps a train/validation split; each new epoch calls ``show`` with the number of epochs started."""
 
     def __init__(self, split: Split, show: Any) -> None:
         self.train, self.validation = split.train, split.validation

@@ -37,7 +37,8 @@ def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> 
     """Return the preferences to start with, and how many of them were loaded from ``prefs_dir``.
 
     Raises:
-        ConfigError: saved segments have a different length, or ``log_dir`` is from a different environment.
+        ConfigError: ``segment_length`` differs from the saved segments' length, or ``log_dir`` is from a
+            different environment.
         DataError, OSError: ``prefs_dir`` can't be read, or is from a different environment.
     """
     dataset = _saved_preferences(config, source)
@@ -75,7 +76,7 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
     """Load the preferences in ``prefs_dir``; return an empty dataset if ``prefs_dir`` is None.
 
     Raises:
-        ConfigError: the saved segments have a different length.
+        ConfigError: ``segment_length`` differs from the saved segments' length.
         DataError, OSError: the file can't be read, or is from a different environment.
     """
     if config.prefs_dir is None:
@@ -88,7 +89,8 @@ def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDatas
     )
     if dataset.segment_length != config.segment_steps:
         raise ConfigError(
-            f"segment_length: must be {dataset.segment_length}, as in {path}; got {config.segment_length}"
+            f"segment_length: must be {dataset.segment_length}, the length of the segments in {path}; got "
+            f"{config.segment_length}"
         )
     dataset.env_id = source.env_id
     return dataset
@@ -146,7 +148,7 @@ def collector_of(
         source: properties of the environment that segments are recorded from.
         clips: renders clips of segments for people.
         ledger: stores comparisons and labels.
-        parts: stack that will close the collector.
+        parts: ``ExitStack`` that will close the collector.
         seed: seed from which a scripted teacher derives the UUIDs of comparisons.
 
     Raises:
@@ -167,9 +169,9 @@ def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
 
 
 def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
-    """Return the label schedule that the settings select.
+    """Return the label schedule that the settings specify.
 
-    A time-based schedule treats the labels of the ``asked`` earlier comparisons as already due.
+    A time-based schedule starts with ``asked`` labels already due, one for each earlier comparison.
     """
     if config.schedule is not None:
         return config.schedule

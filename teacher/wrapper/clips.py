@@ -33,8 +33,8 @@ class ClipSource:
     clips show the observations if they are images, or else frames rendered while the environment was stepped.
 
     Attributes:
-        mode: source of the frames; ``pictures`` means captured frames, ``none`` means that no clips
-            are needed.
+        mode: source of the frames; ``pictures`` means frames captured during training, and ``none``
+            means that no clips are needed.
 
     Raises:
         ConfigError: people label, but none of these sources of frames is available.
@@ -67,17 +67,17 @@ class ClipSource:
         return self.mode != "pictures" or segment.frames is not None
 
     def showable(self, segment: Segment) -> Segment:
-        """In mode ``observations``, return the segment with its observations as frames; else unchanged."""
+        """In mode ``observations``, return a copy with observations as frames; else return ``segment``."""
         if self.mode != "observations":
             return segment
         return replace(segment, frames=tuple(jpeg(self._shown(one)) for one in segment.next_observations))
 
     def submit(self, job: ClipJob) -> "Future[Path]":
-        """Start rendering a clip in the clip thread; return a future of the file's path."""
+        """Start rendering a clip in the clip thread; return a future that resolves to the file's path."""
         return self._thread.submit(self._film, job)
 
     def frames(self, segment: Segment) -> "Future[list[Frame]]":
-        """Start rendering a segment in the clip thread; return a future of its frames."""
+        """Start rendering a segment in the clip thread; return a future that resolves to its frames."""
         return self._thread.submit(self._frames, ClipSpec.of(segment))
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class ClipSource:
         return TransformObservation(env, transform, self._source.observation_space)
 
     def _shown(self, image: NDArray[np.uint8]) -> Frame:
-        """Convert an image observation to an RGB frame of its last channels, enlarged by ``zoom_ratio``."""
+        """Convert the last channels of an image observation to an RGB frame, enlarged by ``zoom_ratio``."""
         shape = cast(spaces.Box, self._source.observation_space).shape
         if len(shape) == 4:
             image = image[-1]

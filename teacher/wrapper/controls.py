@@ -54,8 +54,8 @@ class Controls:
     def __reduce__(self) -> Any:
         """Raise :class:`ConfigError` to prevent copying and pickling, because a copy would not learn."""
         raise ConfigError(
-            f"{type(self).__name__} can't be copied or sent to another process, as SubprocVecEnv does, "
-            f"because its predictor is trained in this process; {ONE_PREDICTOR}"
+            f"{type(self).__name__} can't be copied or sent to another process, for example by "
+            f"SubprocVecEnv, because its predictor is trained in this process; {ONE_PREDICTOR}"
         )
 
     @property
@@ -91,7 +91,7 @@ class Controls:
         self._wants_prediction = True
 
     def save_prefs(self) -> Path:
-        """Write all preferences to a file in ``log_dir`` and return its path, which ``prefs_dir`` accepts.
+        """Write all preferences to a file in ``log_dir``; return its path, for use as ``prefs_dir``.
 
         Raises:
             DataError: there are no preferences yet.
@@ -135,18 +135,18 @@ class Controls:
         if (predictor := self.predictor) is None:
             raise DataError(
                 "there is no reward predictor yet: its training starts after "
-                f"{self._trainer.config.n_initial_prefs} labels, and {self._trainer.answers} have arrived so "
-                "far; relabel later"
+                f"{self._trainer.config.n_initial_prefs} labels, but only {self._trainer.answers} have "
+                "arrived; relabel later"
             )
         spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # set by gym.Wrapper
         transform = self._trainer.config.obs_transform_func
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
     def answer(self, count: int | None = None) -> int:
-        """Ask the notebook user to label up to ``count`` waiting pairs; return the number of labels.
+        """Ask the notebook user to label up to ``count`` waiting pairs; return the number labeled.
 
         Args:
-            count: maximum number of pairs; None for all.
+            count: maximum number of pairs; None for all waiting pairs.
 
         Raises:
             ConfigError: ``people`` is not ``"notebook"``.
@@ -176,7 +176,7 @@ def begin(
 
     Raises:
         ConfigError: an argument is invalid, or this is a worker process.
-        EnvironmentUnsuitableError: spaces are not supported, or episodes end early or are too short.
+        EnvironmentUnsuitableError: a space is not supported, or episodes end early or are too short.
     """
     config = read_settings(settings)
     require_own_agent(config)
@@ -202,7 +202,7 @@ def begin(
 
 
 def is_of_parts(space: Space) -> bool:
-    """Return True if observations in this space need ``obs_transform_func``, as dicts and text do."""
+    """Return True if observations in this space need ``obs_transform_func`` (dicts or text, for example)."""
     return not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete)
 
 
@@ -214,8 +214,8 @@ def transformed_space(
     Args:
         space: the environment's observation space.
         function: the transform; None if observations are not transformed.
-        make: makes an environment to get a real observation from, if the function fails on a sample of the
-            space; may return None.
+        make: creates an environment to get a real observation from, if the function fails on a sample from
+            the space; may return None.
 
     Raises:
         ConfigError: the function raises an exception.
@@ -246,7 +246,7 @@ def transformed_space(
 
 
 def _transform_one(space: Space, function: Callable[[Any], Any], make: Callable[[], Any]) -> NDArray[Any]:
-    """Transform a sample of the space or, if that fails, an observation of an environment from ``make``."""
+    """Transform a sample from the space or, if that fails, an observation from ``make``'s environment."""
     try:
         return np.asarray(function(deepcopy(space).sample()))
     except Exception:
@@ -263,7 +263,7 @@ def predict(
     after: NDArray[Any],
     terminated: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Predict the rewards ``(n,)`` of ``n`` steps; each argument has ``n`` rows."""
+    """Return the predicted rewards of ``n`` steps, ``(n,)``; each array argument has ``n`` rows."""
     return predictor.step_rewards(StepsBatch(before, actions, after, terminated))
 
 

@@ -38,16 +38,16 @@ _log = logging.getLogger("teacher.wrapper")
 class EpisodeWatcher:
     """Checks the length of each of the agent's episodes.
 
-    If no random episodes were run, unsuitable first episodes of the agent raise an error. Later episodes that
-    end early only cause a warning.
+    If no random episodes were run, the agent's first episodes are checked instead, and unsuitable ones raise
+    an error. Later episodes that end early only cause a warning.
 
     Args:
-        config: settings with a segment length.
+        config: settings; ``segment_length`` must be set.
         env_id: ID of the environment, for messages.
         trial: lengths of random episodes; None to check the agent's first episodes instead.
 
     Attributes:
-        config: settings with a segment length.
+        config: settings, with ``segment_length`` set.
     """
 
     def __init__(self, config: WrapperConfig, env_id: str, trial: Trial | None) -> None:
@@ -112,8 +112,8 @@ def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -
         fps: frames per second of clips.
 
     Returns:
-        A watcher whose ``config`` has a segment length: the one in ``config``, else the length of saved
-        segments, else one that fits random episodes.
+        A watcher whose ``config`` has ``segment_length`` set: the given length, else the length of saved
+        segments, else a length that fits random episodes.
 
     Raises:
         EnvironmentUnsuitableError: episodes end early, or are shorter than the given segment length.
@@ -130,7 +130,7 @@ def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -
 def _check_trial(
     config: WrapperConfig, trial: Trial, instead: WithoutEnds, env_id: str, given: int | None, usual: int
 ) -> int:
-    """Return the segment length for these random episodes; raise all problems as one error."""
+    """Choose the segment length based on random episodes; raise all problems as one error."""
     problems: list[TeacherError] = []
     filled = trial
     if trial.early and not config.allow_variable_horizon:
@@ -193,8 +193,8 @@ class _SlowTrialWarning:
         if time.monotonic() > self._until:
             self._until = math.inf
             _log.warning(
-                "still running random episodes, %d of %d so far; pass allow_variable_horizon=True to stop "
-                "each after one segment",
+                "still running random episodes (%d of %d finished); pass allow_variable_horizon=True to "
+                "stop each episode after one segment",
                 tried,
                 TRIAL_EPISODES,
             )

@@ -1,4 +1,4 @@
-"""Pacing of the wrapper's comparisons: when to submit them, how many, and of which segments."""
+"""Pacing of the wrapper's comparisons: when to submit them, how many, and with which segments."""
 
 import logging
 import math
@@ -23,11 +23,11 @@ _log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class QueryPacing:
-    """Submits comparisons of new segments as labels become due, and all remaining ones at the last step.
+    """Submits comparisons of new segments as labels become due, and any remaining ones at the last step.
 
     Args:
         config: settings of the wrapper.
-        learning: submits the comparisons and counts the earlier ones.
+        learning: submits comparisons and counts those already submitted.
         clips: renders clips of segments.
 
     Attributes:
@@ -45,15 +45,15 @@ class QueryPacing:
         self._warn_once = WarnOnce()
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add new segments to the pool, skipping those that lack the frames to show to labelers."""
+        """Add new segments to the pool, except those without the frames that labelers would need to see."""
         showable = [segment for segment in segments if self._clips.can_show(segment)]
         self._learning.pool.add(showable)
         self._unused = min(self._unused + len(showable), self._learning.pool.capacity)
 
     def over(self, steps: int) -> bool:
-        """Return True if a scripted teacher's labels are all due by ``steps``.
+        """Return True if a scripted teacher labels, and all labels are due by step ``steps``.
 
-        Always False for people, who should not get all remaining comparisons at once.
+        Always False if people label, because they should not get all remaining comparisons at once.
         """
         config = self._config
         return config.collect_prefs and config.synthetic_prefs and steps >= self._last_step
@@ -64,7 +64,7 @@ class QueryPacing:
         Until all labels are due, pairs consist of new segments only.
 
         Args:
-            steps: environment steps so far.
+            steps: number of environment steps taken.
             choose: True to select pairs with the predictor, False to select them at random.
         """
         self._warn_of_few(steps)
@@ -85,7 +85,7 @@ class QueryPacing:
             self._unused -= needed
 
     def _ask_rest(self, steps: int, choose: bool) -> None:
-        """Submit all remaining comparisons; replace pairs that the teacher can't tell apart."""
+        """Submit all remaining comparisons; replace pairs whose segments the teacher can't tell apart."""
         learning = self._learning
         learning.submit_rest(lambda: self._submit(self._missing(steps), steps, choose))
         self._unused = 0
@@ -95,13 +95,14 @@ class QueryPacing:
             self._warn_once(
                 _log,
                 "missing answers",
-                f"{missing:,} of {pluralize(due, 'label')} are missing at the end: the teacher can't tell "
-                f"apart any remaining pair of the last {pluralize(len(learning.pool), 'segment')}; raise "
+                f"{missing:,} of {pluralize(due, 'label')} are missing at the end: the teacher can't "
+                "tell apart the two segments of any remaining pair among the last "
+                f"{pluralize(len(learning.pool), 'segment')}; raise "
                 "max_pref_interface_segs to get more pairs",
             )
 
     def _submit(self, count: int, steps: int, choose: bool) -> Submitted:
-        """Submit up to ``count`` comparisons and return those submitted."""
+        """Submit up to ``count`` comparisons and return the submitted ones."""
         learning = self._learning
         submitted = learning.submit(
             count,
@@ -119,13 +120,13 @@ class QueryPacing:
         return self._learning.due(int(steps))
 
     def _missing(self, steps: int) -> int:
-        """Return how many comparisons to submit now; the initial labels come first."""
+        """Return how many comparisons are due now; only initial ones until all of those are submitted."""
         asked = self._learning.asked
         missing, initial = self._due(steps) - asked, self._config.n_initial_prefs - asked
         return min(missing, initial) if initial > 0 else missing
 
     def _warn_of_few(self, steps: int) -> None:
-        """Warn if there won't be enough new segments by the last step for all due labels."""
+        """Warn if too few new segments will be recorded by the last step for all labels due then."""
         if self._last_step == math.inf or _FEW in self._warn_once:  # before _due(), which reads the ledger
             return
         missing = self._due(self._last_step) - self._learning.asked

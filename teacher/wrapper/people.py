@@ -22,7 +22,7 @@ _RUN_ID_NAME = "run_id"
 def people_collector(
     config: WrapperConfig, source: Source, clips: ClipSource, ledger: Ledger, parts: contextlib.ExitStack
 ) -> Collector:
-    """Create the label collector selected by the setting ``people``; ``parts`` will close it.
+    """Create the label collector selected by the setting ``people``; closing ``parts`` closes it.
 
     If people label on the site, also create or update the experiment and print the URL of the labeling page.
 
@@ -55,7 +55,7 @@ def people_collector(
 def run_id_in(logs: Path) -> uuid.UUID:
     """Read the run ID stored in ``log_dir``; create it if missing.
 
-    The site recognizes the experiment of an earlier run by this ID.
+    The site uses this ID to find the experiment of an earlier run with the same ``log_dir``.
 
     Raises:
         DataError: the file with the run ID is damaged.

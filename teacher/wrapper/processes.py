@@ -13,13 +13,13 @@ ONE_PREDICTOR = (
     "step all environments of an agent in one process, for example with DummyVecEnv([lambda: first, lambda: "
     "first.beside(env)]), or wrap a whole Gymnasium AsyncVectorEnv in HumanPreferencesVectorWrapper"
 )
-"""Advice on how environments can share a predictor; the last part of error messages."""
+"""Advice on how to make environments share a predictor, quoted in error messages."""
 _log = logging.getLogger("teacher.wrapper")
 _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 class _Learner(Protocol):
-    """Trainer of a predictor, reduced to the attributes that this module uses."""
+    """Attributes of a :class:`PreferenceTrainer` that this module uses."""
 
     name: str
     config: WrapperConfig
@@ -48,7 +48,7 @@ def note_closed(trainer: _Learner) -> None:
 
 
 def require_own_agent(config: WrapperConfig) -> None:
-    """Refuse to train a predictor in a worker process that only steps environments.
+    """Raise an error if a predictor would be trained in a worker process that only steps environments.
 
     Worker processes of Stable-Baselines3, Gymnasium and Tianshou are recognized by being daemonic.
 

@@ -25,7 +25,7 @@ from teacher.errors import ConfigError, TeacherError
 from teacher.queries.collector import CollectorStatus
 
 Frames = Callable[[Segment], "Future[list[Frame]]"]
-"""Function that starts rendering a segment and returns a future of its frames."""
+"""Function that starts rendering a segment; returns a future that resolves to its frames."""
 Read = Callable[[str], str]
 """Function that prints a prompt and returns the typed line; raises EOFError at the end of input."""
 
@@ -45,13 +45,13 @@ class _ClosedError(EOFError):
 class PromptCollector:
     """Asks the person who runs the program to label pairs, in a terminal or a notebook.
 
-    In a terminal, a thread asks about pairs as they are submitted; in a notebook, :meth:`answer` asks. The
-    comparison's UUID determines which segment is on the left. Comparisons that an earlier process left open
-    come first.
+    In a terminal, a thread prompts for labels as pairs are submitted. In a notebook, the user calls
+    :meth:`answer`. A comparison's UUID determines which segment is on the left. Open comparisons from an
+    earlier process come first.
 
     Args:
         ledger: stores comparisons and labels.
-        frames: starts rendering the frames of a segment.
+        frames: function that starts rendering a segment's frames.
         folder: folder for the GIF that shows the current pair.
         fps: frames per second of the GIF.
         terminal: file descriptor of the terminal's input; None to ask only in :meth:`answer`.
@@ -88,7 +88,7 @@ class PromptCollector:
 
     @property
     def status(self) -> CollectorStatus:
-        """Status that reports one labeler; its state becomes ``finished`` at the end of input."""
+        """Status with one active labeler; ``state`` becomes ``finished`` at the end of input."""
         return CollectorStatus(state=self._state, active_labelers=1, failed=self._failed)
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
@@ -98,7 +98,7 @@ class PromptCollector:
         """Do nothing: only pairs are shown, not videos of episodes."""
 
     def finish(self) -> None:
-        """Stop asking, like :meth:`close`."""
+        """Stop asking; same as :meth:`close`."""
         self.close()
 
     def close(self) -> None:
@@ -109,10 +109,10 @@ class PromptCollector:
             self._thread.join(5.0)
 
     def answer(self, count: int | None = None, read: Read | None = None) -> int:
-        """Ask about waiting pairs in the calling thread and return the number of labels.
+        """Ask about waiting pairs in the calling thread; return the number of pairs labeled.
 
         Args:
-            count: maximum number of pairs; None for all.
+            count: maximum number of pairs; None for all waiting pairs.
             read: function that reads a line; None for the built-in ``input``.
         """
         answered = 0

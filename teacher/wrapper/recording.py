@@ -1,4 +1,4 @@
-"""Recording of an environment's steps, and cutting of its running episodes into segments."""
+"""Recording an environment's steps and cutting running episodes into segments."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -80,10 +80,10 @@ class SegmentRecorder:
         self._frames: list[bytes | None] = []
         self._first = 0  # index in the episode of the first buffered step
         self.steps = 0
-        """Number of steps so far in the current episode."""
+        """Number of steps taken in the current episode."""
 
     def begin(self, observation: Any, seed: int | None = None) -> None:
-        """Start recording an episode that was reset with ``seed`` and returned ``observation``."""
+        """Start recording an episode whose reset used ``seed`` and returned ``observation``."""
         self._seed, self._began, self.steps = seed or 0, True, 0
         self._actions = []
         self._hold_from(observation)
@@ -137,7 +137,7 @@ class SegmentRecorder:
         )
 
     def _hold_from(self, observation: Any) -> None:
-        """Drop the buffered steps and start cutting now, at the current ``observation``."""
+        """Drop the buffered steps and start cutting segments from the current ``observation`` on."""
         self._first, self._cutter = self.steps, SegmentCutter(self._length, self._random, self.steps)
         self._rewards, self._frames = [], []
         self._states = [self._array(observation)]

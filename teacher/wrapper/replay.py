@@ -71,8 +71,8 @@ class ReplayFormat:
             )
         if hasattr(buffer, "her_ratio"):
             raise ConfigError(
-                f"{type(buffer).__name__} recomputes rewards for substituted goals, so predicted rewards "
-                "would be ignored; use a DictReplayBuffer"
+                f"{type(buffer).__name__} recomputes rewards for relabeled goals (HER), so predicted "
+                "rewards would be ignored; use a DictReplayBuffer"
             )
         if getattr(buffer, "optimize_memory_usage", False) and "next_state" in predictor.inputs:
             raise ConfigError(

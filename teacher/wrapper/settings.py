@@ -1,4 +1,4 @@
-"""Settings of the wrappers that learn from preferences: those of DRLHP's wrapper and newer ones."""
+"""Settings of the wrappers that learn from preferences; some come from DRLHP's original wrapper."""
 
 import difflib
 import logging
@@ -36,7 +36,7 @@ class WrapperConfig:
     A training step is one epoch over all labels.
 
     Raises:
-        ConfigError: a value is invalid, has no effect, or contradicts another one.
+        ConfigError: a value is invalid, has no effect, or conflicts with a different setting.
     """
 
     train_reward: Annotated[bool, "train a reward predictor on the labels"] = True
@@ -190,7 +190,7 @@ class WrapperConfig:
         """Segment length in steps.
 
         Raises:
-            ValueError: ``segment_length`` is None; ``fit_to_environment`` sets it.
+            ValueError: ``segment_length`` is None, because ``fit_to_environment`` hasn't set it.
         """
         if self.segment_length is None:
             raise ValueError(
@@ -215,7 +215,7 @@ class WrapperConfig:
 
 
 def read_settings(settings: Mapping[str, Any]) -> WrapperConfig:
-    """Convert the wrapper's keyword arguments to settings; names from DRLHP's README are accepted, too.
+    """Convert the wrapper's keyword arguments to settings; also accept names from DRLHP's README.
 
     Emits a warning for arguments of DRLHP's wrapper that have no effect here.
 

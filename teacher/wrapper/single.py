@@ -23,7 +23,7 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.trainer import PreferenceTrainer
 
 SAME_AS = "same_as"
-"""Keyword argument that only a ``spec`` contains: name of the trainer to share if it is still open."""
+"""Keyword argument used only in a ``spec``: the name of the trainer to share, if it is still open."""
 _MAX_BESIDE = 1024  # maximum environments that share a trainer; each draws different seeds
 
 
@@ -39,8 +39,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     ``step`` returns the predicted reward as soon as there is a predictor; ``info["true_reward"]`` is always
     the environment's own reward.
 
-    A wrapper that is made from the ``spec`` of an open wrapper shares that wrapper's predictor, like one made
-    by :meth:`beside`.
+    A wrapper made from the ``spec`` of an open wrapper, or with its :meth:`beside`, shares that wrapper's
+    predictor.
 
     Args:
         env: the environment to wrap; observations that are not numeric need ``obs_transform_func``.

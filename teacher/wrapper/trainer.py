@@ -57,7 +57,7 @@ class PreferenceTrainer:
     thread or, with ``background=False``, within :meth:`give`.
 
     Args:
-        episodes: checks episode lengths; its ``config`` has a segment length.
+        episodes: checks episode lengths; its ``config`` must have ``segment_length`` set.
         source: properties of the environment that segments are recorded from.
         can_draw: True if the environment can render images while it is stepped.
         network: makes a custom network for each ensemble member; None for the default networks.
@@ -104,12 +104,12 @@ class PreferenceTrainer:
 
     @property
     def training_steps(self) -> int:
-        """Number of training steps so far, each one epoch over all preferences."""
+        """Number of completed training steps; a training step is one epoch over all preferences."""
         return self._turns.training_steps
 
     @property
     def steps(self) -> int:
-        """Number of environment steps so far, in all wrappers that use this trainer."""
+        """Number of environment steps taken in all wrappers that use this trainer."""
         return self._turns.steps
 
     @steps.setter
@@ -148,10 +148,10 @@ class PreferenceTrainer:
         return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
 
     def answer(self, count: int | None) -> int:
-        """Ask the notebook's user to label up to ``count`` waiting pairs; return the number of labels.
+        """Ask the notebook user to label up to ``count`` waiting pairs; return the number labeled.
 
         Args:
-            count: maximum number of pairs; None for all.
+            count: maximum number of pairs; None for all waiting pairs.
 
         Raises:
             ConfigError: ``people`` is not ``"notebook"``.
@@ -162,7 +162,7 @@ class PreferenceTrainer:
         return collector.answer(count)
 
     def give(self, segments: Sequence[Segment]) -> None:
-        """Pass new segments to the learning thread without blocking; with ``background=False``, learn now.
+        """Queue new segments for the learning thread; with ``background=False``, learn from them now.
 
         Raises:
             BackgroundError: collecting labels or training failed in the background thread.
@@ -174,8 +174,8 @@ class PreferenceTrainer:
         elif self.steps >= self._patience:
             self._patience *= 10
             _preferences_log.warning(
-                "no segment of %s was recorded in %s: episodes are too short (lower segment_length), or "
-                "segment collection is stopped (call start_segment_collection())",
+                "no segment of %s was recorded in %s: either episodes are too short (lower segment_length) "
+                "or segment collection is stopped (call start_segment_collection())",
                 pluralize(self.config.segment_steps, "step"),
                 pluralize(self.steps, "step"),
             )
@@ -270,7 +270,7 @@ class PreferenceTrainer:
         return self._turns.turn(self._given_now(), self._check_stop)
 
     def _given_now(self) -> list[Segment]:
-        """Remove and return the segments queued at this moment; more may be added meanwhile."""
+        """Remove and return the queued segments; segments added during the call may stay in the queue."""
         return [self._given.popleft() for _ in range(len(self._given))]
 
     def _check_stop(self, updates: int) -> None:

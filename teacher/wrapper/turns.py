@@ -45,20 +45,20 @@ _preferences_log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class LearningTurns:
-    """Learns from preferences in short turns, which run in a thread or within ``step``.
+    """Learns from preferences in short turns, run in a thread or within the wrapper's ``step``.
 
     Args:
-        config: settings with a segment length.
+        config: settings; ``segment_length`` must be set.
         source: properties of the environment that segments are recorded from.
         clips: renders clips of segments.
         network: makes a custom network for each ensemble member; None for the default networks.
-        parts: stack that will close the files and objects opened here.
+        parts: ``ExitStack`` that closes the files and objects opened here.
 
     Attributes:
         learning: submits comparisons, receives labels and fits the predictor.
         predictor: published copy of the predictor, never modified; None until the first one is published.
-        training_steps: number of training steps so far, each one epoch over all preferences.
-        steps: number of environment steps so far.
+        training_steps: number of completed training steps (epochs over all preferences).
+        steps: number of environment steps taken.
         left: remaining training steps of the current fit.
         complete: event set once all labels are due, requested and received.
     """
@@ -109,7 +109,7 @@ class LearningTurns:
 
         Args:
             segments: new segments.
-            check_stop: called during a fit with the number of updates so far; may raise to abort the fit.
+            check_stop: called during a fit with the number of updates; may raise an exception to abort it.
         """
         self.take(segments)
         if self._config.collect_prefs:
@@ -210,8 +210,8 @@ class LearningTurns:
         if self.predictor is None:
             raise DataError(
                 f"there is no reward predictor to save yet: its training starts after "
-                f"{self._config.n_initial_prefs} labels, and {len(self.learning.dataset)} have arrived so "
-                "far; try again later"
+                f"{self._config.n_initial_prefs} labels, but only {len(self.learning.dataset)} have "
+                "arrived; try again later"
             )
         return self._save(self.predictor, self._published)
 

@@ -31,8 +31,8 @@ def replayable(
     """Return functions that make environments with replayable episodes, for a vector environment.
 
     Vector environments autoreset without a seed, so episodes could not be replayed for clips. The
-    environments made here draw a seed for each autoreset and report it in that reset's info. The infos of
-    ``step`` are dropped.
+    environments made here draw a seed for each autoreset and report it in that reset's info. Their ``step``
+    returns an empty info.
 
     Args:
         env_fn: makes one environment.

@@ -123,7 +123,7 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         (
             {},
             "-t 999",
-            "-t: 999 is less than 1,000, the current value in .*/x; a run",
+            "-t: 999 is less than 1,000, the current value in .*/x; runs",
         ),
         ({}, "-l 39 -t 2e3", "-l: .* is less than 40"),
         (

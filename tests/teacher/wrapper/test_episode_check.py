@@ -265,7 +265,7 @@ def test_a_trial_that_takes_long_is_told_of_once(
 ) -> None:
     monkeypatch.setattr(episode_check, "_PATIENCE_SECONDS", -1.0)
     wrap(gym.make("Pendulum-v1", max_episode_steps=20))
-    assert caplog.text.count("running random episodes, 0 of 50 so far") == 1
+    assert caplog.text.count("running random episodes (0 of 50 finished)") == 1
 
 
 def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:

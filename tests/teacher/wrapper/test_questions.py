@@ -143,7 +143,7 @@ def test_answers_that_no_pair_is_left_for_are_told_of(wrap: Wrap, caplog: pytest
     env = wrap(**COLLECT, max_pref_interface_segs=4)
     play(env, 600)
     assert (
-        "of 100 labels are missing at the end: the teacher can't tell apart any remaining pair of the last 4"
-        in caplog.text
+        "of 100 labels are missing at the end: the teacher can't tell apart the two segments of any "
+        "remaining pair among the last 4" in caplog.text
     )
     assert env.trainer.answers < 100

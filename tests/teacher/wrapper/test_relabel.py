@@ -302,7 +302,7 @@ def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught],
 
     buffer = make(n_envs=2)
     with pytest.raises(
-        DataError, match="no reward predictor yet: its training starts after 12 labels, and 0"
+        DataError, match="no reward predictor yet: its training starts after 12 labels, but only 0"
     ):
         env.relabel(buffer)
     play(env, 600)
