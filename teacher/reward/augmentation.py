@@ -7,9 +7,9 @@ from torch import Tensor
 def crop(step_weights: Tensor, pairs: tuple[int, int], shortest: float, generator: torch.Generator) -> Tensor:
     """Return step weights that crop each segment at random; both crops of a pair have the same length.
 
-    This is the temporal cropping of SURF (Park et al. 2022, section 4.2), which assumes that a label also
-    holds for parts of the two segments. Each segment's crop has its own random start. The first
-    step of a crop gets the weight of the segment's first step, so discounting restarts there.
+    This is the temporal cropping of SURF (Park et al. 2022, section 4.2), which assumes that a label for
+    two segments is also valid for crops of them. Each segment's crop has its own random start. The first step
+    of a crop gets the weight of the segment's first step, so discounting restarts there.
 
     Args:
         step_weights: ``(length,)``, the weight of each step of an uncropped segment.
@@ -19,7 +19,7 @@ def crop(step_weights: Tensor, pairs: tuple[int, int], shortest: float, generato
         generator: CPU random generator.
 
     Returns:
-        Step weights ``(*pairs, 2, length)``, 0 outside the crops.
+        Step weights ``(*pairs, 2, length)``, which are 0 for steps outside the crops.
     """
     length = len(step_weights)
     least = max(1, round(shortest * length))

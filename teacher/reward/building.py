@@ -18,7 +18,7 @@ from teacher.settings.options import RewardConfig
 def make_reader(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: RewardConfig
 ) -> Images | Features:
-    """Return the reader that converts an environment's steps to features: images or flat vectors."""
+    """Return the reader that converts an environment's steps to images or flat feature vectors."""
     if is_image_space(observation_space):
         return Images(observation_space, config.inputs)
     return Features(observation_space, action_space, config.inputs)
@@ -42,7 +42,7 @@ def make_ensemble(
         config: settings of the predictor.
         generator: random generator for initial parameters and dropout masks.
         network: the user's function that makes one member; None for the built-in architectures.
-        full_size: True to skip the downsampling of large images, as earlier versions did.
+        full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
     """
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
@@ -60,7 +60,7 @@ def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> di
 
     Args:
         expected: the network's current state.
-        found: the saved tensors or arrays, by name.
+        found: the saved tensors or arrays, keyed by name.
 
     Raises:
         ValueError: a name is missing or unexpected, or a shape or dtype differs.

@@ -1,4 +1,4 @@
-"""Torch devices: a check that a device works, and a list of this machine's devices."""
+"""Functions that check a torch device and list the devices of this machine."""
 
 import torch
 
@@ -10,15 +10,15 @@ def working_device(device: str, name: str = "device") -> torch.device:
 
     Args:
         device: device name, such as ``cpu``, ``cuda`` or ``cuda:1``.
-        name: name of the option or argument that the error message mentions.
+        name: option or argument that the device comes from, for the error message.
 
     Raises:
-        ConfigError: torch doesn't know the device, or the device doesn't work on this machine.
+        ConfigError: the name is not a valid torch device, or the device doesn't work on this machine.
     """
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise _refusal(device, name, "torch does not know this device") from error
+        raise _refusal(device, name, "not a valid torch device") from error
     try:
         torch.zeros(1, device=found).item()  # the "meta" device fails only here
     except Exception as error:  # drivers raise many types of errors

@@ -21,13 +21,13 @@ _CERTAINTY_BOUNDS = np.linspace(0.5, 1.0, 6)
 
 @dataclass(frozen=True)
 class MarginGroup:
-    """Predictor's accuracy on a group of pairs with similar differences in true return.
+    """Predictor's accuracy on pairs whose segments differ by similar amounts in true return.
 
     Attributes:
         low: smallest absolute difference in true return in the group.
         high: largest absolute difference in true return in the group.
         pairs: number of pairs.
-        accuracy: share of these pairs for which the predictor predicts the label.
+        accuracy: fraction of these pairs whose label is predicted correctly.
     """
 
     low: float
@@ -38,14 +38,16 @@ class MarginGroup:
 
 @dataclass(frozen=True)
 class CertaintyGroup:
-    """Calibration on a group of pairs for which the predictor is about equally confident.
+    """Predictor's calibration on pairs that it predicts with similar confidence.
+
+    The confidence is the predicted probability of the segment that the predictor prefers.
 
     Attributes:
-        low: lower bound of the probability that the predictor gives to the segment it prefers.
-        high: upper bound of that probability.
+        low: lower bound of the confidence in this group.
+        high: upper bound of the confidence in this group.
         pairs: number of pairs.
-        predicted: mean of that probability.
-        answered: share of labels that agree with the predictor's preference; ``equal`` counts as one half.
+        predicted: mean confidence.
+        answered: fraction of labels that agree with the prediction; ``equal`` counts as one half.
     """
 
     low: float
@@ -63,13 +65,13 @@ class Evaluation:
 
     Attributes:
         pairs: number of pairs.
-        loss: mean cross-entropy in nats; always predicting one half gives ln 2 = 0.69.
-        accuracy: share of labels that the predictions agree with, as defined for :attr:`FitReport.accuracy`.
-        rank_correlation: Spearman's correlation between predicted and true return differences.
+        loss: mean cross-entropy in nats; predicting 0.5 for every pair gives ln 2 = 0.69.
+        accuracy: fraction of labels predicted correctly, as defined in :attr:`FitReport.accuracy`.
+        rank_correlation: Spearman's rank correlation between predicted and true return differences.
         calibration_error: mean of ``|predicted - answered|`` over ``certainties``, weighted by ``pairs``.
-        certainties: pairs in up to five groups, by predicted probability.
-        margins: pairs in up to four groups of about equal size, by difference in true return, smallest first;
-            empty if the difference is 0 for every pair.
+        certainties: results for up to five groups of pairs, grouped by confidence.
+        margins: results for up to four groups of pairs of about equal size, grouped by difference in true
+            return, smallest first; empty if the difference is 0 for every pair.
     """
 
     pairs: int
@@ -86,7 +88,7 @@ class Evaluation:
 
 
 def evaluate(predictor: RewardPredictor, dataset: PreferenceDataset) -> Evaluation:
-    """Return metrics that compare the predictor's predictions with a dataset's labels.
+    """Compare the predictor's predictions with a dataset's labels; return the metrics.
 
     Use labels that the predictor was not fitted to, such as labels from a different run or labeler.
 
@@ -133,7 +135,7 @@ def _by_certainty(predicted: NDArray[np.float64], answered: NDArray[np.float64])
 
 
 def _by_margin(margins: NDArray[np.float64], right: NDArray[np.bool_]) -> Sequence[MarginGroup]:
-    """Group the pairs by margin, smallest first; return an empty list if all margins are 0."""
+    """Group the pairs by difference in true return; return an empty list if all differences are 0."""
     if not margins.any():
         return []
     order = np.argsort(margins, kind="stable")

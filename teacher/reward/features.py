@@ -26,17 +26,17 @@ _MIN_SPACINGS = 4  # float spacings per standard deviation; with fewer, rounding
 
 
 class Reader(Protocol):
-    """Protocol for readers, which convert steps to the features that a network then standardizes.
+    """Protocol for objects that convert steps to features, which a network then standardizes.
 
     Attributes:
-        doubt: warning that the labeled steps have almost the same features; empty if they don't.
+        doubt: warning that the features hardly distinguish the labeled steps, or an empty string.
     """
 
     doubt: str
 
     @property
     def inputs(self) -> frozenset[str]:
-        """Return the names of the ``INPUTS`` that features are computed from."""
+        """Return the parts of a step that features are computed from, such as ``state`` (see ``INPUTS``)."""
 
     @property
     def bytes_per_step(self) -> int:
@@ -50,14 +50,14 @@ class Reader(Protocol):
         """
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Before a fit to ``dataset``, update the centers that are subtracted from raw values.
+        """Update the centers that are subtracted from raw values, to prepare a fit to ``dataset``.
 
         Returns:
             The change in each feature's center, ``(size,)``; None if no center changed.
         """
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Return the centers that are subtracted from the raw values; empty if there are none."""
+        """Return the centers that are subtracted from raw values; an empty dict if there are none."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the centers returned by :meth:`state_dict`.
@@ -71,8 +71,8 @@ class Features:
     """Converts batches of raw steps to float32 vectors that concatenate the chosen inputs.
 
     Inputs are concatenated in the order of ``INPUTS``. Box values are flattened, discrete values are one-hot
-    encoded, and ``terminated`` becomes 0 or 1. Values too far from 0 for the precision of float32 are
-    centered before the conversion; see :meth:`center_on`.
+    encoded, and ``terminated`` becomes 0 or 1. Values so far from 0 that float32 would lose
+    their variation are centered before the conversion; see :meth:`center_on`.
 
     Args:
         observation_space: observation space of a single environment.
@@ -81,7 +81,7 @@ class Features:
 
     Attributes:
         size: length of a feature vector.
-        columns: slice of the feature vector that contains each input, by the input's name.
+        columns: each input's slice of the feature vector, keyed by the name of the input.
 
     Raises:
         EnvironmentUnsuitableError: a space is not Box, Discrete or MultiDiscrete.
@@ -113,9 +113,10 @@ class Features:
             return torch.from_numpy(np.concatenate(parts, axis=-1, dtype=np.float32, casting="same_kind"))
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Update :attr:`doubt` and the centers of values that are too far from 0 for float32.
+        """Update :attr:`doubt`, and the centers of values too far from 0 for float32's precision.
 
-        Once set, a center changes only if the centered values drift too far from 0, as timestamps do.
+        Once set, a center changes only if the centered values drift too far from 0, for example if they are
+        timestamps.
 
         Returns:
             The change in each feature's center, ``(size,)``; None if no center changed.
@@ -140,11 +141,11 @@ class Features:
         return center
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Return the centers of observations and actions, by name; empty if nothing is centered."""
+        """Return the centers, keyed by ``observations`` or ``actions``; empty if nothing is centered."""
         return {source.what: source.center for source in self._sources.values() if source.center.any()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the centers returned by :meth:`state_dict`; missing centers become 0.
+        """Restore the centers returned by :meth:`state_dict`; centers not in ``state`` become 0.
 
         Raises:
             ValueError: a center has the wrong size or is not finite.
@@ -174,13 +175,13 @@ def why_not_finite(features: Tensor) -> str:
 
 
 class _Vectors:
-    """Converts arrays of observations, or of actions, to feature vectors.
+    """Converts either observations or actions to feature vectors.
 
     Attributes:
         what: ``observations`` or ``actions``; used in messages and as the key of saved centers.
         size: length of a feature vector.
         center: ``(size,)``, subtracted from Box values in double precision.
-        varies: True if any value varied across the dataset that was passed to :meth:`center_on`.
+        varies: True if any value varies across the dataset last passed to :meth:`center_on`.
     """
 
     def __init__(self, what: str, space: Space) -> None:
@@ -212,7 +213,11 @@ class _Vectors:
         return np.concatenate(one_hot, axis=-1)
 
     def center_on(self, column: Column) -> str:
-        """Update the center from a dataset column; return a warning if precision stays too low, else ''."""
+        """Update the center from a dataset column.
+
+        Returns:
+            A warning if the column's floats are too coarse to show how the values vary, else ''.
+        """
         spread = Spread.of(column.all_parts(), self._shape or (1,))
         self.varies = bool(spread.varies.any())
         dtype = column.rows.dtype
@@ -241,13 +246,13 @@ class _Vectors:
 
     def _refusal(self, found: str) -> DataError:
         return DataError(
-            f"the {self.what} must be in {one_line(self._space)}, but have {found}; use data from the "
-            "predictor's environment"
+            f"the {self.what} must belong to the space {one_line(self._space)}, but have {found}; use data "
+            "from the predictor's environment"
         )
 
 
 def _counts(space: spaces.Box | spaces.Discrete | spaces.MultiDiscrete) -> NDArray[np.int64]:
-    """Return the number of features per element: 1 in a Box, the number of categories if discrete."""
+    """Return the number of features per element: 1 for a Box, else the number of categories."""
     match space:
         case spaces.Discrete():
             return np.array([space.n], np.int64)

@@ -23,7 +23,7 @@ _FEWEST_STEPS = 4  # steps of a segment used in one update; fewer give a poor es
 _LEAST_GAIN = 1e-3  # nats; smaller improvements do not count, or a fit to noise-free labels would never end
 
 Progress = Callable[[int], None]
-"""Callback that receives the number of updates made so far in a fit."""
+"""Callback that is called with the number of updates already made in the current fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class FitBudget:
 
     Attributes:
         epochs: passes over all pairs; ignored if ``updates`` is given.
-        updates: maximum number of updates in a fit to convergence; None to fit for ``epochs``.
+        updates: maximum number of updates in a fit to convergence; None to fit for exactly ``epochs``.
     """
 
     epochs: int = 0
@@ -110,7 +110,7 @@ class Fitter:
         Args:
             pairs: the dataset.
             max_updates: stop after this many updates; None for a full epoch.
-            progress: called after each update with the number of updates so far, including ``before``.
+            progress: called after each update with the number of updates in this fit, including ``before``.
             before: number of updates made earlier in this fit.
 
         Returns:
@@ -159,7 +159,11 @@ class Fitter:
         ]
 
     def _draw_steps(self, pairs: Pairs, rows: Tensor) -> tuple[slice, Tensor]:
-        """Randomly choose the steps that an update uses; return their slice and weights."""
+        """Randomly choose which steps of each segment an update uses.
+
+        Returns:
+            The slice of the chosen steps, and their weights in the segment's return.
+        """
         step_weights, steps = self._step_weights(pairs), slice(None)
         if self._config.shortest_crop < 1:
             members, size = rows.shape
@@ -181,7 +185,8 @@ class Fitter:
     def _batches(self, weights: Tensor) -> Sequence[Tensor]:
         """Return an epoch's minibatches: indices ``(members, batch)`` of training pairs in random order.
 
-        Members with fewer training pairs than others get held-out pairs as padding, which have weight 0.
+        For members with fewer training pairs than others, the indices are padded with held-out pairs, whose
+        weight is 0.
         """
         order = torch.rand(weights.shape, generator=self._generator).to(weights.device)
         rows = _weighted_rows(weights, order)
@@ -191,7 +196,7 @@ class Fitter:
         """Fit until held-out losses stop improving, then restore each member's best parameters.
 
         The fit stops once no member has improved for ``patience`` updates, or after ``max_updates``. For a
-        member without held-out pairs, the training loss counts instead.
+        member without held-out pairs, the training loss is used instead.
 
         Returns:
             The number of updates made.
@@ -230,7 +235,7 @@ class Fitter:
 
     @torch.no_grad()
     def _mean_losses(self, pairs: Pairs, weights: Tensor) -> Tensor:
-        """Return each member's mean loss over the pairs, weighted by ``weights``: ``(members,)``."""
+        """Return each member's mean loss ``(members,)`` over the pairs, weighted by ``weights``."""
         losses = []
         rows = _weighted_rows(weights, torch.zeros_like(weights))
         for chunk in torch.split(rows, _EVALUATION_BATCH, dim=1):
@@ -255,7 +260,7 @@ class Fitter:
 
     @property
     def has_begun(self) -> bool:
-        """Return True if at least one update has ever been made."""
+        """Return True if at least one update was made, in this or an earlier fit."""
         return self._optimizer.steps > 0
 
     def is_sound(self) -> bool:
@@ -289,7 +294,7 @@ def _keep_freed_memory() -> None:
 def _weighted_rows(weights: Tensor, order: Tensor) -> Tensor:
     """Return the indices of each member's pairs with nonzero weight, sorted by ``order``: ``(members, n)``.
 
-    Members with fewer such pairs than others are padded with pairs whose weight is 0.
+    For members with fewer such pairs than others, the indices are padded with pairs whose weight is 0.
     """
     rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
     return rows[:, : int((weights > 0).sum(dim=1).max())]

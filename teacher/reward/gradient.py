@@ -36,7 +36,7 @@ class PairBatch:
 
 
 def batch_loss(network: RewardNetwork, batch: PairBatch, noise: float) -> Tensor:
-    """Return the weighted sum of all pairs' losses; ``noise`` is the assumed share of random labels."""
+    """Return the weighted sum of all pairs' losses; ``noise`` is the assumed fraction of random labels."""
     logits = network.logits(batch.inputs, batch.step_weights)
     return (batch.weights * preference_loss(logits, batch.values, noise)).sum()
 

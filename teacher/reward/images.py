@@ -24,9 +24,9 @@ CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
 FILTERS = 16
 UNITS = 64
 SMALLEST_SIDE = 43
-"""Smallest image side, in pixels, that the convolutions can process; smaller images are upscaled."""
+"""Minimum image height and width, in pixels, for the convolutions; smaller images are upscaled."""
 PAPER_SIDE = 84
-"""Image side in the paper, in pixels; images at least twice as large are downsampled."""
+"""Image height and width in the paper, in pixels; images at least twice as large are downsampled."""
 
 
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
@@ -41,15 +41,15 @@ def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
 class Images:
     """Reader that converts steps to channels-first images for :class:`ImageEnsemble`.
 
-    The channel axis is the first one if it is shorter than both others, else the last one. If both states are
-    read, the next state's channels follow the state's channels.
+    The channel axis is the first one if it is shorter than both others, else the last one. If both
+    ``state`` and ``next_state`` are inputs, the next state's channels are appended to the state's channels.
 
     Args:
         space: observation space for which :func:`is_image_space` is True.
         inputs: ``state``, ``next_state``, or both separated by a comma; None means ``state``.
 
     Attributes:
-        shape: ``(channels, height, width)``; all channels of stacked images and of both states are counted.
+        shape: ``(channels, height, width)``, where ``channels`` includes stacked images and both states.
 
     Raises:
         ConfigError: ``inputs`` contains any other name.
@@ -109,7 +109,7 @@ class Images:
         return self._arranged(images)
 
     def _arranged(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Move the channel axis first, and merge stacked images into one with all of their channels."""
+        """Move the channel axis first, and merge stacked images into one image with all their channels."""
         if len(self._space_shape) == 2:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -129,7 +129,7 @@ class ImageEnsemble(ModuleEnsemble):
         shape: ``(channels, height, width)`` of an image.
         config: settings of the predictor: number of members, dropout and batch normalization.
         generator: random generator for dropout masks and initial parameters, which differ between members.
-        full_size: True to skip the downsampling of large images, as earlier versions did.
+        full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
 
     Attributes:
         averaged: factor by which height and width are downsampled; 1 if they are not.

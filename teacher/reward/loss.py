@@ -1,4 +1,4 @@
-"""Preference loss: the Bradley-Terry model of segment returns, with a share of random labels."""
+"""Preference loss: the Bradley-Terry model of segment returns, with a fraction of random labels."""
 
 import math
 
@@ -21,7 +21,7 @@ def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
         logits: predicted return of the first segment minus the second's.
         values: target probability, in [0, 1], that the first segment is preferred; broadcasts against
             ``logits``.
-        noise: assumed share of random labels, in [0, 1).
+        noise: assumed fraction of random labels, in [0, 1).
 
     Returns:
         The loss of each preference, in nats, with the shape of ``logits``.
@@ -54,10 +54,10 @@ def _slope(logits: Tensor, noise: float) -> Tensor:
 def smoothed(values: Tensor, smoothing: float) -> Tensor:
     """Apply label smoothing: map targets from [0, 1] to [``smoothing``, ``1 - smoothing``].
 
-    Smoothing (Szegedy et al. 2016, section 7) keeps the optimal difference in returns finite, like a squared
-    loss around a fixed margin (Azar et al. 2023). Conservative DPO (Mitchell 2023) does the same for
-    preferences. Smoothing has an effect only if it exceeds half of the assumed label noise, which already
-    bounds probabilities.
+    Smoothing (Szegedy et al. 2016, section 7) keeps the optimal difference in returns finite, as does a
+    squared loss around a fixed margin (Azar et al. 2023). Conservative DPO (Mitchell 2023) also smooths
+    preference labels. ``smoothing`` has an effect only if it exceeds half of the assumed label noise, because
+    the noise already keeps probabilities that far away from 0 and 1.
     """
     return values if smoothing == 0 else smoothing + (1 - 2 * smoothing) * values
 

@@ -27,7 +27,7 @@ class ModuleEnsemble(RewardNetwork):
     """Ensemble of torch modules with the same architecture, evaluated one after another.
 
     Args:
-        make: function that makes one module; torch's global random generator is seeded first.
+        make: function that makes one module; called after torch's global random generator is seeded.
         members: number of modules.
         generator: random generator for initial parameters, which differ between members, and for random
             numbers in training, such as dropout masks.
@@ -59,7 +59,7 @@ class ModuleEnsemble(RewardNetwork):
         self.train(mode=False)
 
     def _named(self, names: Iterable[str]) -> dict[str, str]:
-        """Choose attribute names for parameters and buffers; return a dict from new to original names."""
+        """Choose attribute names for parameters and buffers; return the original names, keyed by new name."""
         taken = {*dir(self), *dir(nn.ParameterDict), *type(self).__annotations__, "weights"}
         keys = dict[str, str]()
         for name in names:
@@ -72,7 +72,7 @@ class ModuleEnsemble(RewardNetwork):
 
     @abstractmethod
     def numbers(self, inputs: Tensor) -> Tensor:
-        """Convert standardized inputs ``(n, ...)`` to the floats that a module takes."""
+        """Convert standardized inputs ``(n, ...)`` to the float tensor that a module takes as input."""
 
     def train(self, mode: bool = True) -> Self:
         """Set all members to training mode, or to evaluation mode if ``mode`` is False."""
@@ -84,7 +84,7 @@ class ModuleEnsemble(RewardNetwork):
         return [*self.parameters(), *(self.get_buffer(key) for key in self._names if key not in self.weights)]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the raw reward that each member gives each step.
+        """Return each member's raw reward for each step.
 
         Args:
             inputs: standardized inputs ``(*batch, ...)``, the same for all members.
@@ -100,7 +100,7 @@ class ModuleEnsemble(RewardNetwork):
         return torch.stack(rewards).view(-1, *batch)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's predicted return of the first segment minus the second's."""
+        """Return each member's preference logit: the first segment's return minus the second segment's."""
         with seeded(self._generator) if self.training else contextlib.nullcontext():
             rewards = [self._rewards(member, own.flatten(0, 2)) for member, own in enumerate(inputs)]
         signed = signed_weights(step_weights, inputs.shape[:4])
@@ -121,11 +121,12 @@ class OwnEnsemble(ModuleEnsemble):
     """Ensemble of reward networks made by a user's function.
 
     The networks get images with values from 0 to 1, or standardized feature vectors. The statistics for
-    standardization are computed in the first fit and stay fixed, because a custom network has no known layer
-    that could compensate for a change. Parameters with ``requires_grad=False`` are not trained.
+    standardization are computed in the first fit and then stay fixed: it is unknown which layer of a custom
+    network would have to be adjusted if they changed. Parameters with ``requires_grad=False`` are not
+    trained.
 
     Args:
-        make: the user's function.
+        make: the user's function that makes one network.
         shape: shape of one step's input; if it has three dimensions, the input is an image.
         members: number of networks.
         generator: random generator for initial parameters and for random numbers in training.
@@ -171,7 +172,7 @@ class OwnEnsemble(ModuleEnsemble):
 
     @torch.no_grad()
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Compute the statistics for standardizing vectors; do nothing if this was done before."""
+        """Compute the statistics for standardizing vectors; do nothing if they were already computed."""
         if self._reads_images or self.adapted:
             return
         mean, std = mean_and_std(features)
@@ -181,9 +182,9 @@ class OwnEnsemble(ModuleEnsemble):
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """Subtract ``moved`` from the input mean because features will be smaller by this amount.
+        """Subtract ``moved`` from the input mean, because it will also be subtracted from the features.
 
-        A resulting mean more than ``FARTHEST_SHIFT`` standard deviations from 0 is reset to 0.
+        If the resulting mean is more than ``FARTHEST_SHIFT`` standard deviations from 0, it is reset to 0.
         """
         if self.adapted:
             mean = self.input_mean.double() - moved
@@ -191,7 +192,7 @@ class OwnEnsemble(ModuleEnsemble):
             self.input_mean.copy_(torch.where(is_beyond, 0.0, mean))
 
     def flatten(self) -> None:
-        """Raise :class:`ConfigError` because a custom network's last layer is unknown."""
+        """Raise :class:`ConfigError` because it is unknown which layer of a custom network is last."""
         raise ConfigError(
             "--reward.flat_start can't be used with a custom network; set the last layer to zero in your "
             "function instead"

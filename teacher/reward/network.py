@@ -41,10 +41,10 @@ class RewardNetwork(nn.Module, ABC):
 
     @abstractmethod
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Update the input statistics from chunks of features; the outputs stay the same."""
+        """Update the input statistics from chunks of features, without changing the outputs."""
 
     def recenter(self, moved: Tensor) -> None:
-        """Adjust the network to features that will be smaller by ``moved``; the outputs stay the same."""
+        """Adjust the network so that subtracting ``moved`` from the features does not change the outputs."""
 
     @abstractmethod
     def flatten(self) -> None:
@@ -60,7 +60,7 @@ class RewardNetwork(nn.Module, ABC):
 
     @abstractmethod
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's predicted return of the first segment minus the second's.
+        """Return each member's preference logit: the first segment's return minus the second segment's.
 
         Args:
             inputs: ``(members, pairs, 2, length, ...)``, with different pairs for each member.
@@ -76,11 +76,11 @@ class RewardEnsemble(RewardNetwork):
     """Ensemble of MLPs with two hidden layers and leaky ReLU, evaluated together.
 
     Features are standardized with statistics stored in the network and clipped to ten standard deviations, so
-    that a feature that hardly varied in training can't dominate.
+    that a feature that hardly varied in training can't dominate the others.
 
     If ``even`` is True, each feature adds two inputs: the square of the standardized feature, and the
     logarithm of the raw feature's square. Many distances and control costs are close to sums of squares, so
-    the network needs fewer labels to learn them. Logarithms distinguish small distances. The distance
+    the network needs fewer labels to learn them. Logarithms help to tell small distances apart. The distance
     cost of Levine et al. (2016, "End-to-End Training of Deep Visuomotor Policies") combines both.
 
     Args:
@@ -114,7 +114,7 @@ class RewardEnsemble(RewardNetwork):
         self._even = even
         self._generator = generator
         layers = [(self.size, hidden), (hidden, hidden), (hidden, 1)]
-        # As nn.Linear initializes its parameters by default.
+        # The same initialization as nn.Linear's default.
         self.weights = nn.ParameterList(
             _uniform((members, fan_in, fan_out), fan_in, generator) for fan_in, fan_out in layers
         )
@@ -133,7 +133,7 @@ class RewardEnsemble(RewardNetwork):
         return standardized.clamp_(-_INPUT_LIMIT, _INPUT_LIMIT)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the raw reward that each member gives each step.
+        """Return each member's raw reward for each step.
 
         Args:
             inputs: standardized inputs ``(*batch, size)``, the same for all members.
@@ -158,11 +158,11 @@ class RewardEnsemble(RewardNetwork):
         return torch.stack(outputs)
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's predicted return of the first segment minus the second's.
+        """Return each member's preference logit: the first segment's return minus the second segment's.
 
-        The last layer is linear, so it is applied once per pair, to the difference of the segments' summed
-        activations, instead of to every step. Its bias is left out because it cancels if the step weights of
-        both segments have the same sum.
+        The last layer is linear, so instead of every step, it is applied once per pair, to the difference
+        between the segments' weighted sums of activations. Its bias is left out because it cancels if the
+        step weights of both segments have the same sum.
         """
         members, pairs, _, length, size = inputs.shape
         hidden = self._hidden(inputs.reshape(members, -1, size))
@@ -191,15 +191,15 @@ class RewardEnsemble(RewardNetwork):
         self.biases[-1].zero_()
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Update the input statistics from chunks of features; the outputs stay the same."""
+        """Update the input statistics from chunks of features, without changing the outputs."""
         mean, std = mean_and_std(features)
         self.restandardize(mean, torch.where(std > SMALLEST_STD, std, 1.0))
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """Subtract ``moved`` from the input mean because features will be smaller by this amount.
+        """Subtract ``moved`` from the input mean, because it will also be subtracted from the features.
 
-        Does nothing if the statistics were never set, as in an untrained network.
+        Does nothing if the statistics were never set, which is the case in an untrained network.
         """
         if (self.input_mean == 0).all() and (self.input_std == 1).all():
             return

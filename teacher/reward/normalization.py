@@ -19,9 +19,9 @@ class RewardNormalizer:
     - ``preferences``: over the labeled steps, each member's rewards get mean 0 and standard deviation 1, and
       the final reward gets mean 0 and standard deviation ``reward_std`` (Christiano et al. 2017, section
       2.2.3).
-    - ``running``: the final reward is normalized over all steps it was used for, like imitation's
+    - ``running``: the final reward is normalized over all steps that it was used for, as in imitation's
       ``RunningNorm``.
-    - ``none``: raw rewards are averaged.
+    - ``none``: the members' raw rewards are averaged without normalization.
 
     ``uncertainty_bonus`` times the members' standard deviation is added to their average.
     """
@@ -79,7 +79,7 @@ class RewardNormalizer:
         return self._config.reward_std / max(std, _SMALLEST_STD)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the means, standard deviations and scale of the normalization."""
+        """Return the members' means and standard deviations, and the final reward's center and scale."""
         return {
             "output_mean": self._mean,
             "output_std": self._std,
@@ -89,7 +89,7 @@ class RewardNormalizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`; old ones lack ``center`` and ``steps``."""
+        """Restore a state from :meth:`state_dict`; older states lack ``center`` and ``steps``."""
         self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
         self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])

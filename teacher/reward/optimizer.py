@@ -15,8 +15,8 @@ class FlatParameters:
     """Joins all parameters of a module into one tensor, and their gradients into another.
 
     Attributes:
-        values: ``(n,)``, all parameters; the module's parameters become views of it.
-        gradient: ``(n,)``, their gradients; each parameter's ``grad`` becomes a view of it.
+        values: ``(n,)``, all parameters; the module's parameters become views of this tensor.
+        gradient: ``(n,)``, all gradients; each parameter's ``grad`` becomes a view of this tensor.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -58,12 +58,12 @@ class FlatOptimizer:
 
     @property
     def steps(self) -> int:
-        """Return the number of updates made so far."""
+        """Return the number of updates already made."""
         return int(self._steps)
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """Make one Adam update with the current gradient."""
+        """Update the parameters once with Adam, using the current gradient."""
         adam(
             [self._parameters.values],
             [self._parameters.gradient],
@@ -86,7 +86,7 @@ class FlatOptimizer:
         return bool(self._mean.isfinite().all()) and bool(self._square.isfinite().all())
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Return the step count and moment estimates of each parameter, under torch's names."""
+        """Return each parameter's step count and moment estimates, keyed as in torch's Adam."""
         means, squares = (self._parameters.views(flat.clone()) for flat in (self._mean, self._square))
         return [
             {"step": self._steps.clone(), "exp_avg": mean, "exp_avg_sq": square}

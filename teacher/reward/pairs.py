@@ -22,7 +22,7 @@ class Pairs:
     Attributes:
         length: steps per segment.
         values: ``(n,)``, target probability that the first segment is preferred.
-        weights: ``(members, n)``, how often a pair is in a member's bootstrap sample; 0 if held out.
+        weights: ``(members, n)``, how often each pair is in each member's bootstrap sample; 0 if held out.
         true_returns: ``(n, 2)``, true returns of both segments.
     """
 
@@ -48,11 +48,13 @@ class Pairs:
             self._kept = standardize(self._kept)
 
     def inputs(self, rows: Tensor, steps: slice = slice(None)) -> Tensor:
-        """Return the network inputs of some pairs; before :meth:`standardize` is called, their features.
+        """Return the network inputs for the given pairs.
+
+        If :meth:`standardize` has not been called yet, return the unstandardized features instead.
 
         Args:
             rows: indices of the pairs, of any shape.
-            steps: slice of each segment's steps.
+            steps: slice of the steps to return from each segment.
 
         Returns:
             ``(*rows.shape, 2, steps, ...)``.
@@ -65,7 +67,7 @@ class Pairs:
         return features if self._standardize is None else self._standardize(features)
 
     def chunks(self) -> Iterator[Tensor]:
-        """Yield the network inputs of all pairs in chunks ``(pairs, 2, length, ...)`` of limited size."""
+        """Yield the network inputs for all pairs in chunks ``(pairs, 2, length, ...)`` of limited size."""
         if self._kept is not None:
             yield self._kept
             return

@@ -41,18 +41,18 @@ class RewardPredictor:
 
     Args:
         observation_space: observation space of a single environment: Box, Discrete or MultiDiscrete. A uint8
-            Box of two to four dimensions is read as images.
+            Box with two to four dimensions is treated as images.
         action_space: action space of a single environment: Box, Discrete or MultiDiscrete.
         config: settings of the predictor.
-        seed: seed of initial parameters and minibatches.
+        seed: random seed for initial parameters and minibatches.
         device: name of the torch device, such as ``cuda:0``.
-        network: function that makes each member instead of the built-in networks; see
-            :data:`~teacher.reward.modules.MakeNetwork`.
+        network: function that makes each ensemble member, a
+            :data:`~teacher.reward.modules.MakeNetwork`; None for built-in networks.
 
     Attributes:
         inputs: parts of each step that rewards are predicted from, such as ``next_state``.
-        features: ``plain``, or ``even`` if squares and logarithms of features are network inputs too;
-            ``auto`` until the first fit decides.
+        features: ``plain``, or ``even`` if squares and logarithms of features are also network inputs;
+            ``auto`` until the first fit chooses one of them.
         env_id: ID of the environment that the preferences come from; None before the first fit. Set it to
             None to continue with preferences from a different environment with the same spaces.
         own_network: the ``network`` argument; None for built-in networks.
@@ -115,18 +115,19 @@ class RewardPredictor:
         preferences, it fits both variants to convergence and keeps ``even`` if it predicts held-out labels
         clearly better. Otherwise it keeps ``plain``. Later fits do not change the choice.
 
-        An empty dataset changes nothing. If the fit diverges, the last good parameters are kept: the best so
-        far in a fit to convergence, else the parameters before the fit.
+        If the dataset is empty, the predictor is not changed. If the fit diverges, the last good parameters
+        are kept: in a fit to convergence, the best ones found before it diverged, else the parameters from
+        before the fit.
 
         Args:
             dataset: the preferences, at most ``config.max_preferences``.
             max_epochs: fit for this many epochs, regardless of the settings.
             max_updates: fit to convergence with at most this many updates, regardless of the settings.
-            progress: called with the number of updates made so far: after each update, or less often in a fit
-                to convergence. The count includes the fits that choose the features.
+            progress: called with the number of updates already made: after each update, or less often in a
+                fit to convergence. The count includes the fits that choose the features.
 
         Raises:
-            ConfigError: the dataset exceeds ``max_preferences``, a limit is not an integer of 0 or more, or
+            ConfigError: the dataset exceeds ``max_preferences``, a limit is not a nonnegative integer, or
                 both limits are given.
             DataError: the preferences are from a different environment than in earlier fits.
         """
@@ -142,7 +143,7 @@ class RewardPredictor:
         return fit(dataset, effort, progress)
 
     def _effort(self, max_epochs: int | None, max_updates: int | None) -> FitBudget:
-        """Return the length of a fit: the given limit, else the length in the settings."""
+        """Return the length of a fit: the given limit, or if both are None, the length in the settings."""
         if max_epochs is not None and max_updates is not None:
             raise ConfigError(
                 f"max_epochs ({max_epochs}) and max_updates ({max_updates}) can't be combined; pass only one"
@@ -203,12 +204,12 @@ class RewardPredictor:
 
     @property
     def is_centered(self) -> bool:
-        """Return True if inputs are centered; earlier versions can't load such a predictor."""
+        """Return True if inputs are centered; earlier RL-Teacher versions can't load such a predictor."""
         return bool(self._read.state_dict())
 
     @property
     def averages_images(self) -> bool:
-        """Return True if images are downsampled; earlier versions can't load such a predictor."""
+        """Return True if images are downsampled; earlier RL-Teacher versions can't load such a predictor."""
         return isinstance(self._network, ImageEnsemble) and self._network.averaged > 1
 
     def _require_few(self, dataset: PreferenceDataset) -> None:
@@ -216,7 +217,7 @@ class RewardPredictor:
         if most is not None and len(dataset) > most:
             raise ConfigError(
                 f"the dataset has {len(dataset)} preferences, but --reward.max_preferences is {most}; "
-                f"set the dataset's max_size to {most} to keep only the newest"
+                f"set the dataset's max_size to {most} to keep only the newest ones"
             )
 
     def require_environment(self, dataset: PreferenceDataset) -> None:
@@ -239,10 +240,10 @@ class RewardPredictor:
         All steps are processed in one batch.
 
         Args:
-            observations: ``(*batch, *observation_shape)``, before the steps, not normalized.
-            actions: ``(*batch, *action_shape)``, as executed.
-            next_observations: ``(*batch, *observation_shape)``, after the steps, not normalized; required
-                only if ``next_state`` is one of the predictor's inputs.
+            observations: ``(*batch, *observation_shape)``, unnormalized observations before the steps.
+            actions: ``(*batch, *action_shape)``, actions passed to the environment.
+            next_observations: ``(*batch, *observation_shape)``, unnormalized observations after the steps;
+                required only if ``next_state`` is one of the predictor's inputs.
             terminated: ``(*batch,)``, True where the environment ended the episode; required only if
                 ``terminated`` is one of the predictor's inputs.
 
@@ -271,7 +272,7 @@ class RewardPredictor:
 
     @torch.no_grad()
     def follow(self, steps: Steps) -> None:
-        """Update the running normalization, if used, with the steps of a rollout."""
+        """Update the running normalization with a rollout's steps; do nothing if it is not used."""
         if self.follows:
             self._normalize.follow(self._outputs(self._read(steps)))
 
@@ -319,7 +320,7 @@ class RewardPredictor:
 
     @torch.no_grad()
     def preference_logits(self, dataset: PreferenceDataset) -> NDArray[np.float64]:
-        """Return, for each pair, each member's logit of preferring the first segment.
+        """Return each member's logit for preferring the first segment of each pair.
 
         The logit is the first segment's return minus the second's, discounted but not normalized.
 
@@ -336,12 +337,12 @@ class RewardPredictor:
 
     @torch.no_grad()
     def _segment_outputs(self, segments: Sequence[Segment]) -> Tensor:
-        """Return raw rewards ``(members, len(segments), length)``, computed in chunks to limit memory."""
+        """Return the members' raw rewards ``(members, len(segments), length)``, computed in chunks."""
         lengths = sorted(set(map(len, segments)))
         if len(lengths) > 1:
             raise DataError(
-                f"segments must have equal length, but some have {lengths[0]} steps and some {lengths[-1]}; "
-                "pass segments of each length separately"
+                f"segments must have equal length, but some have {lengths[0]} steps and others "
+                f"{lengths[-1]}; pass segments of each length separately"
             )
         at_once = max(1, BYTES_AT_ONCE // (len(segments[0]) * self._read.bytes_per_step))
         outputs = [
@@ -421,5 +422,5 @@ class RewardPredictor:
 
 
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
-    """Wrap ``progress`` to add ``made`` earlier updates to the count; return None if ``progress`` is None."""
+    """Return a callback that adds ``made`` to the count for ``progress``; None if ``progress`` is None."""
     return None if progress is None else lambda updates: progress(made + updates)

@@ -10,13 +10,13 @@ from teacher.reward.optimizer import FlatParameters
 from teacher.settings.options import RewardConfig
 
 PENALTIES: Mapping[str, float] = {"l1": 0.003, "l2": 0.02}
-"""Default strength of each loss penalty; weight decay defaults to the network's ``strength``."""
+"""Default strength of each loss penalty; for weight decay, the network's ``strength`` is the default."""
 
 _RATIOS = (1.1, 1.5)  # target range of held-out / training loss (Christiano et al. 2017, section 2.2.3)
-_FACTOR = 1.1  # by which adapt() changes a strength
-_FURTHEST = 100.0  # largest factor between an adapted strength and the configured one
+_FACTOR = 1.1  # factor by which one call of adapt() changes a strength
+_FURTHEST = 100.0  # maximum factor between an adapted strength and the configured one
 _LABELS = 100  # number of labels for which strengths are specified
-_MOST_DECAY = 0.1  # largest share that weight decay takes off a parameter in one update
+_MOST_DECAY = 0.1  # maximum fraction by which weight decay shrinks a parameter in one update
 
 
 class Regularizer:
@@ -26,11 +26,11 @@ class Regularizer:
     2019). ``l1`` and ``l2`` add ``strength`` times the sum of the parameters' absolute values or squares to
     each member's loss.
 
-    A strength is specified for 100 labels and scales with 1/sqrt(labels), as the best strengths of whole runs
-    did (docs/fitting.md).
+    A strength is specified for 100 labels and scales with 1/sqrt(labels). In experiments, the strengths that
+    worked best scaled like this (docs/fitting.md).
 
     Attributes:
-        strengths: ``(members,)``, each member's strength at 100 labels; fixed unless ``config.adapt`` is on.
+        strengths: ``(members,)``, each member's strength at 100 labels; fixed unless ``config.adapt`` is set.
     """
 
     def __init__(self, config: RewardConfig, strength: float, parameters: FlatParameters) -> None:
@@ -40,7 +40,7 @@ class Regularizer:
         self.strengths = torch.full((config.members,), strength, dtype=torch.float64)
 
     def apply(self, learning_rate: float, labels: int) -> None:
-        """Decay the parameters, or add the penalty's gradient, for a fit to ``labels`` labels."""
+        """Decay the parameters, or add the penalty's gradient, in a fit to ``labels`` preferences."""
         values, gradient = self._parameters.values, self._parameters.gradient
         strength = self._of_parameters() * (_LABELS / labels) ** 0.5
         match self._config.regularization:

@@ -18,14 +18,15 @@ def relabeled(
     next_observations: NDArray[Any] | None = None,
     terminated: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the rewards that the predictor currently gives ``n`` stored steps, ``(n,)``.
+    """Return the predictor's current rewards ``(n,)`` for ``n`` stored steps.
 
     Args:
         predictor: the reward predictor.
-        observations: ``(n, *observation_shape)``, before the steps, not normalized.
-        actions: ``(n, *action_shape)``, as executed.
-        next_observations: ``(n, *observation_shape)``, after the steps, not normalized; at the end of an
-            episode, the final observation. Required only if ``next_state`` is one of the predictor's inputs.
+        observations: ``(n, *observation_shape)``, unnormalized observations before the steps.
+        actions: ``(n, *action_shape)``, actions passed to the environment.
+        next_observations: ``(n, *observation_shape)``, unnormalized observations after the steps, including
+            each episode's final observation. Required only if ``next_state`` is one of the predictor's
+            inputs.
         terminated: ``(n,)``, True where the environment, not a time limit, ended the episode. Required only
             if ``terminated`` is one of the predictor's inputs.
 

@@ -29,17 +29,17 @@ class FitReport:
         updates: optimizer steps made; 0 if every member holds out all pairs, so nothing was learned.
         loss: training loss in nats, averaged over the members.
         validation_loss: loss on held-out pairs in nats, averaged over the members.
-        accuracy: share of held-out pairs for which a member predicts the label. For ``equal``, the predicted
-            probability must be between 0.25 and 0.75; for other labels, the preferred segment's must be above
-            one half.
-        true_loss: for reference, the loss on all pairs if the true rewards were the predictions. It is high
+        accuracy: fraction of held-out labels that are predicted correctly, over all members. A prediction is
+            correct if the preferred segment's predicted probability is above 0.5 or, for the label ``equal``,
+            between 0.25 and 0.75.
+        true_loss: for reference, the loss on all pairs if true rewards are used as predictions. It is high
             if labels are wrong or true rewards have a different scale than the Bradley-Terry model assumes.
         order_loss: loss on held-out pairs after predicted returns are multiplied by the best factor from 0.05
             to 1.9. It measures the order of the returns and ignores overconfidence.
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
-        settled: True if this fit chose to use squares and logarithms of features.
-        undecided: True if no label used for fitting prefers a segment, which makes predictions meaningless.
-        doubt: warning that the labeled steps have almost the same features; empty if they don't.
+        settled: True if this fit decided to use squares and logarithms of features as network inputs.
+        undecided: True if no label used for fitting prefers either segment, so predictions are meaningless.
+        doubt: warning that the features hardly distinguish the labeled steps, or an empty string.
     """
 
     updates: int = 0
@@ -67,7 +67,7 @@ class FitReport:
         """Return warnings about the fit, keyed by topic; empty if there are none.
 
         Args:
-            learning_rate: name of the learning rate's setting, such as ``--reward.learning_rate``.
+            learning_rate: name of the learning rate setting, such as ``--reward.learning_rate``.
         """
         diverged = (
             f"the reward fit diverged (NaN), so the previous weights were kept; try a smaller {learning_rate}"
@@ -81,13 +81,13 @@ class FitReport:
 
 
 def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
-    """Return the metrics of a fit.
+    """Return the report on a completed fit.
 
     Args:
         updates: optimizer steps made.
         evaluation: predictions and losses after the fit.
         pairs: the dataset.
-        noise: assumed share of random labels.
+        noise: assumed fraction of random labels.
     """
     true_returns = pairs.true_returns
     true_logits = true_returns[:, 0] - true_returns[:, 1]
@@ -103,15 +103,15 @@ def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: flo
 
 
 def chance_of_first(logits: Tensor, noise: float) -> Tensor:
-    """Return the probability that a label prefers the first segment.
+    """Return the probability that a labeler prefers the first segment.
 
-    A share ``noise`` of labels is assumed to be random.
+    Labelers are assumed to choose at random with probability ``noise``.
     """
     return (1 - noise) * torch.sigmoid(logits) + noise / 2
 
 
 def is_right(predicted: Tensor, values: Tensor) -> Tensor:
-    """Return a mask of the predictions that count as correct in :attr:`FitReport.accuracy`."""
+    """Return a mask of the correct predictions, as defined in :attr:`FitReport.accuracy`."""
     undecided = (predicted - 0.5).abs() < 0.25
     on_its_side = (predicted > 0.5) == (values > 0.5)
     return torch.where(values == 0.5, undecided, on_its_side)

@@ -16,7 +16,7 @@ class ShapedEnsemble(RewardNetwork):
     Reward and potential are separate networks, trained together.
 
     The potential can explain labels that depend on the state in which a segment starts or ends, and it does
-    not change the optimal policy. After a terminal step, the potential counts as 0. The design follows
+    not change the optimal policy. After a terminal step, the potential is 0. The design follows
     imitation's ``BasicShapedRewardNet``.
 
     Args:
@@ -43,7 +43,7 @@ class ShapedEnsemble(RewardNetwork):
             self.potential.biases[-1].zero_()  # logits() ignores it, so it would stay random
 
     def standardize(self, features: Tensor) -> Tensor:
-        """Return the inputs of both networks and ``terminated``, joined in one tensor."""
+        """Return both networks' standardized inputs and ``terminated``, concatenated into one tensor."""
         return torch.cat(
             [
                 self.reward.standardize(features),
@@ -55,15 +55,15 @@ class ShapedEnsemble(RewardNetwork):
         )
 
     def adapt(self, features: Iterable[Tensor]) -> None:
-        """Update the input statistics from chunks of features; the outputs stay the same.
+        """Update the input statistics from chunks of features, without changing the outputs.
 
-        The potential uses the statistics of ``state`` for next states too.
+        The potential network standardizes both states with the statistics of ``state``.
         """
         self.reward.adapt(features)
         self.potential.restandardize(self.reward.input_mean[self._state], self.reward.input_std[self._state])
 
     def recenter(self, moved: Tensor) -> None:
-        """Adjust both networks to features that will be smaller by ``moved``."""
+        """Adjust both networks so that subtracting ``moved`` from the features keeps the outputs."""
         self.reward.recenter(moved)
         self.potential.recenter(moved[self._state])
 
@@ -80,7 +80,7 @@ class ShapedEnsemble(RewardNetwork):
         return rewards
 
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
-        """Return each member's predicted return, with shaping, of the first segment minus the second's."""
+        """Return each member's preference logit: the first segment's shaped return minus the second's."""
         steps, before, after, ended = torch.split(inputs, self._sizes, dim=-1)
         gained = self.potential.logits(after, step_weights * self._next_discount(ended))
         return self.reward.logits(steps, step_weights) + gained - self.potential.logits(before, step_weights)

@@ -16,13 +16,13 @@ def reject_unused_of_network(
     own_network: bool = False,
     prefix: str = "reward.",
 ) -> None:
-    """Raise :class:`ConfigError` if a setting that the predictor's kind of network ignores was changed.
+    """Raise :class:`ConfigError` if a changed setting has no effect on this kind of reward network.
 
     Args:
         config: settings of the predictor.
-        observation_space: observation space of a single environment; images need convolutional networks.
+        observation_space: observation space of a single environment, which determines the kind of network.
         own_network: True if the user's own function builds the networks.
-        prefix: prefix of the setting's name in the error message.
+        prefix: text before each setting's name in the error message.
     """
     if own_network:
         mode = "custom network"

@@ -26,7 +26,7 @@ PublicURL = Annotated[str | None, "URL at which labelers reach this machine's si
 
 
 def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
-    """Return the checks for the labeling site's settings, which are fields of ``TeachConfig``."""
+    """Return checks of the labeling site's settings, named like the fields of ``TeachConfig``."""
     store = storage or ""
     return [
         ("site_url", site_url is None or is_http_url(site_url), "expected http(s)://host[/path]"),
@@ -54,7 +54,7 @@ def require_own_address(bind: str) -> None:
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET  # as the site does
     try:
         with socket.socket(family) as trial:
-            trial.bind((bind or "an empty one", 0))  # an empty host would mean all
+            trial.bind((bind or "an empty one", 0))  # an empty host would mean all addresses
     except (OSError, TypeError) as error:  # TypeError: a name that cannot be encoded
         raise ConfigError(
             f"--bind: can't listen on {bind!r} ({one_line(error)}); use an address of this machine, such as "

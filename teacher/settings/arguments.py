@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 from teacher.errors import TeacherError, one_line
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C (128 + SIGINT), as in shells."""
+"""Exit status after Ctrl-C: 128 + SIGINT, as in shells."""
 DATASET = "preference file from teach export, .npz or .parquet"
 PREDICTOR = "predictor file from teach fit, .npz"
 """Help texts that several commands share."""
@@ -27,8 +27,8 @@ class OneLineParser(argparse.ArgumentParser):
     ``--token SECRET`` is never read as ``--token-file SECRET``.
 
     Args:
-        all_settings: option that lists all settings; errors refer to it.
-        others: arguments of :class:`argparse.ArgumentParser`.
+        all_settings: option that lists all settings, mentioned at the end of errors.
+        others: other arguments for :class:`argparse.ArgumentParser`.
     """
 
     def __init__(self, *, all_settings: str = "--help", **others: Any) -> None:
@@ -63,7 +63,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     @property
     def name(self) -> str:
-        """Name that starts error messages: ``teach fit``, or ``record`` for ``python -m teacher.record``."""
+        """Command name for error messages: ``teach fit``, or ``record`` for ``python -m teacher.record``."""
         return self.prog.rpartition("-m ")[2].rpartition(".")[2]
 
 
@@ -73,9 +73,9 @@ def report_errors(
     """Run a command and return its exit status; if it fails, print a one-line error.
 
     Args:
-        parser: the command's parser, whose name starts the error.
-        work: runs the command; returns the exit status, or None for success.
-        others: exceptions to report in addition to :class:`TeacherError`.
+        parser: the command's parser, whose name is printed before the error.
+        work: function that runs the command and returns the exit status, or None for success.
+        others: exception types to report in addition to :class:`TeacherError`.
     """
     try:
         return work() or 0
@@ -123,7 +123,7 @@ def _add_option(
 
 
 def as_whole_number(text: str) -> int:
-    """Convert the text of an integer option: ``5e6`` gives 5,000,000, and ``1.5`` is an error."""
+    """Convert an integer option's text to an int: ``5e6`` becomes 5,000,000, and ``1.5`` is an error."""
     try:
         value = float(text)
         if value == int(value):

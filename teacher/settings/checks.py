@@ -18,12 +18,12 @@ from typing import Any, Literal, get_args, get_origin
 from teacher.errors import ConfigError, one_line
 
 Check = tuple[str, bool, str]
-"""Name of a field, True if its value is valid, and a message to print after the name if it is not."""
+"""Check of one field: its name, True if its value is valid, and the error message if it is not."""
 
 
 @dataclass(frozen=True)
 class Fits:
-    """Constraint on a field's value. None always passes; the field's type determines whether None is allowed.
+    """Constraint on a field's value. It is not applied to None, which is valid if the type allows it.
 
     Attributes:
         expectation: the constraint in words, such as ``1 or more``.
@@ -35,7 +35,7 @@ class Fits:
 
 
 def at_most(limit: str) -> Fits:
-    """Return the constraint that a value is at most ``limit``, a number as written in error messages."""
+    """Return the constraint that a value is at most ``limit``, a number in the form for error messages."""
     return Fits(f"{limit} or less", lambda value: value <= float(limit))
 
 
@@ -52,11 +52,11 @@ SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 
 
 def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
-    """Raise one :class:`ConfigError` that names all failed checks.
+    """Raise one :class:`ConfigError` that lists all failed checks, if any.
 
     Args:
-        settings: object whose attributes are quoted in the message.
-        checks: checks of those attributes.
+        settings: object whose invalid attributes are quoted in the message.
+        checks: checks of the object's attributes.
         prefix: text before each attribute's name, such as ``--``.
     """
     said = [
@@ -72,19 +72,19 @@ def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") ->
 
 
 def named_values(text: str | None) -> dict[str, Any]:
-    """Parse ``name=value`` pairs joined by commas; values that are not JSON are kept as strings.
+    """Parse comma-separated ``name=value`` pairs; values that are not JSON are kept as strings.
 
-    A JSON object such as ``{"name": value}`` is accepted too, for values with commas.
+    For values with commas, a JSON object such as ``{"name": value}`` is also accepted.
 
     Raises:
-        ValueError: ``text`` has neither form.
+        ValueError: ``text`` is neither a list of pairs nor a JSON object.
     """
     text = (text or "").strip()
     if text.startswith("{"):
         return dict(json.loads(text))
     pairs = [part.partition("=") for part in text.split(",") if part.strip()]
     if any(not name.strip().isidentifier() or not equals for name, equals, _ in pairs):
-        raise ValueError(f"expected name=value, got {text!r}")
+        raise ValueError(f"expected name=value pairs separated by commas, got {text!r}")
     return {name.strip(): _json_or_text(value.strip()) for name, _, value in pairs}
 
 
@@ -141,7 +141,7 @@ def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
 
 
 def _type_words(kind: Any) -> str:
-    """Return a description of a type for error messages."""
+    """Describe a type for error messages, for example as ``a number``."""
     kinds = set(get_args(kind) or (kind,)) - {types.NoneType}
     words = {int: "a whole number such as 1400 or 5e6", float: "a number", str: "text"}
     if len(kinds) == 1 and kinds <= words.keys():
@@ -150,7 +150,7 @@ def _type_words(kind: Any) -> str:
 
 
 def _range_checks(settings: object) -> list[Check]:
-    """Return the checks of all constraints that a dataclass's fields are annotated with."""
+    """Check all constraints that a dataclass's fields are annotated with; return the checks."""
     values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
     return [
         (name, value is None or fits.holds(value), f"expected {fits.expectation}")
@@ -166,7 +166,7 @@ def _as_number(value: Any, kind: Any) -> Any:
 
 
 def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
-    """Raise :class:`ConfigError` if one of the ``names`` in the file ``path`` is an unknown setting."""
+    """Raise :class:`ConfigError` if any of the setting ``names`` read from the file ``path`` is unknown."""
     known = {field.name for field in dataclasses.fields(settings)}
     unknown = [name for name in names if name not in known]
     if unknown:

@@ -1,4 +1,4 @@
-"""Conversion of settings to the ``teach`` command that sets them."""
+"""Conversion of settings to an equivalent ``teach`` command."""
 
 import dataclasses
 import shlex
@@ -13,8 +13,8 @@ from teacher.settings.options import PRESETS
 def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
     """Return the ``teach`` command that starts a run with ``config``, modified by ``changes``.
 
-    Options at their defaults are omitted. A change to None omits an option. The changed configuration is not
-    validated, because a value may be a placeholder such as ``NAME``.
+    Options at their defaults are omitted, as are options that ``changes`` sets to None. The changed
+    configuration is not validated, because a value may be a placeholder such as ``NAME``.
     """
     values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     values = {**values, **changes}
@@ -24,7 +24,7 @@ def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
 
 
 def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return True if the settings have all of a preset's values."""
+    """Return True if the settings match all values of a preset."""
 
     def value_of(name: str) -> Any:
         part, dot, rest = name.partition(".")
@@ -36,7 +36,10 @@ def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 def _words(
     settings: type, values: Mapping[str, Any], prefix: str = "", known: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Yield the options that differ from the defaults and are not in ``known``, which a preset sets."""
+    """Yield the command's options: those that differ from the defaults and are not set by a preset.
+
+    ``known`` contains the preset's options.
+    """
     known = known or {}
     hints = typing.get_type_hints(settings, include_extras=True)
     for field in sorted(dataclasses.fields(settings), key=lambda field: field.name != "predictor"):

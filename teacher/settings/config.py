@@ -118,7 +118,7 @@ class TeachConfig:
         "-a",
     ] = "ppo"
     agent_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters set with ``--agent.*``; others have the environment's defaults."""
+    """Hyperparameters set with ``--agent.*``; all others use the defaults for the environment."""
     num_envs: Annotated[
         int | None, "parallel environments (default: depends on env_id)", COUNT, at_most("4096")
     ] = None
@@ -173,7 +173,7 @@ class TeachConfig:
     env_kwargs: Annotated[
         str | None,
         "environment arguments: name=value, joined by commas",
-        Fits("name=value, several with commas", are_named_values),
+        Fits("name=value pairs separated by commas", are_named_values),
     ] = None
     obs_transform: Annotated[
         str | None,
@@ -203,7 +203,7 @@ class TeachConfig:
     reward: Annotated[RewardConfig, "reward predictor settings"] = field(default_factory=RewardConfig)
     queries: Annotated[QueryConfig, "query selection settings"] = field(default_factory=QueryConfig)
     stages: tuple[RunStage, ...] = ()
-    """The run's targets before each extension."""
+    """Targets of the run before each of its extensions; empty if it was never extended."""
 
     def __post_init__(self) -> None:
         if dataclasses.is_dataclass(self.agent):
@@ -288,7 +288,10 @@ class TeachConfig:
 
     @property
     def num_pretrain_labels(self) -> int:
-        """Number of labels before training: ``pretrain_labels``, else a quarter of ``n_labels``, else 175."""
+        """Number of labels before training starts.
+
+        This is ``pretrain_labels`` if set, else a quarter of ``n_labels`` if set, else 175.
+        """
         if self.pretrain_labels is not None:
             return self.pretrain_labels
         return DEFAULT_PRETRAIN_LABELS if self.n_labels is None else self.n_labels // 4
@@ -305,7 +308,7 @@ class TeachConfig:
 
     @property
     def make_kwargs(self) -> dict[str, Any]:
-        """Arguments of ``gymnasium.make`` and of the wrappers that :mod:`teacher.envs` adds."""
+        """Keyword arguments for ``gymnasium.make`` and for the wrappers that :mod:`teacher.envs` adds."""
         own = {
             "max_episode_steps": self.max_episode_steps,
             "fixed_horizon": self.fixed_horizon,
@@ -339,7 +342,7 @@ class RunSettings:
         config: the run's settings.
         run_id: ID of the run; a resumed run keeps its ID.
         resumed: True to continue an earlier run.
-        reopen: True to continue even if the experiment was finished on the site.
+        reopen: True to continue even if the experiment was marked as finished on the site.
         refused: error that names all invalid settings, which were replaced in ``config``; None if all were
             valid.
     """

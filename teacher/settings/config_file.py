@@ -1,4 +1,4 @@
-"""Reading of TOML files with settings (``teach --config``)."""
+"""Reader for TOML settings files (``teach --config``)."""
 
 import dataclasses
 import difflib
@@ -12,10 +12,10 @@ from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """Read a file's options, such as ``{"seed": 3, "reward.members": 5, "agent.gamma": 0.9}``.
+    """Return the options in a TOML file, such as ``{"seed": 3, "reward.members": 5, "agent.gamma": 0.9}``.
 
-    The tables ``[reward]``, ``[queries]`` and ``[agent]`` contain the options with these prefixes. In
-    ``[agent]``, ``name`` is the algorithm.
+    The tables ``[reward]``, ``[queries]`` and ``[agent]`` contain the options with these prefixes. The
+    key ``name`` in ``[agent]`` is the RL algorithm.
 
     Raises:
         ConfigError: the file can't be read, or has an unknown option or a value of an unsupported type.

@@ -1,7 +1,7 @@
 """Replacement of invalid settings with valid ones.
 
-With valid settings the environment can be checked too, so that one error names all problems and suggests a
-command that works.
+Once the settings are valid, the environment can also be checked. One error can then name all problems and
+suggest a command that works.
 """
 
 import itertools
@@ -22,14 +22,15 @@ _SHORT = 40  # length that names are cut to if they are too long
 
 
 def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigError | None]:
-    """Make a configuration from options, replacing invalid values.
+    """Make a configuration from command-line options, replacing invalid values.
 
     Args:
-        options: such as ``{"seed": 3, "reward.members": 5}``; ``env_id`` and ``predictor`` are required.
+        options: values such as ``{"seed": 3, "reward.members": 5}``; must include ``env_id`` and
+            ``predictor``.
 
     Returns:
         The configuration, and an error that names all invalid options, or None if all are valid. The error's
-        ``remedy`` maps each invalid option to its replacement, or to None if it must be left out.
+        ``remedy`` maps each invalid option to its replacement, or to None if it must be omitted.
 
     Raises:
         ConfigError: the environment ID is invalid, or an option can't be replaced. The message names all
@@ -68,7 +69,10 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
 
 
 def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes that make an option valid: a new value, an option it needs, or None to omit it."""
+    """Return new values, keyed by option, that make the option ``name`` valid.
+
+    A new value can also be for an option that ``name`` requires. None means to omit the option.
+    """
     value = str(given.get(name))
     changes: dict[str, dict[str, Any]] = {
         "n_labels": {name: 1400},

@@ -19,10 +19,10 @@ def add_cwd_to_path() -> None:
 
 
 def named_function(name: str, option: str = "") -> Callable[..., Any]:
-    """Import a function by its name ``module:function``, from ``sys.path`` or the current folder.
+    """Import the function named ``module:function`` from ``sys.path`` or the current folder.
 
     Raises:
-        ConfigError: there is no such function. The message starts with ``option`` if given.
+        ConfigError: the function can't be imported. If ``option`` is given, the message starts with it.
     """
     module, _, function = name.partition(":")
     begin = f"{option}: " if option else ""

@@ -1,7 +1,7 @@
 """Settings of the reward predictor (``--reward.*``) and of query selection (``--queries.*``), and presets.
 
 Each field of the frozen dataclasses is annotated with its help text and constraints. An invalid value raises
-:class:`ConfigError` with the option's name. A preset sets several options.
+:class:`ConfigError` with the option's name. A preset is a named set of option values.
 """
 
 import math
@@ -33,9 +33,12 @@ NumberFeatures = Literal["auto", "plain", "even"]
 MAX_UPDATES = 10_000
 """Default maximum number of updates in a fit; early stopping usually ends the fit sooner."""
 INPUTS = ("state", "action", "next_state", "terminated")
-"""Parts of a step that a reward model can take as inputs."""
+"""Parts of a step that a reward model can use as inputs."""
 _MOST_WEIGHTS = 200_000_000
-"""Maximum number of weights between hidden layers, over all members. A fit needs 16 bytes each, or 3 GiB."""
+"""Maximum number of weights between hidden layers, summed over all members.
+
+A fit needs 16 bytes of memory per weight, so at most 3 GiB.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class RewardConfig:
         str | None,
         f"inputs of a reward model at each step: one or more of {','.join(INPUTS)}, joined by commas; for "
         "images state, next_state or both",
-        Fits(f"one or more of {','.join(INPUTS)}, each once, joined by commas", _reads),
+        Fits(f"one or more of {','.join(INPUTS)}, separated by commas, none twice", _reads),
     ] = "next_state"  # None, from runs and files of earlier versions, means state,action, or state for images
     members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
     hidden: Annotated[
@@ -207,7 +210,7 @@ def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
-"""Values of predictor settings that are missing from files of earlier versions."""
+"""Values of predictor settings that files from earlier versions of RL-Teacher lack."""
 
 Selection = Literal["random", "active"]
 Uncertainty = Literal["probability", "logit", "label"]
@@ -308,11 +311,14 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "schedule": "paper_atari",
     },
 }
-"""Values that each preset sets, by option."""
+"""Values that each preset sets, keyed by option."""
 
 
 def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace ``preset`` in ``options`` with the preset's values, except unused or overridden ones."""
+    """Return ``options`` with ``preset`` replaced by the option values of that preset.
+
+    Explicit options override the preset. Its values for options that have no effect are left out.
+    """
     name = options.get("preset", "default")
     if name not in PRESETS:
         raise ConfigError(f"--preset: expected {' or '.join(get_args(Preset))}; got {name!r}")

@@ -1,4 +1,4 @@
-"""Reading and writing of ``config.json``: the settings and ID of a run, in its folder."""
+"""Reading and writing of a run's ``config.json``, which contains its settings and ID."""
 
 import dataclasses
 import json
@@ -62,14 +62,14 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
     except FileNotFoundError as error:
         raise ConfigError(f"{path} does not exist; pass a run's folder, such as runs/ENV/NAME") from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not the config.json of a run: {error}") from error
+        raise ConfigError(f"{path} is not a valid config.json of a run: {error}") from error
     if config.run_dir.resolve() != run_dir.resolve():
         raise ConfigError(f"{run_dir} was renamed; rename it back to {config.slug}/{config.name}")
     return config, run_id
 
 
 def _without_unused(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop saved settings that have no effect: earlier versions accepted them, but this one doesn't."""
+    """Return the saved settings without unused ones, which earlier versions of RL-Teacher allowed."""
     used = without_unused(data, data["predictor"])
     if "queries" in used:
         queries = used["queries"]

@@ -1,25 +1,25 @@
 """Error models of scripted teachers, which label by return, with or without human-like mistakes.
 
-The models are those of B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and of imitation's
-``SyntheticGatherer``, joined by commas, such as ``mistake:0.1,equal:0.5``:
+The models come from B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and from imitation's
+``SyntheticGatherer``. Several can be combined with commas, as in ``mistake:0.1,equal:0.5``:
 
 ===================  ====================================================================================
 ``oracle``           prefers the higher return; labels equal returns as equal
 ``noisy:T``          prefers the higher return with probability 1 / (1 + exp(-margin / T)) (Bradley-Terry)
-``soft:T``           labels with that probability itself (imitation's ``sample=False``)
+``soft:T``           uses this probability as the label (imitation's ``sample=False``)
 ``mistake:P``        flips the label with probability P
-``skip:X``           can't tell if both returns are below X times the average
+``skip:X``           answers "can't tell" if both returns are below X times the average
 ``equal:X``          labels as equal if the returns differ by less than X times the average
-``myopic:G``         multiplies a reward by G for each later step: the end of the segment counts most
-``discount:G``       multiplies a reward by G for each earlier step: the start counts most
-``module:function``  uses the function's value of a segment as its return
+``myopic:G``         multiplies a reward by G for each later step: the segment's end has most weight
+``discount:G``       multiplies a reward by G for each earlier step: the segment's start has most weight
+``module:function``  uses the value that the function returns for a segment as its return
 ===================  ====================================================================================
 
 The average is the mean absolute value of the last 200 returns that the teacher has judged, including the
 current pair. If all returns are negative, ``skip`` needs a negative ``X``: ``skip:-1.5`` answers
 "can't tell" if both returns are below -1.5 times the average.
 
-Error models need only returns, so labeler bots, which get nothing else, can use them too.
+Error models need only returns, so labeler bots, which see nothing else, can also use them.
 """
 
 import math
@@ -49,10 +49,11 @@ _EXCLUSIVE = (("noisy", "soft"), ("myopic", "discount"), ("myopic", "function"),
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorModel:
-    """Error model of a scripted teacher, with one field for each kind of error; None turns it off.
+    """Error model of a scripted teacher, with one field for each kind of error; None disables it.
 
     Attributes:
-        function: name ``module:function`` of a function whose value replaces the true return.
+        function: ``module:function``, the name of a function that computes a return to use instead of the
+            true one.
 
     Raises:
         ConfigError: a value is out of range, or two kinds of error can't be combined.
@@ -83,7 +84,7 @@ class ErrorModel:
             for part in filter(lambda part: part != "oracle", text.split(",")):
                 name, value = _read(part, text)
                 if name in parts:
-                    raise ConfigError(f"expected {name} only once; got {text!r}")
+                    raise ConfigError(f"{name} may appear only once; got {text!r}")
                 parts[name] = value
             _require_fitting(parts, got=repr(text))
         except ConfigError as error:
@@ -93,7 +94,7 @@ class ErrorModel:
 
     @property
     def needs_segment(self) -> bool:
-        """True if labels depend on more than the sums of true rewards."""
+        """True if labels depend on more than each segment's sum of true rewards."""
         return any(part is not None for part in (self.function, self.myopic, self.discount))
 
     @property
@@ -113,8 +114,8 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
         if _FUNCTION.fullmatch(part):
             return "function", part
         raise ConfigError(
-            f"expected oracle, {', '.join(f'{known}:NUMBER' for known in _RANGES)} or "
-            f"module:function, joined by commas; got {text!r}"
+            "expected a comma-separated list of oracle, "
+            f"{', '.join(f'{known}:NUMBER' for known in _RANGES)} or module:function; got {text!r}"
         )
     try:
         return name, float(number)
@@ -123,7 +124,7 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
 
 
 def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
-    """Raise :class:`ConfigError` for invalid values or combinations; the message quotes ``got``."""
+    """Raise :class:`ConfigError` for an invalid value or combination; ``got`` is quoted as the input."""
     for name, value in parts.items():
         expected, least, most = _RANGES.get(name, ("", -math.inf, math.inf))
         if not isinstance(value, str) and not (math.isfinite(value) and least <= value <= most):
@@ -136,11 +137,11 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
 class Answerer:
     """Labels pairs of returns according to an error model.
 
-    A label depends only on seed, key and returns, and for ``skip`` and ``equal`` also on earlier returns.
+    A label depends only on the seed, the key, both returns and, for ``skip`` and ``equal``, earlier returns.
 
     Args:
         error_model: the error model.
-        seed: seed of the random errors.
+        seed: random seed for the errors.
         seen: returns of earlier comparisons, oldest first.
     """
 
@@ -150,11 +151,11 @@ class Answerer:
         self._sizes = deque(map(abs, seen), maxlen=RETURNS_REMEMBERED)
 
     def answer(self, first: float, second: float, key: str) -> float | None:
-        """Return the probability that the first segment is better, 0.5 for equal, None for "can't tell".
+        """Return the probability that the first segment is better, or None for "can't tell".
 
         Args:
-            first: finite return of the first segment.
-            second: finite return of the second segment.
+            first: return of the first segment; must be finite.
+            second: return of the second segment; must be finite.
             key: unique key of the comparison.
         """
         error_model = self._error_model

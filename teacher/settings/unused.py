@@ -1,4 +1,4 @@
-"""Table of settings that have no effect in some modes, where setting them is an error."""
+"""Table of settings that have no effect in some modes; setting them in these modes is an error."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -46,11 +46,11 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
         "in the wrapper, which takes no exploration steps",
     ),
 }
-"""Settings without effect in each mode, mapped to the end of the error message."""
+"""For each mode, the settings that have no effect, mapped to the end of their error message."""
 
 
 def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
-    """Raise :class:`ConfigError` if a setting that has no effect in ``mode`` is not at its default.
+    """Raise :class:`ConfigError` if a setting was changed from its default but is unused in ``mode``.
 
     Args:
         settings: a dataclass of settings.

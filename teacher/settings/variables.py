@@ -1,4 +1,4 @@
-"""Environment variables with secrets, which can't be passed as command-line options."""
+"""Environment variables for secrets, which can't be passed as command-line options."""
 
 import os
 import re
@@ -14,7 +14,8 @@ def read_redis_url() -> str | None:
     """Return the URL of the render queue from ``REDIS_URL``, or None if the variable is not set.
 
     Raises:
-        ConfigError: the variable is not a Redis URL. The message omits it because it may contain a password.
+        ConfigError: ``REDIS_URL`` is not a valid Redis URL. The message omits the value because it may
+            contain a password.
     """
     url = os.environ.get(REDIS_VARIABLE, "").strip()
     if not url:
@@ -25,7 +26,9 @@ def read_redis_url() -> str | None:
     except ValueError:
         fits = False
     if not fits or not re.fullmatch(r"/?\d*", parts.path) or parts.query or parts.fragment:
-        raise ConfigError(f"{REDIS_VARIABLE} is not a Redis URL; set it to redis://:password@host:6379/0")
+        raise ConfigError(
+            f"{REDIS_VARIABLE} is not a valid Redis URL; set it to a URL like redis://:password@host:6379/0"
+        )
     return url
 
 
@@ -33,5 +36,6 @@ def require_token(site_url: str | None) -> None:
     """Raise :class:`ConfigError` if a site URL is given, but ``TEACHER_TOKEN`` is not set."""
     if site_url is not None and not os.environ.get(TOKEN_VARIABLE):
         raise ConfigError(
-            f"--site_url needs an API token for that site; put it in the variable {TOKEN_VARIABLE}"
+            "--site_url needs an API token for that site; put it in the environment variable "
+            f"{TOKEN_VARIABLE}"
         )

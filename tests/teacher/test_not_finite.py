@@ -157,7 +157,7 @@ def test_relabeling_names_the_episode_of_another_space(
     save_predictor(tmp_path / "reward.npz", RewardPredictor(*spaces, RewardConfig(), seed=1), *spaces)
     source = DATA / "minari-hdf5"
     assert main(["relabel", str(tmp_path / "reward.npz"), str(source), str(tmp_path / "copy")]) == 1
-    assert f"episode 0 of {source}: the observations must be in Box" in capsys.readouterr().err
+    assert f"episode 0 of {source}: the observations must belong to the space Box" in capsys.readouterr().err
 
 
 def test_demonstrations_that_could_not_be_read_are_not_written(tmp_path: Path) -> None:

@@ -130,7 +130,9 @@ def test_a_shot_survives_the_journey(record: Callable[..., Segment]) -> None:
 
 NO_STORE = "render worker: TEACHER_STORAGE must be the clip store's URL, such as s3://clips\n"
 NO_REDIS = "render worker: REDIS_URL is not set; set it to a URL like redis://:password@host:6379/0\n"
-BAD_REDIS = "render worker: REDIS_URL is not a Redis URL; set it to redis://:password@host:6379/0\n"
+BAD_REDIS = (
+    "render worker: REDIS_URL is not a valid Redis URL; set it to a URL like redis://:password@host:6379/0\n"
+)
 
 
 GOOD = {"REDIS_URL": "redis://127.0.0.1:1/0", "TEACHER_STORAGE": "s3://clips"}

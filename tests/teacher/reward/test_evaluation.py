@@ -109,13 +109,13 @@ def test_a_dataset_of_another_environment_is_refused(
     dataset = PreferenceDataset()
     pair = make_segment(1, observation_size=4), make_segment(2, observation_size=4)
     dataset.upsert([Preference(UUID(int=1), *pair, 1.0)])
-    with pytest.raises(DataError, match="the observations must be in Box"):
+    with pytest.raises(DataError, match="the observations must belong to the space Box"):
         evaluate(fitted, dataset)
     fitted.env_id = "Other-v0"
     with pytest.raises(DataError, match=r"labels are from Any-v0, .* fitted to Other-v0"):
         evaluate(fitted, dataset)
     fitted.env_id = "Reach"  # without a version it is no id
-    with pytest.raises(DataError, match="the observations must be in Box"):
+    with pytest.raises(DataError, match="the observations must belong to the space Box"):
         evaluate(fitted, dataset)
     with pytest.raises(DataError, match="dataset without labels"):
         evaluate(fitted, PreferenceDataset())

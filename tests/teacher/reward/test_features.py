@@ -84,7 +84,8 @@ def test_steps_of_another_environment_are_refused_in_one_line(
     actions: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
 ) -> None:
     with pytest.raises(
-        DataError, match=r"^the (observations|actions) must be in .*, but have .*; use data from .*$"
+        DataError,
+        match=r"^the (observations|actions) must belong to the space .*, but have .*; use data from .*$",
     ):
         Features(GRID, CHOICE, "state,action")(StepsBatch(observations, actions))
 
@@ -101,7 +102,9 @@ def test_several_choices_are_one_hot_side_by_side() -> None:
     assert features.size == 8
     expected = [[1, 0, 0, 0, 1, 1, 0, 1], [0, 1, 1, 0, 0, 1, 1, 0]]
     np.testing.assert_array_equal(features(StepsBatch(np.zeros((2, 2, 2)), actions)), expected)
-    with pytest.raises(DataError, match=r"^the actions must be in MultiDiscrete.*, but have .*; use data"):
+    with pytest.raises(
+        DataError, match=r"^the actions must belong to the space MultiDiscrete.*, but have .*; use data"
+    ):
         features(StepsBatch(np.zeros((1, 2, 2)), np.array([[[5, 2], [1, 0]]])))
 
 

@@ -238,7 +238,7 @@ def test_segments_of_several_lengths_are_not_judged_at_once(make_segment: MakeSe
     segments = [make_segment(1, length=6), make_segment(2, length=4), make_segment(3, length=6)]
     for returns in (model.segment_returns, model.member_returns):
         with pytest.raises(
-            DataError, match="must have equal length, but some have 4 steps and some 6"
+            DataError, match="must have equal length, but some have 4 steps and others 6"
         ) as refusal:
             returns(segments)
         assert "\n" not in str(refusal.value)

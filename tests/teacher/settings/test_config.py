@@ -81,7 +81,7 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
         ({"predictor": "human", "bind": "0.0.0.0"}, "needs public_url"),  # noqa: S104 (refused)
         ({"gold": 0.6, "predictor": "human"}, "0 to 0.5"),
         ({"gold": 0.1}, "--gold: has no effect with -p synth; leave it out; got 0.1"),
-        ({"teacher": "mistaken"}, "expected oracle"),
+        ({"teacher": "mistaken"}, "expected a comma-separated list of oracle"),
         ({"teacher": "mistake:2"}, "mistake"),
         ({"teacher": "noisy:1", "predictor": "human"}, "python -m teacher.bots --teacher"),
         (
@@ -407,7 +407,8 @@ def test_an_address_that_is_no_redis_is_refused_without_showing_it(
 ) -> None:
     monkeypatch.setenv("REDIS_URL", url)
     with pytest.raises(
-        ConfigError, match="REDIS_URL is not a Redis URL; set it to redis://:password@host:6379/0"
+        ConfigError,
+        match="REDIS_URL is not a valid Redis URL; set it to a URL like redis://:password@host:6379/0",
     ) as caught:
         read_redis_url()
     assert "secret" not in str(caught.value)

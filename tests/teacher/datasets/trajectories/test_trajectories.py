@@ -244,7 +244,9 @@ def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: R
         relabel(predictor, source, target)
     other = RewardPredictor(Box(-1, 1, (3,)), Discrete(2), RewardConfig(), seed=1)
     for path in (source, *(DATA / name for name in FOLDERS)):
-        with pytest.raises(DataError, match=r"(must be in|do not match the predictor's spaces,) Box"):
+        with pytest.raises(
+            DataError, match=r"(must belong to the space|do not match the predictor's spaces,) Box"
+        ):
             relabel(other, path, target)
     assert not target.exists()
 
