@@ -27,7 +27,8 @@ def backflip(steps: Steps) -> float:
 def counter_clockwise(steps: Steps) -> float:
     """Return the angle in radians that the reacher's fingertip travels around the center.
 
-    Counter-clockwise is positive, as seen in the clips, which are filmed from above. The target is ignored.
+    Counterclockwise is positive, as seen in the clips, which are filmed from above. The reacher's target is
+    ignored.
     """
     observations = np.concatenate([steps.observations, steps.next_observations[-1:]])
     tip = observations[:, _TARGET] + observations[:, _FINGERTIP_FROM_TARGET]
@@ -45,5 +46,5 @@ def headstand(steps: Steps) -> float:
 
 
 def windmill(steps: Steps) -> float:
-    """Return the angle in radians that Gymnasium's pendulum turns counter-clockwise, as seen in clips."""
+    """Return the angle in radians that Gymnasium's pendulum turns counterclockwise, as seen in clips."""
     return float(steps.next_observations[:, _SPIN].sum(dtype=np.float64) * _PENDULUM_STEP)

@@ -44,7 +44,7 @@ class ConfigError(TeacherError):
     """Raised when a setting is missing or invalid, before anything is started.
 
     Attributes:
-        refused: error messages by setting name; empty if the error isn't about individual settings.
+        refused: error messages, keyed by setting name; empty if the error isn't about individual settings.
     """
 
     exit_status = 2
@@ -88,7 +88,8 @@ class EnvironmentUnsuitableError(TeacherError):
 class ReplayMismatchError(TeacherError):
     """Raised when a replayed episode differs from the recorded one.
 
-    The environment isn't deterministic, or its library versions or machine differ from the recording's.
+    Either the environment isn't deterministic, or the episode was recorded with different library versions
+    or on a different machine.
     """
 
 

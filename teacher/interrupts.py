@@ -10,7 +10,7 @@ _asked: list[int] = []
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Make SIGTERM raise ``KeyboardInterrupt`` too, and record every interrupt during the ``with`` block.
+    """Make SIGTERM raise ``KeyboardInterrupt``, and record every interrupt during the ``with`` block.
 
     Python discards an exception raised in a finalizer or in a callback from C code. :func:`check` raises
     such a lost interrupt again.
@@ -28,7 +28,7 @@ def listening() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise ``KeyboardInterrupt`` if Python discarded an earlier one; long loops call this regularly."""
+    """Raise ``KeyboardInterrupt`` again if Python discarded an earlier one; call this often in long loops."""
     if _asked:
         raise KeyboardInterrupt
 

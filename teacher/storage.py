@@ -81,8 +81,8 @@ def open_storage(url: str) -> Storage:
     server, _, last = endpoint.rpartition("/")
     if last == parts.netloc and urlsplit(endpoint).path:
         raise ConfigError(
-            f"S3_ENDPOINT_URL is {endpoint}, but must not contain the bucket, which {url} already names; set "
-            f"S3_ENDPOINT_URL to {server}"
+            f"S3_ENDPOINT_URL is {endpoint}, but must not contain the bucket, which is already in {url}; "
+            f"set S3_ENDPOINT_URL to {server}"
         )
     return S3Storage(parts.netloc, parts.path.strip("/"), endpoint or None)
 

@@ -46,7 +46,7 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     """Return the parser for training, with an option for each setting in :class:`TeachConfig`.
 
     Args:
-        of_agents: include the ``--agent.*`` options, which import torch and so take a second.
+        of_agents: True to include the ``--agent.*`` options; this imports torch, which takes a second.
     """
     parser = OneLineParser(
         prog="teach",
@@ -115,8 +115,8 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
 def read_arguments(arguments: Sequence[str]) -> RunSettings:
     """Parse a command line into a run's settings and ID, replacing invalid values with valid ones.
 
-    The result's ``refused`` is the error about the replaced values, so that the caller can check the
-    environment too and report all errors at once.
+    The result's ``refused`` is the error about the replaced values. The caller can check the environment
+    before reporting it, and report all errors at once.
 
     Raises:
         ConfigError: a required option is missing, or an invalid one can't be replaced.
@@ -134,7 +134,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     missing = {name: flags for name, flags in required.items() if name not in given}
     if missing.keys() - {"name"}:
         raise ConfigError(
-            f"required: {', '.join(missing.values())}; or pass --resume RUN_DIR to resume a run"
+            f"missing options: {', '.join(missing.values())}; to resume a run instead, pass --resume RUN_DIR"
         )
     config, refused = correct_settings(given)
     return RunSettings(config, uuid.uuid4(), refused=refused)
@@ -163,7 +163,7 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``teach``, in a single process or as one of ``torchrun``'s, and return the exit status."""
+    """Run ``teach``, alone or as one of ``torchrun``'s processes, and return the exit status."""
     try:
         with interrupts.listening():
             check_agents()
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
-    """Run the subcommand that the first argument names, or train if the first argument is an option."""
+    """Run the subcommand named by the first argument, or train if the first argument is an option."""
     if not arguments:
         print(HELP, end="")
         return ConfigError.exit_status

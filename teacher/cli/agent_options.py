@@ -28,7 +28,7 @@ def add_agent_options(parser: argparse._ActionsContainer) -> None:
 def agent_fields() -> dict[str, tuple[Any, str]]:
     """Return each hyperparameter's type and help text, keyed by name.
 
-    If only some algorithms have a hyperparameter, its help text names them.
+    If only some algorithms have a hyperparameter, its help text lists those algorithms.
     """
     fields: dict[str, tuple[Any, str]] = {}
     configs = {"ppo": PPOConfig, "trpo": TRPOConfig}
@@ -48,7 +48,7 @@ def agent_fields() -> dict[str, tuple[Any, str]]:
 
 
 def _documented(config: type) -> Iterator[tuple[str, str]]:
-    """Yield each attribute's name and the first sentence of its docs, for a class and its base classes."""
+    """Yield ``(name, first sentence of its documentation)`` for each attribute of a class and its bases."""
     for each in reversed(config.__mro__[:-1]):
         for name, text in _ATTRIBUTE.findall(inspect.cleandoc(each.__doc__ or "")):
             yield name, _FIRST_SENTENCE.split(" ".join(text.split()))[0].rstrip(".").replace("``", "")

@@ -1,6 +1,7 @@
 """``teach doctor``: check that everything a run needs works on this machine.
 
-Each check does what a run would do, such as render a frame, encode a clip, write a file, or call the site.
+Each check does something that a run does, such as rendering a frame, encoding a clip, writing a file, or
+calling the site.
 """
 
 import contextlib
@@ -64,7 +65,7 @@ class Finding:
         about: name of what was checked, such as ``OpenGL``.
         state: ``ok``; ``missing`` for a failed requirement; ``optional`` for an extra that isn't installed.
         detail: what the check found.
-        remedy: how to fix the problem; empty if there is none.
+        remedy: how to fix the problem; empty if nothing needs fixing.
     """
 
     about: str
@@ -80,8 +81,8 @@ class Machine:
     Attributes:
         runs_dir: value of ``--runs_dir``.
         state_dir: value of ``--state_dir``.
-        site_url: value of ``--site_url``; None for this machine's site.
-        storage: value of ``--storage``; None for the site's own clip store.
+        site_url: value of ``--site_url``; None to check the site on this machine.
+        storage: value of ``--storage``; None for the site's own clip store, which isn't checked.
     """
 
     runs_dir: str
@@ -115,7 +116,7 @@ def _python() -> Finding:
 
 
 def _opengl() -> Finding:
-    """Check that MuJoCo can render a frame; use a separate process, because a bad driver may crash."""
+    """Check that MuJoCo can render a frame, in a separate process because a faulty driver can crash it."""
     about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")
     try:
@@ -168,7 +169,7 @@ def _folder(about: str, name: str, option: str) -> Finding:
 
 
 def _storage(url: str) -> Finding:
-    """Store a test file in the clip store, and check that it is there."""
+    """Upload a test file to the clip store, and check that the store then contains it."""
     from teacher.storage import open_storage  # noqa: PLC0415
 
     about, key = "storage", "doctor/check.mp4"

@@ -59,6 +59,6 @@ def main(arguments: Sequence[str]) -> int:
         if given.predictor is not None:
             spaces = run.task.observation_space, run.task.action_space
             save_predictor(given.predictor, predictor, *spaces, new=True)
-            print(f"{given.predictor}: predictor of {given.run}")
+            print(f"{given.predictor}: reward predictor of {given.run}")
 
     return report_errors(parser, work)

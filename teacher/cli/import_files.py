@@ -18,7 +18,9 @@ def main(arguments: Sequence[str]) -> int:
         epilog="example: teach import ~/.minari/datasets/hopper/expert-v0 expert.npz",
     )
     parser.add_argument(
-        "source", type=Path, help="folder from imitation, Minari or Uni-RLHF, or .npz file from imitation"
+        "source",
+        type=Path,
+        help="folder written by imitation, Minari or Uni-RLHF, or .npz file written by imitation",
     )
     parser.add_argument("file", type=Path, help="file to write: .npz; preferences can also be .parquet")
     group = parser.add_argument_group("Uni-RLHF labels")
@@ -26,9 +28,9 @@ def main(arguments: Sequence[str]) -> int:
         "--trajectories",
         type=Path,
         metavar="TABLE",
-        help="D4RL dataset (.hdf5 or .npz) that the labels refer to; required",
+        help="D4RL dataset (.hdf5 or .npz) that the labels refer to; required for Uni-RLHF labels",
     )
-    group.add_argument("--env_id", help="environment ID to write to the file (default: that of the labels)")
+    group.add_argument("--env_id", help="environment ID to write to the file (default: the labels' own)")
     given = parser.parse_args(arguments)
     return report_errors(parser, lambda: print(f"{given.file}: {_import(given)}"))
 

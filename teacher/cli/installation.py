@@ -10,7 +10,7 @@ from teacher.errors import ConfigError
 
 DISTRIBUTION = "rl-teacher"
 ROOT = Path(__file__).resolve().parents[2]
-"""Folder that contains ``teacher`` and should contain ``agents``: a checkout or ``site-packages``."""
+"""Folder that contains ``teacher`` and should contain ``agents``: a Git checkout or ``site-packages``."""
 _ENTRY_POINT = "attach_stub"  # called in our agents/__init__.py, but not in openai-agents'
 
 
@@ -23,7 +23,7 @@ def installed_version() -> str:
 
 
 def check_agents() -> None:
-    """Check that ``import agents`` would import RL-Teacher's package, not openai-agents' or any other.
+    """Check that ``import agents`` would import RL-Teacher's package, not openai-agents' or a different one.
 
     Nothing is imported, so the check takes less than a millisecond and runs no third-party code.
 
@@ -52,7 +52,7 @@ def _location(spec: ModuleSpec | None) -> Path | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if this ``__init__.py`` loads its names lazily, as RL-Teacher's does."""
+    """Return True if this ``__init__.py`` is RL-Teacher's, which is recognized by its lazy imports."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -61,6 +61,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def _owner(preposition: str = " by") -> str:
-    """Return `` by NAMES`` of other distributions that install ``agents``; empty if there are none."""
+    """Return text such as `` by openai-agents``, listing other distributions that install ``agents``.
+
+    The text is empty if there are none.
+    """
     owners = set(importlib.metadata.packages_distributions().get("agents", ())) - {DISTRIBUTION}
     return f"{preposition} {', '.join(sorted(owners))}" if owners else ""

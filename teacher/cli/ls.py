@@ -26,12 +26,12 @@ class RunSummary:
     Attributes:
         folder: the run's folder.
         config: the run's settings.
-        steps: environment steps so far if the run is running, else steps in its checkpoint.
+        steps: number of environment steps made; for a run that isn't running, the number in its checkpoint.
         labels: number of labels that the predictor can learn from.
         last_return: mean true return of the latest episodes at the checkpoint; None if unknown.
-        saved: Unix timestamp of the checkpoint; None if there is none.
-        state: ``running`` while a process has the folder locked; ``done`` after all steps; ``stopped`` before
-            that; ``new`` if there is no checkpoint yet.
+        saved: Unix timestamp of the checkpoint; None if there is no checkpoint.
+        state: ``running`` while a process has the folder locked; otherwise, ``done`` if all steps are made,
+            ``new`` if there is no checkpoint yet, or else ``stopped``.
         seconds_left: estimated seconds of training left, excluding waits for labels; None if unknown.
     """
 
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach ls`` and return the exit status, which is 1 if a run is damaged."""
     parser = OneLineParser(
         prog="teach ls",
-        description="List the runs in a folder and their progress, the most recently saved last.",
+        description="List the runs in a folder and their progress, ending with the most recently saved run.",
     )
     parser.add_argument(
         "runs_dir",

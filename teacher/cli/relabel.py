@@ -16,9 +16,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("predictor", type=Path, help=PREDICTOR)
     parser.add_argument(
-        "trajectories", type=Path, help="demonstration file (.npz), or folder from imitation or Minari"
+        "trajectories", type=Path, help="demonstration file (.npz), or folder written by imitation or Minari"
     )
-    parser.add_argument("copy", type=Path, help="file or folder to write, in the same format")
+    parser.add_argument("copy", type=Path, help="file or folder to write, in the same format as the input")
     given = parser.parse_args(arguments)
 
     def work() -> None:

@@ -35,10 +35,10 @@ from teacher.training.start import check
 
 
 def main(read: Callable[[], RunSettings]) -> int:
-    """Train, in a single process or as one of ``torchrun``'s, and return the exit status.
+    """Train, alone or as one of ``torchrun``'s processes, and return the exit status.
 
     Args:
-        read: returns the run's settings; called on rank 0 only.
+        read: function that returns the run's settings; called on rank 0 only.
     """
     try:
         with joined_ranks() as ranks:
@@ -75,7 +75,8 @@ def _run(read: Callable[[], RunSettings], followers: Followers) -> int:
         print(f"teach: {error}", file=sys.stderr)
         return error.exit_status if isinstance(error, TeacherError) else 1
     except OSError as error:
-        print(f"teach: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"teach: {where}{error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("teach: interrupted", file=sys.stderr)
@@ -130,7 +131,7 @@ def _refuse_finished(run: Run, resume: str) -> None:
 
 
 def _more(config: TeachConfig, made: int) -> str:
-    """Return ``-t`` and ``-l`` options that double a run's steps and labels, after ``made`` steps."""
+    """Return ``-t`` and ``-l`` options for a run twice as long; ``made`` is the number of steps completed."""
     labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
     return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
@@ -178,7 +179,7 @@ def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
 
 
 def _greet(run: Run) -> None:
-    """Print the task, the run directory, the TensorBoard command, and where to label."""
+    """Print the task, the run directory, the TensorBoard command, and how to open the labeling page."""
     config, print_ = run.config, run.console.print
     verb = "Resuming" if run.agent.total_steps else "Training"
     segments = "" if run.teaching is None else f" in segments of {pluralize(run.segment_length, 'step')}"
@@ -197,7 +198,7 @@ def _disregard(*_: object) -> None:
 
 
 def _interrupt_once(number: int, _: object) -> None:
-    """Raise ``KeyboardInterrupt``, and ignore further signals because torchrun sends Ctrl-C again."""
+    """Raise ``KeyboardInterrupt``, and ignore further signals because torchrun also forwards Ctrl-C."""
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

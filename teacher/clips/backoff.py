@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class Backoff:
-    """Exponential backoff with jitter: waits of 1, 2, 4, ... up to ``longest`` seconds between tries.
+    """Exponential backoff with jitter: waits of 1, 2, 4, ... up to ``longest`` seconds between attempts.
 
     Each wait is shortened at random by up to half, so that many runs don't retry at the same moment.
 
     Attributes:
-        away: text with the last error and the time of the first failure; None if the last try succeeded.
+        away: text with the last error and the time of the first failure; None if the last attempt succeeded.
     """
 
     def __init__(self, longest: float = LONGEST_SECONDS) -> None:
@@ -32,11 +32,11 @@ class Backoff:
         self._random = random.Random()
 
     def seconds_left(self) -> float:
-        """Return the seconds until the next try; 0 if it is due now."""
+        """Return the seconds until the next attempt; 0 if it is due now."""
         return max(0.0, self._next_try - time.monotonic())
 
     def failed(self, error: Exception) -> None:
-        """Record a failed try, and schedule the next one."""
+        """Record a failed attempt, and schedule the next one."""
         if self.away is None:
             self._since = f"{datetime.now().astimezone():%H:%M:%S}"
         self.away = f"{error} (since {self._since})"
@@ -45,7 +45,7 @@ class Backoff:
         self._failures += 1
 
     def succeeded(self) -> None:
-        """Record a successful try, and reset the delay."""
+        """Record a successful attempt, and reset the delay."""
         self.away = None
         self._failures = 0
         self._next_try = 0.0
@@ -57,12 +57,12 @@ def call_with_retries(
     """Make a request to the labeling site; if the site is unreachable, sleep and retry.
 
     Args:
-        call: makes the request and returns its result.
-        delays: seconds to sleep after each failed try; the request is tried once more after the last.
-        revive: called after each failed try, to restart a site that runs on this machine.
+        call: function that makes the request and returns its result.
+        delays: seconds to sleep after each failed attempt; a final attempt follows the last delay.
+        revive: function to call after each failed attempt, to restart a site that runs on this machine.
 
     Raises:
-        SiteUnreachableError: the last try failed too.
+        SiteUnreachableError: the final attempt failed.
     """
     for delay in delays:
         try:

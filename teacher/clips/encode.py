@@ -17,7 +17,7 @@ from teacher.files import part_of
 Frame = NDArray[np.uint8]
 
 HOLD_SECONDS = 0.2
-"""Seconds for which the last frame is held, to mark the end of a looping clip."""
+"""Seconds to hold the last frame, which shows where a looping clip ends."""
 
 
 def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:

@@ -21,7 +21,7 @@ _APPEARANCE = ("geom_rgba", "mat_rgba", "site_rgba", "tex_data", "cam_pos", "cam
 
 
 def draws_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
-    """Return True if ``env.render()`` is Gymnasium's MuJoCo viewer with default settings.
+    """Return True if ``env.render()`` uses Gymnasium's MuJoCo viewer with default settings.
 
     Return False if a wrapper or subclass overrides ``render()``, if the camera, frame size, model file,
     visual options or renderer differ from the defaults of Gymnasium's class, or if the model's colors,
@@ -57,7 +57,7 @@ def _is_plain(bare: Any) -> bool:
 
 
 def _camera_of(kind: type) -> Any:
-    """Return the default camera settings of a Gymnasium class, from its signature or its module."""
+    """Return a Gymnasium environment class's default camera settings, from its signature or its module."""
     argument = inspect.signature(kind).parameters.get("default_camera_config")
     constants = vars(sys.modules[kind.__module__])
     return constants.get("DEFAULT_CAMERA_CONFIG") if argument is None else argument.default

@@ -18,7 +18,7 @@ from teacher.errors import RenderError, ReplayMismatchError
 from teacher.files import remove_abandoned_parts
 
 ATTEMPTS = 2
-"""Maximum number of tries per job; the second helps after a temporary failure."""
+"""Maximum number of attempts per job; the second attempt helps after a temporary failure."""
 
 START_SECONDS = 60.0
 """Maximum seconds to wait for a new rendering process to be ready."""
@@ -97,7 +97,7 @@ class ClipRenderer:
         worker.stop()
 
     def _render(self, worker: "_Worker", job: ClipJob) -> None:
-        """Render a job, retrying on failure; if every try fails, raise the last error."""
+        """Render a job, retrying on failure; if every attempt fails, raise the last error."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 worker.render(job)
@@ -149,7 +149,7 @@ class _Worker:
             process.release()
 
     def close(self) -> None:
-        """Kill the process, which wakes the thread that is waiting for it, and never start a new one."""
+        """Kill the process and never start a new one; a thread that is waiting for the process wakes up."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -193,7 +193,7 @@ class _Process:
         """Send a job to the process and return its response.
 
         Raises:
-            RenderError: the process died or didn't respond in time, and can't be used again.
+            RenderError: the process died or didn't respond in time; it can't be used again.
         """
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}

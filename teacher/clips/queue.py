@@ -38,7 +38,7 @@ class _Clip:
         future: the future that :meth:`RenderQueue.submit` returned.
         sent_at: monotonic time in seconds at which the clip was sent to the workers.
         refused: True if a worker failed to render the clip.
-        error: error from rendering the clip locally; None if that hasn't failed.
+        error: error from rendering the clip locally; None if local rendering hasn't failed.
     """
 
     job: ClipJob
@@ -48,7 +48,7 @@ class _Clip:
     error: BaseException | None = None
 
     def settle(self, path: Path | None, error: BaseException | None = None) -> None:
-        """Resolve the future with a path or an error, unless it was cancelled."""
+        """Resolve the future with a path or an error, unless it was canceled."""
         if not self.future.set_running_or_notify_cancel():
             return
         if error is None:
@@ -76,8 +76,8 @@ class RenderQueue:
 
         Args:
             redis_url: URL of the Redis server that the trainer and the workers share.
-            storage: clip store, to check the workers' uploads.
-            storage_url: URL of the same store, for the workers.
+            storage: clip store that is checked for the workers' uploads.
+            storage_url: URL of the same clip store, sent to the workers.
             renderer: renders clips locally; the caller must close it.
         """
         timeouts = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
@@ -171,7 +171,7 @@ class RenderQueue:
         self._sent[task] = clip
 
     def _handle_result(self, clip: _Clip, result: Any) -> bool:
-        """Process a worker's result; return False, to retry later, if the clip store can't be read now."""
+        """Process a worker's result; return False if the clip store can't be read now, to retry later."""
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:
             try:
@@ -199,7 +199,7 @@ class RenderQueue:
         self._away.succeeded()
 
     def _reclaim_overdue(self, clips: "deque[_Clip]") -> None:
-        """Take back clips that waited too long for a worker: move them to ``clips``, to render locally."""
+        """Move overdue clips, which waited too long for a worker, to ``clips`` for local rendering."""
         now = time.monotonic()
         overdue = [task for task, clip in self._sent.items() if now - clip.sent_at > PATIENCE]
         if overdue and now - self._last_response > PATIENCE:
@@ -214,7 +214,7 @@ class RenderQueue:
             self._logged.add(message)
 
     def _reclaim_all(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
-        """Move all sent clips to ``clips``, and log ``reason``; rendering a clip twice does no harm."""
+        """Move all sent clips to ``clips``, and log ``reason``; rendering a clip twice is harmless."""
         if self._away.away is None:
             _log.warning("%s; clips are rendered on this machine until %s", reason, until)
         self._away.failed(RenderError(reason))

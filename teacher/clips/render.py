@@ -27,7 +27,7 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, RenderError, ReplayMismatchError, TeacherError, describe_exception
 
 CLIP_SIZE = 400
-"""Longer side of a clip in pixels."""
+"""Length of a clip's longer side in pixels."""
 _MOST_PIXELS = 4096 * 4096  # limit for a captured frame, because a small JPEG file may declare a huge image
 
 
@@ -38,8 +38,8 @@ class ClipSpec:
     Attributes:
         recipe: recipe for replaying the episode up to the last shown step.
         start: index of the first shown step.
-        digests: expected hash of the observation before each shown step, to check the replay; None to skip
-            the check. Specs are sent to other processes, so they contain hashes, not large observations.
+        digests: expected hash of the observation before each shown step, to verify the replay; None to skip
+            verification. Specs are sent to other processes, so they contain hashes, not large observations.
         frames: captured frames of the shown steps as JPEG data, used instead of a replay; None to replay.
     """
 
@@ -53,22 +53,22 @@ class ClipSpec:
         if self.start < 0 or shown < 1 or (self.digests is not None and len(self.digests) != shown):
             digests = "no" if self.digests is None else len(self.digests)
             raise DataError(
-                f"a clip must show at least one step and have a digest for each; this one shows {shown} "
-                f"steps from step {self.start}, and has {digests} digests"
+                "a clip must show at least one step, with one digest per step or no digests at all; this one "
+                f"shows {shown} steps from step {self.start}, and has {digests} digests"
             )
         if self.frames is not None and len(self.frames) != shown:
             raise DataError(f"a clip of {shown} steps needs {shown} captured frames, not {len(self.frames)}")
 
     @classmethod
     def of(cls, segment: Segment) -> "ClipSpec":
-        """Make the spec of a segment: its captured frames if it has any, or else a checked replay."""
+        """Return the spec of a segment's clip: its captured frames, if any, or else a verified replay."""
         if segment.frames is not None:
             return cls(segment.recipe, segment.start, frames=segment.frames)
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
 
     @classmethod
     def of_episode(cls, episode: Trajectory) -> "ClipSpec":
-        """Make the spec of an episode: its captured frames if it has any, or else an unchecked replay."""
+        """Return the spec of an episode's clip: its captured frames, if any, or else an unverified replay."""
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class ReplayRenderer:
         kwargs: the environment's keyword arguments.
         size: width and height in pixels of frames that :class:`MujocoScene` renders; other frames keep the
             environment's own size.
-        make: function that makes the environment; None means :func:`make_env`.
+        make: function that makes the environment; None to use :func:`make_env`.
 
     Raises:
         RenderError: the environment can't be made.
@@ -231,7 +231,10 @@ def captured(frames: Iterable[bytes]) -> Iterator[Frame]:
         try:
             with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
                 if math.prod(image.size) > _MOST_PIXELS:
-                    raise ValueError(f"{image.size[0]} x {image.size[1]} pixels is too large")
+                    width, height = image.size
+                    raise ValueError(
+                        f"the frame has {width} x {height} pixels; the maximum is {_MOST_PIXELS:,} in total"
+                    )
                 frame = np.asarray(image.convert("RGB"))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise RenderError(f"cannot read a captured frame: {describe_exception(error)}") from error

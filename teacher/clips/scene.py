@@ -71,7 +71,7 @@ class MujocoScene:
 
     Args:
         model: MuJoCo model, which is copied.
-        camera: camera attributes, for models that have no :class:`View`.
+        camera: camera settings to use if the model has no :class:`View`.
         size: width and height of the frames in pixels.
 
     Raises:
@@ -160,8 +160,9 @@ def _restyled(model: Any, view: View | None, size: int) -> Any:
 def _tile_floor(model: Any, tile: float) -> None:
     """Extend floor planes beyond the fog, and give textured ones a checkerboard of two light tones.
 
-    A plane's third size is the spacing of its polygons. Even light needs only a few polygons; an infinite
-    plane, or the models' default spacing, would take more than half of the rendering time.
+    The third component of a plane's size is the spacing of its polygons. Even light needs only a few
+    polygons; an infinite plane, or the models' default spacing, would take more than half of the rendering
+    time.
     """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes] = (30.0, 30.0, 30.0)

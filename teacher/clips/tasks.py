@@ -51,7 +51,7 @@ _MAX_FRAMES, _MAX_SIZE, _MAX_FPS = 5000, 2048, 240
 
 
 class QuietRedisBackend(RedisBackend):
-    """Redis result backend that polls results: subscriptions would be lost when Redis restarts."""
+    """Redis result backend that polls for results, because a Redis restart would lose subscriptions."""
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
         """Do nothing, instead of subscribing to the task's result."""
@@ -178,14 +178,14 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
     own = _own_storage()
     if storage != own and not storage.startswith(f"{own}/"):
         raise DataError(
-            f"this render worker uploads only to its TEACHER_STORAGE, {own}, not to {storage!r}; use the "
+            f"this render worker can upload only to {own}, its TEACHER_STORAGE, not to {storage!r}; use the "
             "same clip store for the run and the worker"
         )
     return ClipJob(spec, path, fps, key, size)
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """Yield the recipe's environment ID and transform if they import a module, each with that module."""
+    """Yield ``(name, module)`` for the environment ID and the transform if they import a module."""
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)

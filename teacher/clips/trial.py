@@ -14,7 +14,7 @@ _STREAM = 5  # seed stream, different from all others in the project
 
 
 def check_drawing(task: TaskInfo, seed: int) -> None:
-    """Render a one-step test clip in a separate process, as the run's clips will be.
+    """Render a one-step test clip in a separate process, in the same way as the run's clips.
 
     Raises:
         RenderError: the clip can't be rendered; if OpenGL is missing, the last line of the message is the

@@ -60,7 +60,7 @@ def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
 
 
 class _Renderers:
-    """Cache for one renderer: a run has only one environment, and a new OpenGL context takes 0.2 s."""
+    """Cache that keeps one renderer open, because creating an OpenGL context takes 0.2 s."""
 
     def __init__(self) -> None:
         self._key = ""

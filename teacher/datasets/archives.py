@@ -45,7 +45,7 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
     """Read the named columns, and check them for damage, NaN and infinite values."""
     with _opened(file) as archive:
         if missing := {f"{name}.npy" for name in names}.difference(archive.namelist()):
-            raise DataError(f"the file is missing: {', '.join(sorted(missing))}; export it again")
+            raise DataError(f"the file lacks the arrays {', '.join(sorted(missing))}; export it again")
         return {name: _read_column(file, archive, archive.getinfo(f"{name}.npy")) for name in names}
 
 
@@ -60,7 +60,8 @@ def _read_column(file: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInf
         shape, is_fortran, dtype = _READ_HEADER[npy.read_magic(member)](member)
         if is_fortran or not shape or dtype.kind not in "iufb":
             raise DataError(
-                f"{info.filename} must be a C-ordered array of numbers, not of shape {shape} and type {dtype}"
+                f"{info.filename} must be a numeric array in C order with at least one dimension; got "
+                f"{'Fortran order, ' if is_fortran else ''}shape {shape}, type {dtype}"
             )
         start, column = member.tell(), Column(shape[1:], dtype)
         size = shape[0] * column.row_bytes

@@ -57,7 +57,7 @@ _CLIPS = "| `first_clip`, `second_clip` | the two compared clips, as MP4 |\n"
 def check_folder(folder: Path) -> bool:
     """Create a dataset folder, or check that an existing one is empty or contains an earlier export.
 
-    Return True if the folder contains no earlier export; the caller must then not replace any file in it.
+    Return True if the folder contains no earlier export; in that case, the caller must not replace any file.
 
     Raises:
         ConfigError: the folder can't be created, or contains files but no card written by RL-Teacher.

@@ -35,7 +35,7 @@ _SIDED = {
     "observations": "observations",
     "actions": "actions",
 }
-"""Columns with one value per segment, small ones first, and the names that follow ``first_`` in the file."""
+"""Per-segment columns, small ones first, mapped to names in the file without ``first_`` or ``second_``."""
 
 
 def write(
@@ -98,7 +98,7 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
     try:
         archive = _arrow().parquet.ParquetFile(file, page_checksum_verification=True)
         if missing := set(wanted) - set(archive.schema_arrow.names):
-            raise DataError(f"the file is missing: {', '.join(sorted(missing))}; export it again")
+            raise DataError(f"the file lacks the columns {', '.join(sorted(missing))}; export it again")
         for batch in archive.iter_batches(batch_size=step, columns=wanted):
             for name, column in columns.items():
                 rows = _rows(batch, name, column)
@@ -130,7 +130,7 @@ def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips |
 
 
 def _sizes(rows: NDArray[Any]) -> Sequence[int]:
-    """Return the lengths of a row's nested lists: steps, and numbers per step if a step is an array."""
+    """Return the lengths of a row's nested lists: steps, then numbers per step unless a step is a scalar."""
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]
 
@@ -185,7 +185,7 @@ def _from_arrow(array: Any, like: NDArray[Any]) -> NDArray[Any]:
     found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
     if found.dtype != like.dtype:
         raise DataError(
-            f"a column's values have type {found.dtype}, but the file's description says {like.dtype}; "
+            f"a column's values have type {found.dtype}, but the file's metadata declares {like.dtype}; "
             "export the file again"
         )
     return found.reshape(-1, *like.shape[1:])

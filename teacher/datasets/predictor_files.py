@@ -1,4 +1,4 @@
-"""Reward predictor files: everything needed to use or keep fitting a predictor, without pickle."""
+"""Reward predictor files: everything needed to use a predictor or continue fitting it, without pickle."""
 
 import contextlib
 import dataclasses
@@ -81,7 +81,7 @@ def load_predictor(
     Raises:
         DataError: the file is missing, damaged, from a newer RL-Teacher or from a different environment, or
             ``network`` isn't the function that made the predictor's networks.
-        ConfigError: a newer RL-Teacher wrote the file, with settings that this version doesn't know.
+        ConfigError: a newer RL-Teacher wrote the file, with settings that this version doesn't support.
     """
     path = Path(path)
     state = _read(path)
@@ -108,8 +108,9 @@ def load_predictor(
         predictor.load_state_dict(state["predictor"])
     except DataError as error:
         raise DataError(
-            f"{path} is damaged: the saved parameters don't fit the networks ({one_line(error.__cause__)}); "
-            f"save the predictor again{', or pass the function that made its networks' if network else ''}"
+            f"{path} is damaged: the saved parameters don't match the networks "
+            f"({one_line(error.__cause__)}); save the predictor again"
+            f"{', or pass the function that made its networks' if network else ''}"
         ) from error
     predictor.env_id = about.get("env_id")
     return predictor
@@ -153,7 +154,7 @@ def _reward_config(path: Path, settings: Any) -> RewardConfig:
 
 @contextlib.contextmanager
 def _restoring(path: Path) -> Iterator[None]:
-    """Turn errors from invalid file content into a :class:`DataError` that names the file."""
+    """Turn errors from invalid file content into a :class:`DataError` that includes the file's path."""
     try:
         yield
     except (TypeError, ConfigError, DataError) as error:

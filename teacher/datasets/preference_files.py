@@ -34,7 +34,7 @@ _BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box by dtype kind; integ
 
 @dataclass(frozen=True)
 class _FileType:
-    """Functions that write and read the description and the columns in one file format."""
+    """One file format's functions for writing and reading the description and the columns."""
 
     write: Callable[[IO[bytes], str, Mapping[str, Column], NDArray[np.intp]], None]
     read_description: Callable[[IO[bytes]], str]
@@ -84,9 +84,9 @@ def save_preferences(
 
 
 def require_room_for_clips(path: Path) -> None:
-    """Raise :class:`ConfigError` unless the file is a ``.parquet`` file, which can contain clips."""
+    """Raise :class:`ConfigError` unless ``path`` ends in ``.parquet``; other formats can't contain clips."""
     if path.suffix != ".parquet":
-        raise ConfigError(f"only .parquet files can contain clips, not {path}")
+        raise ConfigError(f"{path} can't contain clips; to include clips, use a .parquet file")
 
 
 def load_preferences(
@@ -167,7 +167,7 @@ def saved_spaces(path: str | Path) -> tuple[Space, Space]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
-    """Open a preference file and yield it with its description; errors inside the block name the file."""
+    """Open a preference file and yield it with its description; add its path to errors from the block."""
     with contextlib.suppress(OSError):  # opening the file below reports the error
         if not path.exists():
             raise DataError(f"{path} does not exist; use a preference file from teach export or save_prefs()")
@@ -238,7 +238,7 @@ def describe_space(space: Space) -> dict[str, Any]:
 
 
 def space_of(about: Mapping[str, Any]) -> Space:
-    """Make a space from the output of :func:`describe_space`; a Box gets the bounds of its dtype.
+    """Make a space from the output of :func:`describe_space`; a Box's bounds depend on its dtype.
 
     Raises:
         DataError: the description is invalid.
@@ -254,7 +254,7 @@ def space_of(about: Mapping[str, Any]) -> Space:
             return spaces.Box(low, high, tuple(about["shape"]), dtype.type)
         raise ValueError(f"unknown kind of space {about['kind']}")
     except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise DataError(f"the description of a space is invalid: {one_line(error)}") from error
+        raise DataError(f"invalid description of a space: {one_line(error)}") from error
 
 
 def _checked_description(text: str) -> dict[str, Any]:
@@ -304,7 +304,7 @@ def require_version(found: Any, known: int) -> None:
 
 
 def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> None:
-    """Check the arrays' values, and that shapes and types match each other and the file's description.
+    """Check the arrays' values, and that their shapes and dtypes match each other and the description.
 
     Raises:
         DataError: an array doesn't match or has invalid values, or there are no preferences.
@@ -331,7 +331,9 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
     for name, of_a_step in (("observations", "observation_space"), ("actions", "action_space")):
         kept, described = columns[name].rows.shape[3:], space_of(about[of_a_step]).shape or ()
         if kept != described:
-            raise DataError(f"the {name} have shape {kept}, but {of_a_step} has shape {described}")
+            raise DataError(
+                f"the {name} of a step have shape {kept}, but the {of_a_step} has shape {described}"
+            )
     values = columns["values"].rows
     if count == 0:
         raise DataError("the file has no preferences; save it again once there are labels")

@@ -74,7 +74,7 @@ def load_crowd_labels(folder: str | Path) -> CrowdLabels:
     with refusing_damage(f"{folder} contains no readable Uni-RLHF labels"):
         labels = _of_table(folder, tables[0]) if tables else _of_files(folder)
     if len(labels.starts) == 0:
-        raise DataError(f"{folder} contains no labels")
+        raise DataError(f"{folder} contains no Uni-RLHF labels")
     return labels
 
 
@@ -147,7 +147,7 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
         labels: labels from :func:`load_crowd_labels`.
         table: file with the labeled transitions: an ``.npz`` with the arrays of ``d4rl.qlearning_dataset``,
             or an HDF5 file from D4RL.
-        env_id: environment ID for the preferences; None for the one in the labels.
+        env_id: environment ID for the preferences; None to use the labels' ``env_id``.
 
     Raises:
         ConfigError: h5py, needed for HDF5, is not installed.
@@ -157,7 +157,7 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
     rows = len(columns["rewards"])
     if (last := int(labels.starts.max()) + labels.length) > rows or labels.starts.min() < 0:
         raise DataError(
-            f"the labels refer to {last} transitions, but {table} has {rows}; use the D4RL dataset of "
+            f"the labels need a table of {last} transitions, but {table} has {rows}; use the D4RL dataset of "
             f"{labels.env_id}"
         )
     name = env_id or labels.env_id
@@ -181,8 +181,8 @@ def _require_finite(columns: Mapping[str, NDArray[Any]], rows: slice, number: in
         bad = np.argwhere(~fits_float32(numbers))
         if bad.size:
             raise DataError(
-                f"the {name} in row {part.start + bad[0, 0]} of {table}, which label {number} refers to, "
-                f"contain {numbers[tuple(bad[0])]}; fix the table, or remove the label"
+                f"label {number} refers to row {part.start + bad[0, 0]} of {table}, whose {name} contain "
+                f"{numbers[tuple(bad[0])]}; fix the table, or remove the label"
             )
 
 
@@ -220,7 +220,7 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """Read a D4RL HDF5 file as ``d4rl.qlearning_dataset`` does, but keep double precision.
+    """Read a D4RL HDF5 file like ``d4rl.qlearning_dataset``, but keep double precision.
 
     Steps that ended at a time limit are left out, because the file lacks their next observations: the next
     row belongs to the next episode.

@@ -39,7 +39,7 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
 
     Args:
         env_id: ID of the environment.
-        env: an instance of it.
+        env: an instance of the environment.
     """
     match = _ROOT.fullmatch(env_id)
     name = match["name"] if match else ""
@@ -53,7 +53,7 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
 
 
 def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
-    """Return both fillings of :class:`~teacher.envs.horizon.FixedHorizon`, the more suitable one first.
+    """Return both ``filling`` values of :class:`~teacher.envs.horizon.FixedHorizon`, the better one first.
 
     If most episodes end before half the limit, ``absorb`` would mostly show a frozen final state, so
     ``restart`` is better. The exception is a judge that uses true rewards, if only survival is rewarded: all
@@ -61,7 +61,7 @@ def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
 
     Args:
         trial: lengths of random episodes.
-        people: True if people label, False if a judge that uses true rewards does.
+        people: True if people label the clips, False if a judge labels them based on true rewards.
     """
     is_short = 2 * trial.median < trial.limit
     restarts = is_short and (people or not trial.only_survival)

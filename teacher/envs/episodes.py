@@ -21,9 +21,9 @@ from teacher.errors import (
 )
 
 SEED_KEY = "episode_seed"
-"""Key for the seed in the info of a reset, added by :class:`SeededResets`."""
+"""Key of the episode's seed in a reset's info dict, added by :class:`SeededResets`."""
 FRAME_KEY = "frame"
-"""Key for a JPEG frame in the info of a step, added by :class:`~teacher.envs.capture.CapturedResets`."""
+"""Key of the JPEG frame in a step's info dict, added by :class:`~teacher.envs.capture.CapturedResets`."""
 _SEED_BOUND = 2**31  # some environments pass their seed to C code or to numpy's legacy generator
 _NUMBERS = (float, int, np.floating, np.integer)
 _BLOCK = 64  # steps per environment to buffer before they are added to trajectories
@@ -33,7 +33,7 @@ def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iter
     """Yield episode seeds for one environment indefinitely; no two environments share a seed.
 
     Args:
-        entropy: entropy of the run, from which each environment derives its own random generator.
+        entropy: seed entropy of the run, from which each environment derives its own random generator.
         env_index: index of the environment.
         num_envs: number of environments that share the entropy.
     """
@@ -80,7 +80,7 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise self._failure("reset", "observation and info", error) from error
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment; return an empty info, because infos are unused and slow to batch."""
+        """Step the environment; return an empty info dict, because infos are unused and slow to batch."""
         try:
             observation, reward, terminated, truncated, _ = self.env.step(action)
             # Fast path: the full checks run only for values that are not obviously valid.
@@ -189,9 +189,9 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, rewards, terminated, truncated, infos
 
     def drain(self) -> list[Trajectory]:
-        """Return all trajectories that grew since the last call: first the finished ones, then the others.
+        """Return all trajectories that grew since the last call: finished ones first, then running ones.
 
-        A trajectory that is still running will be returned again, as the same object. Call this regularly,
+        A running trajectory will be returned again later, as the same object. Call this regularly,
         because finished trajectories stay in memory until it is called.
         """
         self._flush()
@@ -285,10 +285,11 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
     ended = False
     for step, action in enumerate(recipe.actions):
         if ended:
+            versions = ", ".join(f"{name} {version}" for name, version in recipe.versions.items())
             raise ReplayMismatchError(
                 f"the replay of {recipe.env_id} ended after {step} of {len(recipe.actions)} steps: the "
-                "environment is not deterministic here; the episode was recorded with "
-                f"{dict(recipe.versions)}"
+                "environment is not deterministic on this machine; the episode was recorded with these "
+                f"package versions: {versions}"
             )
         before = np.array(observation, dtype)  # copied, because some environments reuse the array
         observation, reward, terminated, truncated, _ = env.step(action.copy())

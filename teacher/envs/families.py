@@ -137,7 +137,7 @@ class FamilyRules(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
-    """Return the :class:`FamilyRules` wrapper around an environment; None if there is none."""
+    """Return an environment's :class:`FamilyRules` wrapper; None if the environment has no such wrapper."""
     while isinstance(env, gym.Wrapper):
         if isinstance(env, FamilyRules):
             return env
@@ -158,9 +158,9 @@ def make_family(family: str, **kwargs: Any) -> FamilyRules:
 
 
 def plain_class(spec: EnvSpec) -> str | None:
-    """Return the entry point of the Gymnasium class behind a spec; None if the spec has keyword arguments.
+    """Return a spec's entry point, ``module:Class``; None if the spec has keyword arguments.
 
-    For a task of this module, return the class of the underlying v5 environment.
+    For a task of this module, return the entry point of the underlying v5 environment.
     """
     if spec.entry_point == _ENTRY_POINT and spec.kwargs.keys() == {"family"}:
         spec = gym.spec(base_env_id(spec.id))

@@ -11,7 +11,7 @@ from teacher.errors import EnvironmentUnsuitableError
 from teacher.settings.config import Filling
 
 KWARG = "fixed_horizon"
-"""Keyword argument of ``make_env`` that selects the filling."""
+"""Keyword argument of ``make_env`` that selects the ``filling`` of :class:`FixedHorizon`."""
 _SEED_BOUND = 2**31
 
 
@@ -40,7 +40,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Args:
         env: the environment to wrap.
         filling: ``absorb`` or ``restart``.
-        horizon: steps per episode; None for the environment's own limit.
+        horizon: steps per episode; None to use the environment's own limit.
 
     Raises:
         EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or the filling is

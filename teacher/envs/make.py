@@ -16,7 +16,7 @@ from teacher.envs.transform import KWARG, TransformedObservations
 
 _CONSOLE = threading.RLock()
 _OF_VECTORS = ("max_episode_steps", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""Keyword arguments that ``gymnasium.make_vec`` adds to those of the environment."""
+"""Keyword arguments that ``gymnasium.make_vec`` adds to the environment's own."""
 _RENDERING = "gymnasium.wrappers.rendering:"
 
 

@@ -1,4 +1,4 @@
-"""Episodes of a random or given policy for the first queries, and a check that replay works."""
+"""Episodes of a random or given policy, for a run's first queries, and a check that replay works."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def random_trajectories(
 ) -> Iterator[Trajectory]:
     """Yield complete episodes of uniformly random actions indefinitely.
 
-    ``workers`` is the number of threads that step the environments; it does not affect the result.
+    ``workers`` is the number of threads that step the environments; it does not affect the episodes.
     """
     envs = make_vector_env(task, num_envs, [seed, _RANDOM_STREAM], workers)
     envs.action_space.seed(seed)
@@ -46,7 +46,7 @@ def _finished(envs: EpisodeRecorder, act: Actor) -> Iterator[Trajectory]:
 def check_replay(task: TaskInfo, seed: int) -> None:
     """Check that replaying the first steps of several episodes reproduces their observations.
 
-    One episode is not enough, because replay often fails due to state carried over from the episode before.
+    One episode is not enough, because replay often fails due to state carried over from the previous episode.
 
     Raises:
         EnvironmentUnsuitableError: a replayed observation differs, or the environment fails.

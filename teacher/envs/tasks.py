@@ -76,7 +76,7 @@ def describe_task(
 
     Args:
         env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
-        max_episode_steps: step limit per episode; None for the environment's own limit.
+        max_episode_steps: step limit per episode; None to use the environment's own limit.
         obs_transform: name of a transform for :class:`TransformedObservations`. By default, observations that
             are not a Box are flattened if they have a fixed size.
         captures: True to capture a frame of every step.
@@ -217,8 +217,8 @@ def make_vector_env(
             independently.
         workers: number of threads that step the environments; does not affect results.
         autoreset_mode: as in Gymnasium.
-        part: ``(index, count)`` of this vector environment if a run is split across ``count`` of them, each
-            with ``num_envs`` environments; no two use the same episode seeds.
+        part: ``(index, count)`` of this vector environment if a run is split across ``count`` vector
+            environments, each with ``num_envs`` environments; no two parts share an episode seed.
 
     Raises:
         ValueError: ``task.captures`` is True and the mode is same-step autoreset, which skips final frames.

@@ -61,7 +61,8 @@ class Trajectory:
         The arrays are not copied, and the episode can't be replayed.
 
         Args:
-            observations: ``(steps + 1, *observation_shape)``: one before each step, then the final one.
+            observations: ``(steps + 1, *observation_shape)``: observations before each step, and the final
+                one.
             actions: ``(steps, *action_shape)``.
             true_rewards: ``(steps,)``; pass zeros if they are unknown.
             terminated: True if the environment ended the episode, False if a time limit did, None if unknown.
@@ -92,7 +93,7 @@ class Trajectory:
 
     @property
     def nbytes(self) -> int:
-        """Return the memory used by observations and frames, in bytes."""
+        """Return the memory used by observations and captured frames, in bytes."""
         return self.observations.nbytes + sum(map(len, self._frames))
 
     @property
@@ -117,7 +118,7 @@ class Trajectory:
 
     @property
     def final_observation(self) -> NDArray[Any]:
-        """Return the raw observation after the last step so far, ``(*observation_shape)``."""
+        """Return the raw observation after the latest step, ``(*observation_shape)``."""
         return _read_only(self._observations[self._length, ...])
 
     @property
@@ -163,7 +164,8 @@ class Trajectory:
         """Append steps.
 
         Args:
-            observations: ``(n + 1, *observation_shape)``: one before each step, then the one after the last.
+            observations: ``(n + 1, *observation_shape)``: observations before each step, and the
+                one after the last step.
             actions: ``(n, *action_shape)``.
             true_rewards: ``(n,)``.
             frames: one JPEG image per step, or empty if frames are not captured.

@@ -1,6 +1,6 @@
 """Observation transforms: functions that convert dicts, text, or views of several agents to arrays.
 
-The function's name is stored in episode recipes, so that replays apply the function as well.
+The function's name is stored in episode recipes, so that replays apply the same function.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,9 +16,9 @@ from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_l
 from teacher.settings.functions import named_function
 
 KWARG = "obs_transform"
-"""Keyword argument of ``make_env`` that names the transform."""
+"""Keyword argument of ``make_env`` for the transform's name."""
 SHIPPED = frozenset({"teacher.envs.collect", "teacher.envs.minigrid"})
-"""Modules of this project that contain transforms."""
+"""Modules of RL-Teacher that contain transforms."""
 _OF_MINIGRID = "teacher.envs.minigrid:cells"
 _MOST_NUMBERS = 1_000_000
 FLATTEN = "flatten"

@@ -16,11 +16,11 @@ from teacher.errors import pluralize
 
 TRIAL_EPISODES = 50
 TRIAL_STEPS = 10_000
-"""Total number of steps after which no more episodes start, because a few long episodes are enough."""
+"""Total number of steps after which no new episode starts, because a few long episodes are enough."""
 LIMIT = 1000
 """Number of steps after which a random episode is abandoned if there is no step limit."""
 SEGMENT_SECONDS = 1.5
-"""Default segment duration, used if episodes are long enough."""
+"""Default segment duration in seconds, used if episodes are long enough."""
 _LONG_ENOUGH_SHARE = 0.2
 _SHORTEST_LIMIT = 100
 _ENOUGH_REWARDS = 2  # distinct rewards, which show that not only survival is rewarded
@@ -28,7 +28,7 @@ _ENOUGH_REWARDS = 2  # distinct rewards, which show that not only survival is re
 
 @dataclass(frozen=True)
 class Trial:
-    """Lengths of some random episodes.
+    """Lengths of an environment's random episodes.
 
     Attributes:
         lengths: number of steps in each episode.
@@ -49,14 +49,17 @@ class Trial:
     def limit(self) -> int:
         """Return the maximum number of steps in an episode.
 
-        If no limit is known, return the longest episode's length, but at least 100 if others were shorter.
+        If no limit is known, return the longest episode's length or, if lengths differ, at least 100.
         """
         longest = max(self.lengths)
         return self.horizon or (max(_SHORTEST_LIMIT, longest) if self.early else longest)
 
     @property
     def early(self) -> int:
-        """Return the number of episodes shorter than the limit or, if there is none, than the longest one."""
+        """Return the number of episodes that are shorter than ``horizon``.
+
+        If no limit is known, count the episodes that are shorter than the longest one.
+        """
         full = max(self.lengths) if self.horizon is None else self.horizon
         return sum(length < full for length in self.lengths)
 
@@ -102,7 +105,7 @@ def of_fixed_length(horizon: int) -> Trial:
 
 
 def never_terminates(env: gym.Env[Any, Any]) -> bool:
-    """Return True if the environment's ``never_terminates`` attribute says only a limit ends episodes."""
+    """Return True if the environment's ``never_terminates`` says that only a time limit ends episodes."""
     try:
         return bool(env.get_wrapper_attr("never_terminates"))
     except AttributeError:
@@ -123,7 +126,7 @@ def try_episodes(
         horizon: maximum number of steps in an episode; None if no limit is known.
         seed: seed for the episodes and actions.
         most: number of steps after which an episode is abandoned.
-        tell: called with the number of episodes so far, before the first one and after each.
+        tell: function to call with the number of completed episodes, before the first and after each.
 
     Raises:
         EnvironmentUnsuitableError: the environment's ``reset`` or ``step`` fails.

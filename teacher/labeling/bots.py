@@ -4,8 +4,8 @@
 
 A bot does over HTTP what a labeler's browser does: it opens an invitation, keeps the cookies, leases a pair,
 downloads both clips, answers left or right, and resends each label until the site acknowledges it. It reads
-the clips' true returns with a researcher's API token and prefers the clip with the higher one, making the
-errors of an error model from :mod:`teacher.settings.teachers`.
+the clips' true returns with a researcher's API token and prefers the clip with the higher one, making
+mistakes according to an error model from :mod:`teacher.settings.teachers`.
 """
 
 import json
@@ -38,11 +38,11 @@ _MP4_BRAND_OFFSET = slice(4, 8)
 
 
 class BotError(Exception):
-    """The site responded with an error or an invalid clip, so the bot can't continue."""
+    """Raised when the site responds with an error or an invalid clip, so the bot can't continue."""
 
 
 class Bot(threading.Thread):
-    """Scripted labeler; its thread labels until the experiment is finished or the site stops the labeler.
+    """Thread of a scripted labeler, which labels until the experiment finishes or the site stops the bot.
 
     Args:
         site: URL of the site.
@@ -50,7 +50,7 @@ class Bot(threading.Thread):
         token: API token of the researcher who owns the experiment.
         name: the labeler's name; a later bot with this name acts as the same labeler.
         log: file to append each acknowledged label to, as a line of JSON; None for no log.
-        error_model: error model; by default, the bot makes no errors. Bots with different names make
+        error_model: model of the bot's errors; by default, it makes none. Bots with different names make
             different errors.
 
     Attributes:
@@ -111,7 +111,7 @@ class Bot(threading.Thread):
             self._labeling_site = begins
 
     def _label(self) -> bool:
-        """Label one pair, or wait a second if there is none; return False once no more pairs will come."""
+        """Label one pair, or wait a second if none is available; return False once labeling has ended."""
         offer = _json(self._as_labeler(f"{self._path}/leases", {"count": 1, "held": [], "shown": None}))
         self.stopped = offer["notice"] == "stopped"
         if self.stopped or offer["notice"] == "done" or offer["state"] == "finished":
@@ -205,8 +205,8 @@ def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
     """Return a bot's answer to a pair: ``left``, ``right``, ``equal`` or ``cant_tell``.
 
     Args:
-        truth: the pair's true returns by side, and its comparison's UUID.
-        answerer: answers according to the returns, with errors.
+        truth: the site's JSON: the true return of each side's clip, and the comparison's UUID.
+        answerer: chooses an answer based on the returns, with the error model's errors.
         name: the bot's name, which determines its errors.
     """
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
@@ -225,11 +225,11 @@ def _error_model(text: str) -> ErrorModel:
     error_model = ErrorModel.parse(text)
     if error_model.needs_segment:
         raise ConfigError(
-            f"--teacher: bots see only returns, not segments; pass --teacher {text} to teach instead, which "
-            "then computes the returns that bots see"
+            f"--teacher: bots see only returns, not segments; run teach with --teacher {text} instead, and "
+            "it will compute the returns that bots see"
         )
     if error_model.soft is not None:
-        raise ConfigError("--teacher: bots can't answer with a probability, as soft does; use noisy instead")
+        raise ConfigError("--teacher: bots can't use soft, because it answers with a probability; use noisy")
     return error_model
 
 

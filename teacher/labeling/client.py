@@ -38,7 +38,7 @@ class ExperimentSettings:
         prompt: question that labelers see.
         n_labels: total number of labels wanted; None if there is no limit.
         fps: frames per second of the clips.
-        has_true_reward: True if clips have a true return.
+        has_true_reward: True if the clips' true returns are known.
         gold_rate: share of comparisons that are attention checks, set when the experiment is created; None
             for the site's default.
         pretrain_labels: number of labels needed before training starts; None if training doesn't wait.
@@ -224,7 +224,7 @@ class FeedbackClient:
         return self._call(lambda data: convert(data, Feed), "GET", path)
 
     def statuses(self, experiment: str) -> dict[UUID, str]:
-        """Return the status (``open``, ``answered`` or ``cancelled``) of each comparison, by UUID."""
+        """Return each comparison's status (``open``, ``answered`` or ``cancelled``), keyed by UUID."""
         statuses: dict[UUID, str] = {}
         after = 0
         while True:
@@ -236,7 +236,7 @@ class FeedbackClient:
             after = page[-1][0]
 
     def cancel(self, experiment: str, comparisons: Sequence[UUID]) -> int:
-        """Cancel comparisons, except those that already have a label; return the number cancelled."""
+        """Cancel comparisons, except those that already have a label; return the number canceled."""
         body = {"comparisons": to_builtins(comparisons)}
         return self._call(lambda data: int(data["cancelled"]), "POST", _path(experiment, "cancel"), body)
 
@@ -324,7 +324,7 @@ def _path(experiment: str, rest: str | None = None) -> str:
 
 
 def _detail(response: requests.Response) -> str:
-    """Return the response's RFC 9457 error on one line, or only the HTTP status if it has none."""
+    """Return the response's RFC 9457 error on one line, or only its HTTP status if it has no such error."""
     status = f"{response.status_code} {response.reason}"
     try:
         problem = response.json()

@@ -199,7 +199,7 @@ class _StateFolder:
         return child
 
     def serves(self) -> bool:
-        """Return True if the site responds, or the process that this object started is still running."""
+        """Return True if the site responds or if the process that this object started is still running."""
         return (self._child is not None and self._child.poll() is None) or self.find_site() is not None
 
     def _check_options(self, site: Mapping[str, Any]) -> None:
@@ -212,7 +212,7 @@ class _StateFolder:
                 )
 
     def _last_log_line(self, log_start: int) -> str:
-        """Return the last nonempty line of the log after its first ``log_start`` bytes."""
+        """Return the last nonempty line of the log, ignoring its first ``log_start`` bytes."""
         with self._log.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").split("\n")

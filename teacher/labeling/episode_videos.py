@@ -26,7 +26,7 @@ class EpisodeVideoUploader:
         self._uploaded: int | None = None
 
     def offer(self, video: Path, step: int) -> None:
-        """Queue a video recorded at environment step ``step``, replacing any that is still queued."""
+        """Queue a video recorded at environment step ``step``, replacing the queued one, if any."""
         with self._lock:
             self._offered = (video, step)
 
@@ -49,7 +49,7 @@ class EpisodeVideoUploader:
                 self._offered = None
 
     def announce(self) -> None:
-        """Announce the last uploaded video to the site, unless already announced; log a refusal.
+        """Announce the last uploaded video, unless announced before; log a warning if the site refuses it.
 
         Raises:
             SiteUnreachableError: the site is unreachable; the next call tries again.
@@ -59,7 +59,7 @@ class EpisodeVideoUploader:
         try:
             self._client.add_episode(self._experiment, self._uploaded, self._key(self._uploaded))
         except SiteRefusedError as error:
-            _log.warning("labelers can't watch an episode video: %s", error)
+            _log.warning("the site refused an episode video, so labelers can't watch it: %s", error)
         self._uploaded = None
 
     def _key(self, step: int) -> str:

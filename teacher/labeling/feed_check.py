@@ -39,7 +39,7 @@ def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger
 
 
 def last_decisions(client: FeedbackClient, name: str, ledger: Ledger) -> Feed | None:
-    """Read the last decisions up to the ledger's cursor; return None if there is no experiment yet.
+    """Read the last few decisions up to the ledger's cursor; return None if there is no experiment yet.
 
     Raises:
         ForgottenError: the experiment no longer exists, but this run has read decisions from it.
@@ -58,18 +58,18 @@ def check_feed(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) ->
     """Raise :class:`ForgottenError` if the feed ends before the last decision that this run has read."""
     if feed.last_seq < ledger.cursor:
         raise ForgottenError(
-            f"this run has read {ledger.cursor} decisions of {name}, but the site at {client.site_url} has "
-            f"only {feed.last_seq}: the site's database was replaced or restored to an older state; "
-            f"{_remedy(ledger)}"
+            f"this run has read {ledger.cursor} decisions from experiment {name}, but the site at "
+            f"{client.site_url} has only {feed.last_seq}: the site's database was replaced or restored to "
+            f"an older state; {_remedy(ledger)}"
         )
 
 
 def experiment_gone(client: FeedbackClient, name: str, ledger: Ledger) -> ForgottenError:
     """Return the error to raise if the site no longer has the run's experiment."""
     return ForgottenError(
-        f"this run has read {ledger.cursor} decisions of {name}, but the site at {client.site_url} has no "
-        f"such experiment for this token: it was deleted, or the site has a different database; "
-        f"{_remedy(ledger)}"
+        f"this run has read {ledger.cursor} decisions from experiment {name}, but the site at "
+        f"{client.site_url} has no such experiment for this token: it was deleted, or the site has a "
+        f"different database; {_remedy(ledger)}"
     )
 
 
@@ -94,9 +94,9 @@ def _compare(client: FeedbackClient, name: str, ledger: Ledger, feed: Feed) -> N
     for seq, ours in ledger.outcomes(ledger.cursor - _LOOKED_BACK).items():
         if theirs.get(seq) != ours:
             raise ForgottenError(
-                f"decision {seq} of {name} on the site at {client.site_url} differs from the one that this "
-                f"run has read: the site's database was restored to an older state, and people have labeled "
-                f"since; {_remedy(ledger)}"
+                f"decision {seq} in experiment {name} on the site at {client.site_url} differs from the one "
+                "that this run has read: the site's database was restored to an older state, and people have "
+                f"labeled since; {_remedy(ledger)}"
             )
 
 

@@ -34,8 +34,8 @@ _CLOSE_SECONDS = 10.0
 class HumanCollector:
     """Collects people's labels through the labeling site; a background thread does all slow work.
 
-    The constructor creates or continues the experiment on the site. Comparisons that an earlier process of
-    this run left unregistered are published now. A permanent error (a revoked token, a full disk, clips that
+    The constructor creates or continues the experiment on the site. It also publishes comparisons that an
+    earlier process of this run left unregistered. A permanent error (a revoked token, a full disk, clips that
     can't be rendered) stops the thread, and the next :meth:`receive` or :meth:`submit` raises it.
 
     Attributes:
@@ -105,7 +105,7 @@ class HumanCollector:
     def receive(self) -> list[Preference]:
         """Return preferences made or revised since the last call, without waiting.
 
-        A preference whose value is None replaces an earlier one that no longer counts.
+        If a preference's value is None, the comparison's earlier preference no longer counts.
 
         Raises:
             Exception: the error that stopped the background thread, if it has stopped.
@@ -251,8 +251,8 @@ class HumanCollector:
     def _reconcile(self, feed: Feed) -> None:
         """Synchronize the ledger with the site if the site has fewer open comparisons.
 
-        Without this, training would wait forever for the missing ones. Comparisons that were cancelled on the
-        site are closed in the ledger. Comparisons that are not on the site, because its database was
+        Without this, training would wait forever for the missing comparisons. Comparisons that were canceled
+        on the site are closed in the ledger. Comparisons that are not on the site, because its database was
         replaced, are registered again.
         """
         missing = self._missing_from(feed)

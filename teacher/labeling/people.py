@@ -82,7 +82,7 @@ def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack)
     Args:
         options: the site's options.
         ledger: the run's ledger.
-        parts: exit stack that will release this machine's site.
+        parts: ``ExitStack`` that will release this machine's site.
 
     Raises:
         ConfigError: the options are invalid, or ``TEACHER_TOKEN`` is missing.
@@ -113,9 +113,9 @@ def ask_people(
         site: the labeling site.
         ledger: the run's ledger.
         settings: settings of the experiment.
-        parts: exit stack that will close the connections, the renderers and the collector.
+        parts: ``ExitStack`` that will close the connections, the renderers and the collector.
         value: function that scores a segment; scripted labelers see the score as the true return.
-        renderer: renders clips; None to use render workers if there are any, otherwise this machine.
+        renderer: renders the clips; None to use render workers if configured, or else this machine.
 
     Raises:
         ForgottenError, SiteRefusedError, SiteUnreachableError: as in :class:`HumanCollector`.
@@ -129,7 +129,7 @@ def ask_people(
 
 
 def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) -> None:
-    """Reopen an experiment that was finished on the site; a paused one stays paused.
+    """Reopen an experiment that was finished on the site; leave a paused experiment paused.
 
     Raises:
         ForgottenError, SiteRefusedError, SiteUnreachableError: as in :func:`take_up`.
@@ -158,7 +158,7 @@ def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) ->
 
 
 def about_lost(collector: HumanCollector) -> list[str]:
-    """Return a line to print if the site had lost the experiment, or else an empty list."""
+    """Return a one-item list with a message if the site had lost the experiment; otherwise, an empty list."""
     if not collector.asked_anew:
         return []
     name, asked = collector.experiment.name, pluralize(collector.asked_anew, "comparison")
@@ -166,7 +166,7 @@ def about_lost(collector: HumanCollector) -> list[str]:
 
 
 def about_rendering(site: Site) -> list[str]:
-    """Return a line to print about render workers if ``REDIS_URL`` is set, or else an empty list."""
+    """Return a one-item list with a message about render workers; empty if ``REDIS_URL`` is not set."""
     redis_url = read_redis_url()
     if not redis_url:
         return []

@@ -39,7 +39,7 @@ class Renderer(Protocol):
     """Interface of an asynchronous clip renderer."""
 
     def submit(self, job: ClipJob) -> "Future[Path] | Future[Path | None]":
-        """Start rendering a clip; the future's result is the clip's file, or None if it was uploaded."""
+        """Start rendering a clip; the future's result is the file's path, or None if a worker uploaded it."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Publisher:
         publication: ledger, renderer, clip store and site to use.
         folder: folder for clips that are not uploaded yet; the constructor empties it, and :meth:`close`
             removes it.
-        wake: called from other threads when a clip has been rendered, so :meth:`upload` has work to do.
+        wake: function that other threads call when a clip has been rendered, so :meth:`upload` has work.
 
     Attributes:
         failed: number of comparisons that were dropped because they couldn't be rendered.
@@ -196,7 +196,7 @@ class Publisher:
 
         Raises:
             SiteUnreachableError: the site couldn't read a clip, so the batch was queued again.
-            SiteRefusedError: the site had a different reason, or has now refused too many times in a row.
+            SiteRefusedError: the site refused for a different reason, or too many times in a row.
         """
         if error.status != _UNPROCESSABLE:
             raise error

@@ -133,7 +133,7 @@ def test_episodes_of_several_spaces_are_refused_by_the_first_that_differs(source
     first, second = recording.episodes
     fewer = second.all_observations[:, :3], second.actions, second.true_rewards
     other = replace(recording, episodes=[first, Trajectory.from_arrays(*fewer)])
-    words = rf"episode 1 of .*{source}: the observations have shape \(3,\), but those in the first .* \(4,\)"
+    words = rf"episode 1 of .*{source}: the observations have shape \(3,\), but the first .* \(4,\)"
     with pytest.raises(DataError, match=words):
         as_demonstrations(other)
 
@@ -209,7 +209,7 @@ def test_labels_of_uni_rlhf_about_it_are_refused_by_their_row(
 ) -> None:
     table[name][row] = np.nan
     np.savez(labels.parent / "table.npz", **table)
-    words = rf"the {name} in row {row} of .*table\.npz, which label {label} refers to, contain nan; fix the"
+    words = rf"label {label} refers to row {row} of .*table\.npz, whose {name} contain nan; fix the"
     with pytest.raises(DataError, match=words):
         crowd_preferences(load_crowd_labels(labels), labels.parent / "table.npz")
 

@@ -21,9 +21,9 @@ class _Format:
     """Functions for one trajectory format.
 
     Attributes:
-        wrote: returns True if a file or folder has this format.
-        read: reads the episodes.
-        relabel: writes a copy of the file or folder with new rewards.
+        wrote: function that returns True if a file or folder has this format.
+        read: function that reads the episodes.
+        relabel: function that writes a copy of the file or folder with new rewards.
     """
 
     wrote: Callable[[Path], bool]
@@ -46,7 +46,7 @@ def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> N
     """Copy a file or folder of trajectories, replacing the rewards with the predictor's.
 
     Args:
-        predictor: predictor of the new rewards.
+        predictor: reward predictor that computes the new rewards.
         source: file or folder to copy, in any format that :func:`load_trajectories` reads.
         target: file or folder to create, in the same format.
 

@@ -39,7 +39,7 @@ def wrote(path: Path) -> bool:
 
 
 def read(folder: Path) -> Recording:
-    """Read a folder's episodes; an episode's ``terminated`` is None if its infos don't say how it ended.
+    """Read a folder's episodes; an episode's ``terminated`` is None if the reason it ended is unknown.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -124,7 +124,7 @@ def _write(path: Path, table: Any) -> None:
 
 
 def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
-    """Yield the episodes in a table; ``first`` is the first one's index among the folder's episodes."""
+    """Yield a table's episodes; ``first`` is the index of the table's first episode in the folder."""
     names = table.column_names
     for row in range(table.num_rows):
         message = f"episode {first + row} of {folder} has values that are not arrays of numbers"
@@ -164,5 +164,5 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path
 
 
 def _declare_rewards(features: dict[str, Any]) -> None:
-    """Declare ``rews`` as lists of numbers, in the same format version as ``infos``."""
+    """Declare ``rews`` as lists of float64, in the same version of the metadata format as ``infos``."""
     features["rews"] = {**features["infos"], "feature": {"dtype": "float64", "_type": "Value"}}

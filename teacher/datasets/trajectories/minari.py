@@ -1,8 +1,8 @@
 """Reader of Minari datasets in HDF5, Arrow and Parquet; the ``minari`` package isn't needed.
 
 A dataset's folder contains the episodes, and ``data/metadata.json`` with the spaces and the environment. The
-episodes are either groups ``episode_0``, ``episode_1``, ... in ``main_data.hdf5``, or one folder of tables
-each. A table has an extra row at the end, for the final observation.
+episodes are either groups ``episode_0``, ``episode_1``, ... in ``main_data.hdf5``, or one folder each that
+contains a table. A table has an extra row at the end, for the final observation.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def read(folder: Path) -> Recording:
 
 
 def relabel(source: Path, target: Path, model: StepRewards) -> None:
-    """Copy a dataset, replace its rewards with the model's, and update its ID and reward statistics.
+    """Copy a dataset with the model's rewards; update the copy's ID and reward statistics.
 
     Raises:
         ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.

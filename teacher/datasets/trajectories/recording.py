@@ -1,4 +1,4 @@
-"""Episodes recorded in a file of any format, and their conversion to demonstrations."""
+"""Episodes read from a trajectory file, and their conversion to demonstrations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
     An episode's last step is dropped if it led to a NaN or infinite observation.
 
     Raises:
-        DataError: there are no episodes, observations or actions have different shapes, or other steps
-            contain NaN or infinite values.
+        DataError: there are no episodes, the episodes' observations or actions have different shapes, or any
+            other step contains NaN or infinite values.
     """
     episodes: list[Trajectory] = []
     for number, episode in enumerate(recording.episodes):
@@ -60,4 +60,4 @@ def _require_alike(episode: Trajectory, first: Trajectory) -> None:
     for name in ("observations", "actions"):
         found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
         if found != expected:
-            raise DataError(f"the {name} have shape {found}, but those in the first episode have {expected}")
+            raise DataError(f"the {name} have shape {found}, but the first episode's have shape {expected}")

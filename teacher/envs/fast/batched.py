@@ -63,7 +63,7 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
 
     @abc.abstractmethod
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
-        """Step the environments selected by the mask ``stepping``; the others' results are ignored."""
+        """Step the environments selected by the mask ``stepping``; results of the other rows are ignored."""
 
     @abc.abstractmethod
     def _take_over(self, index: int) -> None:

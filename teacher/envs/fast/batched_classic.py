@@ -35,7 +35,7 @@ class BatchedCartPole(BatchedVectorEnv):
         cart = self._physical[0]
         self._limits = np.array([[cart.x_threshold], [cart.theta_threshold_radians]])
         self._state = np.zeros((4, self.num_envs))
-        """Cart position, cart velocity, pole angle and pole angular velocity: one row each."""
+        """Rows: cart position, cart velocity, pole angle, pole angular velocity. Columns: environments."""
 
     def _take_over(self, index: int) -> None:
         self._state[:, index] = self._physical[index].state

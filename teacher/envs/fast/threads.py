@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 class ThreadedVectorEnv(SyncVectorEnv[Any, Any]):
     """``SyncVectorEnv`` that distributes its environments over ``workers`` threads.
 
-    Threads run in parallel where the simulator releases the GIL, as MuJoCo does. Results are the same as
+    Threads run in parallel if the simulator, such as MuJoCo, releases the GIL. Results are the same as
     with ``SyncVectorEnv``, because environments are independent.
     """
 

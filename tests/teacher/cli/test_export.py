@@ -182,7 +182,7 @@ def test_what_cannot_be_exported_is_one_line(
     assert main(["export", str(run_dir), labels]) == 1
     errors = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in errors] == ["teach export"] * 7
-    assert "only .parquet files can contain clips" in errors[2]
+    assert "can't contain clips; to include clips, use a .parquet file" in errors[2]
     assert "has no predictor; expected" in errors[3]
     assert "pass a file for the labels, or --predictor FILE" in errors[4]
     assert "expected a run started with -p synth or -p human" in errors[5]

@@ -194,9 +194,9 @@ def test_numbers_of_another_type_are_damage(
         (
             "observation_space",
             {"kind": "Circle"},
-            "the description of a space is invalid: unknown kind of space",
+            "invalid description of a space: unknown kind of space",
         ),
-        ("action_space", 3, "the description of a space is invalid:"),
+        ("action_space", 3, "invalid description of a space:"),
         ("reward", {"members": -3}, "members: expected 1 or more; got -3"),
         ("reward", 3, "'int' object is not iterable"),
     ],

@@ -200,7 +200,9 @@ def test_films_lie_beside_the_numbers(dataset: PreferenceDataset, tmp_path: Path
     step = {"feature": numbers, "length": 3, "_type": "Sequence"}
     assert features["first_observations"] == {"feature": step, "length": 7, "_type": "Sequence"}
     assert_same(load_preferences(path), dataset)
-    with pytest.raises(ConfigError, match=r"only .parquet files can contain clips, not .*labels\.npz"):
+    with pytest.raises(
+        ConfigError, match=r"labels\.npz can't contain clips; to include clips, use a \.parquet"
+    ):
         save_preferences(tmp_path / "labels.npz", dataset, *SPACES, clips=lambda _: (b"", b""))
 
 
@@ -211,7 +213,7 @@ def test_a_file_of_another_layout_is_refused(dataset: PreferenceDataset, tmp_pat
     path = tmp_path / "labels.parquet"
     save_preferences(path, dataset, *SPACES)
     parquet.write_table(parquet.read_table(path).drop_columns("preference"), path)
-    with pytest.raises(DataError, match="the file is missing: preference; export it again"):
+    with pytest.raises(DataError, match="the file lacks the columns preference; export it again"):
         load_preferences(path)
 
 
@@ -238,8 +240,8 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
         "observations": old["observations"].astype(np.float64)
     },
     "two preferences have the same UUID": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
-    "values.npy must be a C-ordered array of numbers": lambda old: {"values": np.array(["yes"] * 20)},
-    "the file is missing: terminated.npy; export it again": lambda old: {"terminated": None},
+    "values.npy must be a numeric array in C order": lambda old: {"values": np.array(["yes"] * 20)},
+    "the file lacks the arrays terminated.npy; export it again": lambda old: {"terminated": None},
     "the file is not a preference file": lambda old: {"about": np.array('{"format": "recipes"}')},
     "the file has format version 2, .* version 1; update RL-Teacher$": lambda old: {
         "about": np.array('{"format": "rl-teacher preferences", "version": 2}')
@@ -250,10 +252,10 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
         "about": newer(old["about"], columns=3)
     },
     "is damaged": lambda old: {"about": np.array("not json")},
-    "the observations have shape .3,., but observation_space has shape .4,.": lambda old: {
+    "the observations of a step have shape .3,., but the observation_space has shape .4,.": lambda old: {
         "about": newer(old["about"], observation_space=describe_space(spaces.Box(-1, 1, (4,))))
     },
-    r"the actions have shape .2,., but action_space has shape \(\)": lambda old: {
+    r"the actions of a step have shape .2,., but the action_space has shape \(\)": lambda old: {
         "about": newer(old["about"], action_space=describe_space(spaces.Discrete(2)))
     },
     "description of a space": lambda old: {"about": newer(old["about"], action_space={"kind": "Discrete"})},

@@ -69,7 +69,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
         ("mistake:2", "expected mistake:NUMBER"),
         ("myopic:0.9", "bots see only returns"),
         ("teacher.behaviors:backflip", "bots see only returns"),
-        ("soft:1", "bots can't answer with a probability"),
+        ("soft:1", "bots can't use soft, because it answers with a probability"),
     ],
 )
 def test_a_error_model_that_no_bot_can_have_is_refused(

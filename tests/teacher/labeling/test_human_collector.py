@@ -339,9 +339,9 @@ def test_an_experiment_that_was_deleted_is_not_made_again(
     with pytest.raises(ForgottenError) as refused, start_asking():
         pass
     assert str(refused.value) == (
-        f"this run has read 2 decisions of {experiment.name}, but the site at {site.url} has no such "
-        "experiment for this token: it was deleted, or the site has a different database; restore the newest "
-        "backup of the site, or start over in a different log_dir; "
+        f"this run has read 2 decisions from experiment {experiment.name}, but the site at {site.url} "
+        "has no such experiment for this token: it was deleted, or the site has a different database; "
+        "restore the newest backup of the site, or start over in a different log_dir; "
         f"{tmp_path / 'ledger.sqlite3'} keeps the labels"
     )
     (tmp_path / "config.json").touch()  # a run of teach, which has other remedies
@@ -361,11 +361,11 @@ def reopen(site: SiteHandle, experiment: ExperimentSettings, run: Path) -> None:
     [
         (
             OLDER,
-            "read 2 decisions of .* has only 1: the site's database was replaced or restored to an older",
+            "read 2 decisions from .* has only 1: the site's database was replaced or restored to an older",
         ),
         (
             OTHER,
-            "decision 1 of .* differs from .* run has read: the site's database was restored to an older",
+            "decision 1 in .* differs from .* run has read: the site's database was restored to an older",
         ),
     ],
     ids=["older", "older and answered since"],
