@@ -20,9 +20,9 @@ _WITH_PORT = re.compile(r"(.*):\d+")
 
 
 def base_url(request: HttpRequest | Request) -> str:
-    """Return the ``scheme://host`` of the site: ``TEACHER_PUBLIC_URL`` if set, otherwise the request's own.
+    """Return the site's ``scheme://host`` from ``TEACHER_PUBLIC_URL`` or, if unset, from the request.
 
-    The result has no path; ``reverse`` already adds the site's path prefix to every URL.
+    The path is left out, because ``reverse`` already adds the site's path prefix to every URL.
     """
     return origin_of(settings.PUBLIC_URL or request.build_absolute_uri("/"))
 
@@ -30,10 +30,10 @@ def base_url(request: HttpRequest | Request) -> str:
 def client_address(request: HttpRequest) -> str:
     """Return the IP address of the client that sent a request.
 
-    Each of the ``TEACHER_PROXIES`` trusted proxies appends its peer's address to ``X-Forwarded-For``; entries
-    further left may be forged. A request with fewer entries did not come through the proxies, so its peer
-    address is returned. If the entry is unreadable, the peer address is returned too; only the first such
-    entry is logged.
+    Each of the ``TEACHER_PROXIES`` trusted proxies appends the address that it received the request from to
+    ``X-Forwarded-For``; entries further left may be forged. If the header has fewer entries than that, the
+    request did not come through the proxies, so the address of the connection is returned. The same happens
+    if the client's entry isn't a valid IP address; this is logged only the first time.
     """
     peer = str(request.META.get("REMOTE_ADDR", ""))
     hops = [hop for hop in map(_bare, request.headers.get("X-Forwarded-For", "").split(",")) if hop]
@@ -44,8 +44,9 @@ def client_address(request: HttpRequest) -> str:
     if address is None and not _complained.is_set():
         _complained.set()
         _log.warning(
-            "X-Forwarded-For has %r where an IP address was expected. All such clients count as %s in the "
-            "sign-in limit. Check the proxy's configuration and TEACHER_PROXIES. This is logged only once.",
+            "X-Forwarded-For has %r where an IP address was expected. All clients with such an entry share "
+            "the rate limit of %s. Check the proxy's configuration and TEACHER_PROXIES. This is logged only "
+            "once.",
             entry[:_SHOWN],
             peer,
         )
@@ -53,12 +54,12 @@ def client_address(request: HttpRequest) -> str:
 
 
 def _bare(entry: str) -> str:
-    """Strip spaces from an entry, and the quotes that some proxies put around an address with a port."""
+    """Strip spaces, and the quotes that some proxies put around an address with a port."""
     return entry.strip().removeprefix('"').removesuffix('"').strip()
 
 
 def _address(entry: str) -> str | None:
-    """Return the IP address in an entry of ``X-Forwarded-For`` without its port, or None if it is invalid."""
+    """Return the IP address from an ``X-Forwarded-For`` entry, without the port; None if it is invalid."""
     bracketed = _BRACKETED.fullmatch(entry)
     if bracketed is not None:
         return _parsed(bracketed[1]) if ":" in bracketed[1] else None

@@ -34,7 +34,9 @@ class AdminSite(admin.AdminSite):
         return request.user.is_active and request.user.is_superuser
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Move rarely used models to ``folded``; ``unfolded`` is True on one of these models' pages."""
+        """Move rarely used models to the collapsed section ``folded``.
+
+        ``unfolded`` is True (section expanded) on the pages of these models."""
         apps: list[Any] = super().get_app_list(request, app_label)
         for app in apps:
             if app["app_label"] == "feedback":
@@ -45,14 +47,14 @@ class AdminSite(admin.AdminSite):
         return apps
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        """Point the "View site" link to the home page.
+        """Set the "View site" link to the home page.
 
         If the site has a path prefix, Django's own link would lack the trailing slash.
         """
         return {**super().each_context(request), "site_url": reverse("home")}
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
-        """Reject URLs with null characters, which make queries to PostgreSQL fail."""
+        """Reject query strings with null characters, because PostgreSQL queries would fail."""
         inner = super().admin_view(view, cacheable)
 
         @wraps(inner)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 
 class FeedbackError(Exception):
-    """Base class of all errors raised by the services; the message is one line for the user."""
+    """Base class of all errors raised by the services; the message is meant for the user."""
 
 
 class NotFoundError(FeedbackError):
@@ -12,7 +12,7 @@ class NotFoundError(FeedbackError):
 
 
 class ConflictError(FeedbackError):
-    """The request contradicts what is already recorded."""
+    """The request conflicts with data that is already stored."""
 
 
 class WithdrawnError(FeedbackError):
@@ -32,7 +32,7 @@ class ClosedError(FeedbackError):
 
 
 class TrainerAtWorkError(FeedbackError):
-    """The experiment's trainer is still running, or was until a moment ago."""
+    """The experiment's trainer is still running, or was running a moment ago."""
 
 
 class NoConsentError(FeedbackError):
@@ -44,11 +44,11 @@ class UnknownParticipantError(FeedbackError):
 
 
 class OtherStudyError(FeedbackError):
-    """The participant comes from a different study than the one the invitation is for."""
+    """The participant was sent by a study other than the invitation's."""
 
 
 class TooManyAttemptsError(FeedbackError):
-    """Too many passwords or tokens were tried; the next attempt is allowed after ``wait`` seconds."""
+    """Too many sign-in attempts or wrong tokens; the next attempt is allowed after ``wait`` seconds."""
 
     def __init__(self, wait: int) -> None:
         self.wait = wait
@@ -60,7 +60,7 @@ class UnreadableClipsError(FeedbackError):
     """The site can't read some clips, or their keys are not under the experiment's prefix."""
 
     def __init__(self, clips: Mapping[str, str]) -> None:
-        """``clips`` maps the JSON pointer of each clip in the request to its problem."""
+        """Store ``clips``, which maps each clip's JSON pointer in the request to an error message."""
         super().__init__(f"{len(clips)} clip(s) cannot be read; nothing was registered.")
         self.clips = clips
 
@@ -70,7 +70,7 @@ class MediaStoreError(FeedbackError):
 
 
 class ClipsElsewhereError(MediaStoreError):
-    """The media store has none of an experiment's clips: they are in a different store or were deleted."""
+    """The media store has none of the experiment's clips: they are in a different store or were deleted."""
 
 
 class NotInstalledError(FeedbackError):
@@ -81,7 +81,7 @@ class BadFileError(FeedbackError):
     """The files to import have errors, so nothing was imported."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """``problems`` are error messages, each with the file and line."""
+        """Store ``problems``, a list of error messages that each name the file and line."""
         super().__init__("\n".join(problems))
         self.problems = problems
 

@@ -12,10 +12,10 @@ _migrated = threading.Event()  # set once all migrations are applied; a running 
 
 
 def obstacle() -> str | None:
-    """Return a one-line reason, without secrets, why the site can't serve requests, or None if it can.
+    """Return the reason why the site can't serve requests, on one line; None if it can.
 
-    The check opens a new database connection, so that it fails within the connect timeout if the server
-    hangs. An existing connection would hang, too.
+    The text contains no secrets. The check opens a new database connection, so that it fails within the
+    connect timeout if the server hangs; a query on an existing connection would hang as well.
     """
     connection = connections.create_connection(DEFAULT_DB_ALIAS)
     try:
@@ -23,7 +23,7 @@ def obstacle() -> str | None:
             cursor.execute("SELECT 1")
         unapplied = 0 if _migrated.is_set() else _unapplied_migrations(connection)
     except Error as error:
-        logger.warning("not ready because the database does not answer: %s", error)
+        logger.warning("not ready because the database can't be queried: %s", error)
         return "The database does not answer; see the site's log for the reason."
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""Middleware: access log, limits on request bodies, error page for wrong methods, security policy."""
+"""Middleware: access log, request body checks, HTML page for status 405, Content-Security-Policy."""
 
 import logging
 import time
@@ -25,7 +25,7 @@ _access = logging.getLogger("human_feedback_site.access")
 def request_log(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
     """Assign each request an ID, return it in ``X-Request-ID``, and write one access log line.
 
-    All log records of the request carry the ID. The access log shows the URL pattern instead of the URL,
+    All log records of the request include the ID. The access log shows the URL pattern instead of the URL,
     because URLs may contain secrets such as invitation tokens.
     """
 
@@ -54,7 +54,7 @@ def _log(request: HttpRequest, response: HttpResponse, milliseconds: int) -> Non
 
 
 def _user_id(request: HttpRequest) -> int | None:
-    """Return the user's ID, or None if the user isn't loaded yet, to avoid a query."""
+    """Return the user's ID, or None if signed out or if reading it would need a database query."""
     user = getattr(request, "user", None)
     if isinstance(user, SimpleLazyObject) and user._wrapped is empty:
         return None
@@ -64,10 +64,10 @@ def _user_id(request: HttpRequest) -> int | None:
 def readable_body(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Reject non-UTF-8 forms, and bodies over ``DATA_UPLOAD_MAX_MEMORY_SIZE`` before they are read.
+    """Reject forms that aren't UTF-8, and reject bodies over ``DATA_UPLOAD_MAX_MEMORY_SIZE`` unread.
 
-    Django's own limit doesn't cover uploaded files, which it would write to disk for any view that reads a
-    form.
+    Django itself doesn't apply that limit to uploaded files: it would write them to disk for any view that
+    reads form data.
     """
 
     def middleware(request: HttpRequest) -> HttpResponse:
@@ -79,7 +79,7 @@ def readable_body(
             return too_large(request)
         charset = (request.content_params or {}).get("charset", "utf-8").lower()
         if request.content_type == "multipart/form-data" and charset not in {"utf-8", "utf8"}:
-            raise BadRequest(f"A form must be UTF-8, not {charset}.")
+            raise BadRequest(f"Form data must be encoded as UTF-8, not {charset}.")
         return get_response(request)
 
     return middleware
@@ -125,7 +125,7 @@ def _media_origin() -> str | None:
 
 
 def policy(media_origin: str | None) -> str:
-    """Return the Content-Security-Policy for clips served from ``media_origin`` (None: this site)."""
+    """Return the Content-Security-Policy that allows clips from ``media_origin`` as well as this site."""
     media = f" {media_origin}" if media_origin else ""
     return "; ".join(
         (

@@ -6,7 +6,7 @@ from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 class SessionStore(DatabaseStore):
     """Django's database session store, which also rejects session keys that aren't alphanumeric.
 
-    A cookie may contain anything, and PostgreSQL raises an error for a null character.
+    A forged cookie may contain null characters, for which PostgreSQL raises an error.
     """
 
     def _validate_session_key(self, key: str | None) -> bool:

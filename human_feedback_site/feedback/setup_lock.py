@@ -14,7 +14,7 @@ _KEY = (0x5445_4143, 1)
 
 @contextlib.contextmanager
 def setting_up(database: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
-    """Lock a database's setup during the ``with`` block, waiting for other processes to release the lock.
+    """Context manager that waits for the database's setup lock and holds it during the ``with`` block.
 
     For PostgreSQL, this is an advisory lock. For SQLite, it's a lock on the database's folder, because the
     database file may not exist yet.

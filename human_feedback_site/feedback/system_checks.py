@@ -9,7 +9,7 @@ from human_feedback_site.environment import LOOPBACK
 
 
 def sign_in_obstacle() -> str | None:
-    """Return a one-line message with the fix if people can't sign in over HTTP, otherwise None.
+    """If people can't sign in over HTTP, return a message that explains the fix; otherwise None.
 
     Without ``TEACHER_PUBLIC_URL``, a site that serves other machines assumes HTTPS and sets secure cookies,
     which browsers never send back over HTTP.

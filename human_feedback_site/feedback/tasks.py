@@ -12,13 +12,13 @@ def forget_stale_runs() -> str:
 
 @app.task(name="chores.waiting_labels")
 def settle_labels() -> str:
-    """Count late labels for comparisons that have room again, for example after a lease expired."""
+    """Count surplus labels where a comparison needs one again, for example after a lease expired."""
     return chores.settle_labels()
 
 
 @app.task(name="chores.labelers")
 def weigh_labelers() -> str:
-    """Re-estimate labeler reliability from new labels and update the decisions that change."""
+    """Re-estimate labeler reliability from new labels and update the affected decisions."""
     return chores.weigh_labelers()
 
 
@@ -48,5 +48,5 @@ def forget_sessions() -> str:
 
 @app.task(name="chores.attempts")
 def forget_attempts() -> str:
-    """Delete expired counts of sign-in and token attempts."""
+    """Delete expired counts of sign-in attempts and wrong API tokens."""
     return chores.forget_attempts()

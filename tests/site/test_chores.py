@@ -326,7 +326,7 @@ def test_a_chore_that_fails_keeps_no_other_from_being_done(db: None, monkeypatch
     both = {"roof": fail, "sessions": chores.forget_sessions}
     monkeypatch.setattr("human_feedback_site.feedback.management.commands.chores.CHORES", both)
     out = io.StringIO()
-    with pytest.raises(CommandError, match="1 of 2 chores failed: roof"):
+    with pytest.raises(CommandError, match="1 of 2 maintenance tasks failed: roof"):
         call_command("chores", stdout=out, stderr=out)
     assert "roof: failed with RuntimeError: the roof is leaking" in out.getvalue()
     assert "sessions: 0 deleted" in out.getvalue()

@@ -625,7 +625,7 @@ def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[
     forget()
     with pytest.raises(CommandError, match="pass --owner USER to create it"):
         bring_back(exported)
-    with pytest.raises(CommandError, match="no staff user 'nobody'"):
+    with pytest.raises(CommandError, match="existing staff user, not 'nobody'"):
         bring_back(exported, owner="nobody")
     bring_back(exported, owner="ada")
     assert Experiment.objects.get().name == "hopper"

@@ -231,7 +231,7 @@ def test_an_entry_that_cannot_be_read_is_logged_once(
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert "has 'proxy-7:80" in record.getMessage()
-    assert f"count as {HERE}" in record.getMessage()
+    assert f"share the rate limit of {HERE}" in record.getMessage()
     assert len(record.getMessage()) < 300
 
 

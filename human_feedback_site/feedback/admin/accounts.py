@@ -1,4 +1,4 @@
-"""Admin pages for users and groups: Django's own, plus protection against overwriting concurrent edits."""
+"""Django's admin pages for users and groups, with protection against overwriting concurrent edits."""
 
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,12 +21,12 @@ admin.site.unregister([User, Group])
 
 
 class UserChangeForm(SeenForm, _UserChangeForm):
-    """Django's user form, which also rejects changes to fields that another admin has just edited."""
+    """Django's user form, which also rejects a change to a field that another admin has changed meanwhile."""
 
 
 @admin.register(User)
 class UserAdmin(DeletedOnlyUnused, GuardedModelAdmin, _UserAdmin):
-    """Users. A user that other rows refer to can't be deleted, only deactivated."""
+    """Admin page for users. A user that other rows reference can't be deleted, only deactivated."""
 
     LOST_WITH_IT = frozenset({ApiToken})
     form = UserChangeForm
@@ -34,6 +34,6 @@ class UserAdmin(DeletedOnlyUnused, GuardedModelAdmin, _UserAdmin):
 
 @admin.register(Group)
 class GroupAdmin(GuardedModelAdmin, DjangoGroupAdmin):
-    """User groups, which the site itself does not use."""
+    """Admin page for user groups, which the site itself does not use."""
 
     form = SeenForm

@@ -31,12 +31,12 @@ _CHANGED = (
 class SeenForm(ModelForm):
     """Model form that never overwrites changes made by someone else since the form was opened.
 
-    Every field also submits the value it was shown with. If another admin has changed a field that this form
-    changes too, the form is invalid and the error shows the field's current value.
+    Every field also submits its initial value. If another admin has meanwhile changed a field that this form
+    changes, the form is invalid and the error shows the field's current value.
     """
 
     def clean(self) -> dict[str, Any]:
-        """Compare the values shown with those in the database, and lock the row until the form is saved."""
+        """Lock the row until the form is saved, and add an error for each field with a conflicting change."""
         cleaned: dict[str, Any] = super().clean() or {}
         if self.instance.pk is None or not self.changed_data:
             return cleaned
@@ -51,9 +51,9 @@ class SeenForm(ModelForm):
         return cleaned
 
     def _differs(self, name: str, value: Any, *, shown: bool) -> bool:
-        """Return True if ``value`` differs from the field's submitted value.
+        """Return True if ``value``, read from the database, differs from the value submitted for the field.
 
-        If ``shown`` is True, compare it with the value that the form initially displayed instead.
+        If ``shown`` is True, compare ``value`` with the field's initial value instead.
         """
         bound = self[name]
         if not bound.field.show_hidden_initial:
@@ -65,7 +65,7 @@ class SeenForm(ModelForm):
         return bool(bound.field.has_changed(value, widget.value_from_datadict(self.data, self.files, key)))
 
     def _save_m2m(self) -> None:
-        """Save only the many-to-many fields that were changed in this form."""
+        """Save only those many-to-many fields that were changed in this form."""
         cleaned = self.cleaned_data
         if self.instance.pk is not None:
             self.cleaned_data = {name: cleaned[name] for name in self.changed_data if name in cleaned}
@@ -78,7 +78,7 @@ def _text_of(value: Any) -> str:
 
 
 class GuardedModelAdmin(_ModelAdmin):
-    """Base class of all model admins, which saves only changed fields and searches UUIDs by prefix.
+    """Base class of all model admins; saves only changed fields and searches UUIDs by prefix.
 
     Entries of ``search_fields`` whose names end in ``uuid`` are searched by prefix. Text inputs get
     ``dir="auto"`` for right-to-left text. The ``form`` must inherit from :class:`SeenForm`.
@@ -90,7 +90,7 @@ class GuardedModelAdmin(_ModelAdmin):
     def formfield_for_dbfield(
         self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
     ) -> "FormField | None":
-        """Add the hidden initial value that :class:`SeenForm` needs, and ``dir="auto"`` on text inputs."""
+        """Add the hidden initial values that :class:`SeenForm` needs, and ``dir="auto"`` on text inputs."""
         field = super().formfield_for_dbfield(db_field, request, **options)
         if field is not None:
             field.show_hidden_initial = True
@@ -101,7 +101,7 @@ class GuardedModelAdmin(_ModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: "QuerySet[Any]", search_term: str
     ) -> "tuple[QuerySet[Any], bool]":
-        """Also find rows by the first digits of a UUID, as the comparison browser does."""
+        """Add the rows that have a UUID beginning with the search term."""
         found, may_repeat = super().get_search_results(request, queryset, search_term)
         uuids = [name.removeprefix("=") for name in self.search_fields if name.endswith("uuid")]
         if not uuids or not browse.BEGINS_A_UUID.fullmatch(search_term.strip()):
@@ -142,15 +142,15 @@ class ReadOnly:
 
 
 class DeletedOnlyUnused:
-    """Mixin that allows deleting rows only one at a time, and only if no other rows refer to them.
+    """Mixin that allows deleting only one row at a time, and only if no other rows reference it.
 
-    References from the models in ``LOST_WITH_IT`` are ignored; those rows are deleted too.
+    Rows of the models in ``LOST_WITH_IT`` don't prevent the deletion; they are deleted as well.
     """
 
     LOST_WITH_IT: "frozenset[type[Model]]" = frozenset()
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return True if the user has permission and no row outside ``LOST_WITH_IT`` refers to ``obj``."""
+        """Return True if the user may delete ``obj`` and only models in ``LOST_WITH_IT`` reference it."""
         return (
             obj is not None
             and ModelAdmin.has_delete_permission(cast("ModelAdmin", self), request, obj)
@@ -163,14 +163,14 @@ class DeletedOnlyUnused:
 
 
 class Audited:
-    """Mixin for admin actions that report their result and write it to the admin log."""
+    """Mixin for admin actions that show their result in a message and write it to the admin log."""
 
     def act(
         self, request: HttpRequest, chosen: "QuerySet[Any]", do: "Callable[[QuerySet[Any]], int]", text: str
     ) -> None:
-        """Apply ``do`` to the selected rows, show ``text``, and add it to each row's admin log.
+        """Call ``do`` with the selected rows, show ``text`` to the user, and log it for each row.
 
-        ``do`` returns a count, which replaces ``{}`` in ``text``.
+        ``do`` must return a count, which replaces ``{}`` in ``text``.
         """
         # Select by ID, because the queryset may filter on a column that the action changes.
         rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))

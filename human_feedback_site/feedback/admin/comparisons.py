@@ -29,7 +29,7 @@ class LabelInline(ReadOnly, TabularInline):
 
     @admin.display(boolean=True)
     def undone(self, label: models.Label) -> bool:
-        """Return True if the label was undone or withdrawn."""
+        """Return True if the labeler undid the label or a researcher withdrew it."""
         return hasattr(label, "undo")
 
 
@@ -92,12 +92,12 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.action(permissions=["view"], description="Cancel: stop requesting labels")
     def cancel(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Close the selected open comparisons: those with labels become answered, the others cancelled."""
+        """Close the selected open comparisons: mark them answered, or canceled if they have no labels."""
         self.act(request, chosen, moderation.close, "{} closed.")
 
-    @admin.action(permissions=["view"], description="Requeue: reopen cancelled comparisons for labeling")
+    @admin.action(permissions=["view"], description="Requeue: reopen canceled comparisons for labeling")
     def requeue(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Reopen the selected cancelled comparisons whose clips still exist."""
+        """Reopen those of the selected canceled comparisons whose clips still exist."""
         self.act(request, chosen, moderation.reopen, "{} reopened.")
 
     @admin.action(permissions=["view"], description="Use as attention check: first is better")
@@ -124,12 +124,12 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.action(permissions=["view"], description="Stop using as attention check")
     def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Remove the known answer; reopen comparisons that a trainer requested, and cancel the others."""
+        """Stop using comparisons as checks: reopen those that a trainer requested, and cancel the rest."""
         self.act(request, chosen, gold_pairs.make_ordinary, "{} no longer used as attention checks.")
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:
-        """Return the current decision, or None if there is none."""
+        """Return the comparison's current decision, or None if it is undecided."""
         return comparison.decision or None
 
     @admin.display(description="first")

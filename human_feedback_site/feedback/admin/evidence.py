@@ -12,7 +12,7 @@ from human_feedback_site.feedback.services import moderation
 
 @admin.register(models.Label)
 class LabelAdmin(ReadOnly, ModelAdmin):
-    """Labels, as the labelers gave them."""
+    """Labels exactly as the labelers submitted them."""
 
     list_display = (
         *("created_at", "experiment", "labeler", "choice", "swapped", "verdict"),
@@ -31,7 +31,7 @@ class LabelAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(boolean=True)
     def undone(self, label: models.Label) -> bool:
-        """Return True if the label was undone or withdrawn."""
+        """Return True if the labeler undid the label or a researcher withdrew it."""
         return hasattr(label, "undo")
 
 
@@ -68,13 +68,13 @@ class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
         description="Requeue: end these leases so that other labelers get the comparisons",
     )
     def requeue(self, request: HttpRequest, chosen: QuerySet[models.Lease]) -> None:
-        """End the selected live leases; an answer already on its way may then come too late to count."""
+        """End the selected leases that haven't expired; an answer submitted later may not count."""
         self.act(request, chosen, moderation.end_claims, "{} ended.")
 
 
 @admin.register(models.Decision)
 class DecisionAdmin(ReadOnly, ModelAdmin):
-    """Decisions, in the order of the feed that trainers read."""
+    """Decisions, newest first; trainers receive each experiment's decisions in ``seq`` order."""
 
     list_display = ("experiment", "seq", "comparison", "decision", "probability", "n_labels", "created_at")
     list_filter = ("decision", "experiment")

@@ -47,9 +47,9 @@ def _percent(rate: Rate) -> str:
 
 @admin.register(models.Experiment)
 class ExperimentAdmin(Audited, ModelAdmin):
-    """Experiments, which trainers create; admins pause, resume, finish, delete and configure them.
+    """Admin page for pausing, resuming, finishing, deleting and configuring experiments.
 
-    Saving the form writes only the fields that were changed, because the run may be updating others.
+    Saving the form writes only the fields that were changed, because the run may be updating other fields.
     """
 
     list_display = (
@@ -97,9 +97,10 @@ class ExperimentAdmin(Audited, ModelAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """List what will be deleted with an experiment; once confirmed, delete it within a time limit.
+        """List what will be deleted with an experiment; once the user confirms, delete it.
 
-        Replaces Django's view, which deletes in one transaction and couldn't restore the clips on failure.
+        If that takes too long for one request, the periodic maintenance continues the deletion. Django's view
+        would delete in one transaction, which couldn't restore the clips if it failed.
         """
         experiment = self.get_object(request, unquote(object_id))
         if experiment is None:
@@ -129,14 +130,14 @@ class ExperimentAdmin(Audited, ModelAdmin):
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[Any, Any], set[Any], list[Any]]:
-        """Return nothing: there may be a million related rows, so the page shows counts instead of a list."""
+        """Return empty collections: there may be a million related rows, so the page shows only counts."""
         return [], {}, set(), []
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
         """Save only the changed fields.
 
-        A new overlap opens or closes comparisons, a new prompt is added as a version, and a new aggregation
-        method recomputes all decisions.
+        Changing the overlap opens or closes comparisons, changing the prompt adds a prompt version, and
+        changing the aggregation method recomputes all decisions.
         """
         changed = set(form.changed_data)
         weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
@@ -149,7 +150,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
             aggregate.revise_everything(obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
-        """Annotate comparison counts and trainer absence; include experiments that are being deleted."""
+        """Include experiments that are being deleted; annotate ``asked``, ``answered`` and ``away``."""
         wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)
         return models.Experiment.everything.annotate(
             asked=Count("comparisons", filter=wanted),
@@ -159,13 +160,13 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="trainer away since", ordering="away")
     def away_since(self, experiment: Any) -> datetime | None:
-        """Return when the trainer was last heard from, or None if that was recently."""
+        """Return the time of the absent trainer's last request, or None if the trainer isn't absent."""
         since: datetime | None = experiment.away
         return since
 
     @admin.display(ordering="asked")
     def asked(self, experiment: Any) -> int:
-        """Return the number of comparisons that aren't cancelled."""
+        """Return the number of comparisons that aren't canceled."""
         return int(experiment.asked)
 
     @admin.display(ordering="answered")
@@ -175,7 +176,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="agreement (Krippendorff's alpha)")
     def alpha(self, experiment: models.Experiment) -> str | None:
-        """Return Krippendorff's alpha and the number of pairs it is based on, or None if it is undefined."""
+        """Return text with Krippendorff's alpha and the number of pairs; None if alpha is undefined."""
         found = crowd.agreement(experiment)
         return (
             None
@@ -207,7 +208,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
             return SafeString("")
         return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))
 
-    @admin.action(description="Pause: labelers get no pairs, training stops")
+    @admin.action(description="Pause: give labelers no pairs and stop training")
     def pause(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
         """Pause the selected running experiments."""
         self.act(request, chosen, experiments.pause, "{} paused.")
@@ -217,20 +218,20 @@ class ExperimentAdmin(Audited, ModelAdmin):
         """Resume the selected paused experiments."""
         self.act(request, chosen, experiments.resume, "{} resumed.")
 
-    @admin.action(description="Finish: no more labels are requested")
+    @admin.action(description="Finish: request no more labels")
     def finish(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
         """Finish the selected experiments that are running or paused."""
         self.act(request, chosen, experiments.finish, "{} finished.")
 
     @admin.action(description="Estimate labeler reliability now and update decisions")
     def weigh(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Re-estimate labeler reliability and update decisions now, which otherwise happens every minute."""
+        """Re-estimate labeler reliability and update decisions now, instead of at the next periodic run."""
         self.act(request, chosen, _weigh, "{} decisions revised.")
 
 
 @admin.register(models.PromptVersion)
 class PromptVersionAdmin(ReadOnly, ModelAdmin):
-    """All versions of each experiment's prompt, with author and time."""
+    """All versions of each experiment's prompt, with their authors and creation times."""
 
     list_display = ("experiment", "version", "text", "author", "created_at")
     list_filter = ("experiment",)
@@ -244,7 +245,7 @@ def _weigh(chosen: QuerySet[models.Experiment]) -> int:
 
 @admin.register(models.SequenceCounter)
 class SequenceCounterAdmin(ReadOnly, ModelAdmin):
-    """Counter of each experiment's decision feed: the sequence number of its newest decision."""
+    """Sequence number of the newest decision of each experiment."""
 
     list_display = ("experiment", "last_seq")
     list_select_related = ("experiment",)
@@ -275,7 +276,7 @@ class ExampleAdmin(ModelAdmin):
 
 @admin.register(models.Episode)
 class EpisodeAdmin(ReadOnly, ModelAdmin):
-    """Videos of full episodes."""
+    """Videos of full episodes, recorded during training."""
 
     list_display = ("experiment", "step", "key", "created_at")
     list_filter = ("experiment",)

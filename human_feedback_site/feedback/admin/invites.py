@@ -1,4 +1,4 @@
-"""Admin pages for invitations, arrivals from recruitment platforms, and consent."""
+"""Admin pages for invitations, participants sent by recruitment platforms, and consent."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.InvitePart)
 class InvitePartAdmin(ReadOnly, ModelAdmin):
-    """Labelers' answer counts for earlier invitations; ``Participation`` has those for current ones."""
+    """Labelers' answer counts for earlier invitations; ``Participation`` counts for the current one."""
 
     list_display = ("participation", "invite", "answered", "completed_at", "completed_answers")
     list_filter = ("participation__experiment",)
@@ -42,7 +42,7 @@ class InvitePartAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.Arrival)
 class ArrivalAdmin(ReadOnly, Audited, ModelAdmin):
-    """Participants sent by a platform; only the experiment's participant list shows their platform IDs."""
+    """Participants sent by a recruitment platform. Their platform IDs are not shown in the admin."""
 
     list_display = ("experiment", "invite", "created_at")
     list_filter = ("experiment",)
@@ -75,7 +75,7 @@ class ConsentTextAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.ConsentAnswer)
 class ConsentAnswerAdmin(ReadOnly, ModelAdmin):
-    """Labelers' answers to the consent texts."""
+    """Records of which labelers agreed to or declined each consent text."""
 
     list_display = ("labeler", "experiment", "text", "agreed", "created_at")
     list_filter = ("agreed", "text__experiment")

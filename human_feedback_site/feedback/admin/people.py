@@ -18,7 +18,7 @@ from human_feedback_site.feedback.services import accounts, moderation
 
 @admin.register(models.Labeler)
 class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
-    """Labelers, who are created by invitations; admins add them to experiments or remove them."""
+    """Admin page for adding labelers to experiments and removing them. Invitations create labelers."""
 
     list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
     list_filter = ("experiments", "invited_by")
@@ -36,7 +36,7 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Labeler]:
-        """Annotate each labeler with the number of labels that are not void."""
+        """Annotate each labeler with ``answers``, the number of labels that are not void."""
         found: QuerySet[models.Labeler] = super().get_queryset(request)
         return found.annotate(answers=Count("labels", filter=~Q(labels__status=models.Label.Status.VOID)))
 
@@ -52,7 +52,7 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
         )
 
     @admin.action(
-        description="Readmit in all experiments: give them pairs again and restart their attention checks"
+        description="Readmit in all experiments: give them pairs again and clear attention-check results"
     )
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
         """Readmit the selected labelers in all their experiments; withdrawn labels stay withdrawn."""
@@ -65,12 +65,12 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
 
     @admin.display(ordering="answers")
     def answers(self, labeler: Any) -> int:
-        """Return the number of labels that are not void, including undone ones."""
+        """Return the labeler's number of labels, including undone ones but not ignored (void) ones."""
         return int(labeler.answers)
 
     @admin.display(boolean=True, ordering="user__is_active")
     def active(self, labeler: models.Labeler) -> bool:
-        """Return True if the account may sign in; this is changed on the user's page."""
+        """Return True if the labeler may sign in. Admins change this on the user's admin page."""
         return labeler.user.is_active
 
 
@@ -80,7 +80,7 @@ def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participa
 
 @admin.register(models.Participation)
 class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
-    """Labelers' participation in experiments: their attention checks, and whether they were stopped."""
+    """Labelers' participation in experiments, with attention-check results and the time they were stopped."""
 
     list_display = (
         *("labeler", "experiment", "standing", "answers", "undone"),
@@ -99,9 +99,9 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(description="estimated reliability")
     def worth(self, participation: models.Participation) -> str | None:
-        """Return the labeler's estimated accuracy, averaged over the possible true answers.
+        """Return the labeler's estimated accuracy as a percentage, or None if not estimated yet.
 
-        None if it has not been estimated.
+        It is the mean of the accuracies estimated for each possible true answer.
         """
         matrix = participation.confusion
         if matrix is None:
@@ -120,10 +120,11 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
         self.act(request, chosen, lambda rows: moderation.block(rows, by), "Blocked; labels withdrawn: {}.")
 
     @admin.action(
-        permissions=["view"], description="Readmit: give them pairs again and restart their attention checks"
+        permissions=["view"],
+        description="Readmit: give them pairs again and clear attention-check results",
     )
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Give the selected labelers pairs again and clear their attention checks."""
+        """Give the selected labelers pairs again and clear their attention-check results."""
         self.act(request, chosen, moderation.readmit, "{} readmitted.")
 
 
@@ -139,7 +140,7 @@ class ApiTokenAdmin(ModelAdmin):
     actions = ("rotate",)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: an existing token can't be changed, so it can't be given to a different user."""
+        """Return False: tokens can't be edited, so a token can't be reassigned to a different user."""
         return False
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
@@ -149,18 +150,18 @@ class ApiTokenAdmin(ModelAdmin):
     def formfield_for_foreignkey(
         self, db_field: "ForeignKey[Any, Any]", request: HttpRequest, **options: Any
     ) -> "ModelChoiceField[Any] | None":
-        """Offer only active staff users, because only they may use the API."""
+        """Offer only active staff users as token owners, because only they may use the API."""
         return super().formfield_for_foreignkey(
             db_field, request, **options, queryset=User.objects.filter(is_staff=True, is_active=True)
         )
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
-        """Generate the token and save only its hash; the secret is kept on ``obj`` for the next page."""
+        """Generate the token and save only its hash; set ``obj.secret`` so that the response can show it."""
         obj.secret = accounts.issue_token(obj)
 
     @admin.action(permissions=["delete"], description="Replace the token with a new one")
     def rotate(self, request: HttpRequest, chosen: QuerySet[models.ApiToken]) -> HttpResponse | None:
-        """Replace one token with a new secret and show it; the old secret stops working immediately."""
+        """Give the selected token a new secret and show it; the old secret stops working immediately."""
         if len(chosen) != 1:
             self.message_user(request, "Select exactly one token to replace.", messages.ERROR)
             return None
@@ -187,7 +188,7 @@ class ApiTokenAdmin(ModelAdmin):
 
 @admin.register(models.Attempts)
 class AttemptsAdmin(ReadOnly, ModelAdmin):
-    """Counts of failed sign-in and token attempts. Deleting a row lifts the limit immediately."""
+    """Counts of sign-in attempts and wrong API tokens. Deleting a row lifts its rate limit immediately."""
 
     list_display = ("digest", "count", "ends_at")
     search_fields = ("=digest",)

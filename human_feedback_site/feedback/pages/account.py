@@ -17,7 +17,7 @@ def account(request: HttpRequest) -> dict[str, Any]:
 def name_of(user: User | AnonymousUser) -> str:
     """Return the labeler's name as researchers see it; for staff and other users, return the username.
 
-    A labeler's username is longer than the name, because two researchers may use the same labeler name.
+    Labeler names needn't be unique across researchers, so a labeler's username has a random suffix.
     """
     labeler = None if user.is_staff else Labeler.objects.filter(user=user.pk).first()
     return user.get_username() if labeler is None else labeler.name

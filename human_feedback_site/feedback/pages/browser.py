@@ -52,15 +52,15 @@ class LabelerField(ModelChoiceField):
     """Form field for choosing a labeler by name."""
 
     def label_from_instance(self, labeler: Labeler) -> str:
-        """Return the labeler's name, isolated from the surrounding text direction.
+        """Return the labeler's name, wrapped in Unicode directional isolates if it is right-to-left.
 
-        Isolation uses Unicode control characters, because an HTML ``<option>`` can't contain a ``<bdi>``.
+        A ``<bdi>`` element isn't possible, because an HTML ``<option>`` can contain only text.
         """
         return isolated(labeler.name)
 
 
 class FilterForm(forms.Form):
-    """Filter form of the comparison list, read from the query string."""
+    """Form that filters the comparison list, filled in from the query string."""
 
     state = forms.ChoiceField(label=_("State"), required=False, choices=[_ANY, *_STATES.items()])
     decision = forms.ChoiceField(
@@ -136,9 +136,9 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
 
 
 def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
-    """Return the label of a label or undo event; for other events, the text of the decision.
+    """For a label or undo event, return its label; for a decision event, return the decision's text.
 
-    Return None if the decision was withdrawn, or if the event is a lease.
+    Return None if the event is a lease or withdraws the decision.
     """
     if event.kind in {"label", "undo"}:
         return ShownLabel(event.row, undone=event.kind == "undo")
@@ -151,7 +151,8 @@ def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
 def act(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Request one more label for a comparison, close it to further labels, or reopen it.
 
-    The POST field ``action`` selects the action. The status is 409 if the comparison's state forbids it.
+    The POST field ``action`` selects the action. Respond with status 409 if the comparison's state forbids
+    it.
     """
     experiment = managed(request, name)
     chosen = experiment.comparisons.filter(uuid=uuid)

@@ -13,7 +13,7 @@ _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 @dataclass(frozen=True)
 class Tick:
-    """Axis tick: its position, in percent from the left (x axis) or the top (y axis), and its text."""
+    """Axis tick, with its text and its position in percent from the left (x axis) or top (y axis)."""
 
     position: float
     text: str
@@ -21,7 +21,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Chart:
-    """Data that the template needs to draw one curve."""
+    """Data from which the template draws a line chart with one curve."""
 
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
@@ -31,7 +31,7 @@ class Chart:
 
 
 def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
-    """Return a chart of (step, value) pairs, sorted by step; None if no value is finite.
+    """Return a chart of (step, value) pairs, which must be sorted by step; None if no pair is finite.
 
     The horizontal axis begins at step 0. Points with NaN or infinite values are skipped.
     """
@@ -75,7 +75,7 @@ def nice_ticks(low: float, high: float, wanted: int) -> list[float]:
 
 
 def short_number(value: float) -> str:
-    """Return ``value`` with three significant digits and a metric prefix: 1.2M, 350k, 0.05, -3."""
+    """Return ``value`` with at most three significant digits and an SI suffix: 1.2M, 350k, 0.05, -3."""
     for size, prefix in _PREFIXES:
         if abs(value) >= size * 0.9995:
             return f"{value / size:.3g}{prefix}"

@@ -1,6 +1,6 @@
-"""Permanent clip URLs for the pages; each redirects to a newly signed URL in the media store.
+"""Views at permanent clip URLs, which redirect to a newly presigned URL in the media store.
 
-A page may stay open longer than a signed URL is valid.
+Pages use the permanent URLs, because a page may stay open longer than a presigned URL is valid.
 """
 
 from uuid import UUID
@@ -32,7 +32,7 @@ def of_comparison(request: HttpRequest, name: str, uuid: UUID, side: str) -> Htt
 @login_required
 @never_cache
 def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> HttpResponse:
-    """Redirect a labeler to the clip that was on one side of the screen when they answered.
+    """Redirect a labeler to the clip that was shown on ``side`` when they answered.
 
     ``side`` is ``left`` or ``right``.
     """

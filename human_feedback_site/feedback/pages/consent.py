@@ -17,9 +17,9 @@ from human_feedback_site.feedback.services import consent as service
 @login_required
 @never_cache
 def consent(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a labeler the consent text and record the answer.
+    """Show a labeler the consent text and record whether they agree.
 
-    An answer counts only if the posted digest matches the current text; otherwise the text is shown again.
+    If the text has changed since the labeler saw it, show the new text and record nothing.
     """
     labeler, experiment = labeler_in(request, name)
     text = service.text_to_answer(labeler, experiment)

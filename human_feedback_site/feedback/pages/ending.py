@@ -15,7 +15,7 @@ from human_feedback_site.feedback.services import accounts, completion
 @login_required
 @never_cache
 def done(request: HttpRequest, name: str) -> HttpResponse:
-    """Show whether the labeler is done or was screened out, with any completion code they earned."""
+    """Tell the labeler if they are done or were screened out, and show their completion code if any."""
     labeler, experiment = labeler_in(request, name)
     ending = completion.conclude(accounts.participation_of(labeler, experiment))
     context = {"experiment": experiment, "ending": ending, "unsaved": sender_data(labeler.user)}

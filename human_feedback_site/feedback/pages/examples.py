@@ -1,4 +1,4 @@
-"""Views that turn a comparison into an example for labelers, and back."""
+"""Views that start or stop using a comparison as an example for labelers."""
 
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from human_feedback_site.feedback.services.examples import NewExample, remove_ex
 
 
 class LessonForm(forms.Form):
-    """Form for an example's correct answer and explanation, and whether it is a practice pair."""
+    """Form for an example: the correct answer, an explanation, and a checkbox for practice pairs."""
 
     better = forms.ChoiceField(
         choices=Outcome.choices,

@@ -46,7 +46,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
 @login_required
 @never_cache
 def live(request: HttpRequest, name: str) -> HttpResponse:
-    """Return the experiment page's live section as an HTML fragment, or status 304 if it hasn't changed."""
+    """Return the experiment page's live section as an HTML fragment, or a 304 response if unchanged."""
     found = get_object_or_404(_managed(request), name=name)
     shown = live_view_of(found)
     unchanged = get_conditional_response(request, etag=shown.etag)
@@ -61,7 +61,7 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
 def _managed(request: HttpRequest) -> QuerySet[Experiment]:
     """Return the experiments that the user manages, annotated with ``away_since``.
 
-    ``away_since`` is when the trainer was last heard from, or None if that was recently.
+    ``away_since`` is the time of an absent trainer's last request, or None if the trainer isn't absent.
     """
     return experiments_to_manage(signed_in(request)).annotate(away_since=trainer_away_since())
 

@@ -17,7 +17,7 @@ from human_feedback_site.feedback.tables.files import FILE_TYPES
 @login_required
 @never_cache
 def export(request: HttpRequest, name: str, table: str, extension: str) -> HttpResponseBase:
-    """Return one of an experiment's tables as a download, if the user manages the experiment."""
+    """Return one of an experiment's tables as a file download; the user must manage the experiment."""
     if table not in TABLES or extension not in FILE_TYPES:
         raise Http404
     experiment = managed(request, name)

@@ -21,7 +21,7 @@ _MOST = 1_000_000
 
 
 class InviteForm(ModelForm):
-    """Base of both invitation forms: days until expiry and the number of answers requested."""
+    """Base class of both invitation forms, with fields for the expiry and the number of answers."""
 
     days = forms.IntegerField(min_value=1, max_value=MOST_DAYS, initial=30)
     answers_wanted = forms.IntegerField(min_value=1, max_value=_MOST, required=False)
@@ -61,7 +61,7 @@ class NamedForm(InviteForm):
 class AnonymousForm(InviteForm):
     """Form for a link that many people can use, each under a new pseudonym.
 
-    The people may be recruited through a platform such as Prolific.
+    A platform such as Prolific may recruit these labelers.
     """
 
     limit = forms.IntegerField(min_value=1, max_value=_MOST, initial=20)
@@ -75,7 +75,7 @@ class AnonymousForm(InviteForm):
         )
 
     def clean(self) -> dict[str, object]:
-        """Require a completion code if there is a platform; otherwise clear the platform fields.
+        """Require a completion code if a platform is chosen; otherwise clear the platform fields.
 
         The ``Invite`` model checks that the completion and screen-out codes differ.
         """
@@ -90,6 +90,6 @@ class AnonymousForm(InviteForm):
         return cleaned
 
     def save_for(self, experiment: Experiment) -> Invite:
-        """Save the invitation as anonymous."""
+        """Save and return an invitation for anonymous labelers."""
         self.instance.kind = Invite.Kind.ANONYMOUS
         return super().save_for(experiment)

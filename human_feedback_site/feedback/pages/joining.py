@@ -106,7 +106,7 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
 
 
 def _fields(sent: invites.PlatformParticipant | None) -> Mapping[str, str]:
-    """Return the participant's URL parameters, which the next form repeats as hidden fields."""
+    """Return the platform's URL parameters, to be repeated as hidden fields in the next form."""
     return dict(zip(invites.PROLIFIC_NAMES, vars(sent).values(), strict=True)) if sent else {}
 
 
@@ -116,9 +116,10 @@ def _obstacle(
     experiment: Experiment,
     context: Mapping[str, object] | None = None,
 ) -> HttpResponseBase | None:
-    """Return the page to show before a known labeler is signed in, or None if none is needed.
+    """Return the page to show if ``labeler`` can't be signed in yet, or None to sign the labeler in.
 
-    Staff must sign in with their password. Someone signed in as a different user must confirm the switch.
+    Staff are redirected to sign in with their password. Anyone signed in as a different user must confirm
+    the switch.
     """
     if request.user == labeler.user:
         return None
@@ -134,7 +135,7 @@ def _obstacle(
 def _resume(
     request: HttpRequest, labeler: Labeler, experiment: Experiment, invite: Invite | None = None
 ) -> HttpResponse:
-    """Sign in a labeler who has used this link before; their next answers count for this invitation.
+    """Sign in a labeler without using up the invitation; their next answers count for this invitation.
 
     ``invite`` is None for a link printed by a run.
     """

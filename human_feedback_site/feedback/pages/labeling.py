@@ -87,7 +87,7 @@ def _script_data(participation: Participation) -> dict[str, Any]:
 
 
 def _messages() -> dict[str, Any]:
-    """Return the script's messages in the user's language, by key."""
+    """Return the script's messages in the user's language, in a dict keyed by message name."""
     return {
         "answer_refused": _("The site rejected an answer:"),
         "answer_stuck": _("An answer couldn’t be sent and will be retried later:"),
@@ -139,7 +139,7 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """Answer listed in the history; ``next_uuid`` is the UUID of the label that a change would create."""
+    """Answer listed in the history; ``next_uuid`` becomes the new label's UUID if the answer is changed."""
 
     label: Label
     next_uuid: uuid.UUID
@@ -172,7 +172,7 @@ def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpRespon
 @never_cache
 @ensure_csrf_cookie
 def session(request: HttpRequest) -> JsonResponse:
-    """Return the signed-in user's account key as JSON (null if signed out), and set the CSRF cookie."""
+    """Return the user's :func:`account_key` as JSON (null if signed out), and set the CSRF cookie."""
     user = request.user
     return JsonResponse({"account": None if isinstance(user, AnonymousUser) else account_key(user)})
 

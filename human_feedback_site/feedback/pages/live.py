@@ -41,7 +41,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Figure:
-    """Number with its name and a tooltip; ``due`` highlights it when someone needs to act."""
+    """Number with a name and tooltip; highlighted if ``due`` is True, because someone needs to act."""
 
     value: str
     name: str
@@ -60,7 +60,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Share:
-    """Percentage of a labeler's answers, with a note such as the total or a confidence interval."""
+    """Percentage in the labeler table, with a note: the number of answers or a confidence interval."""
 
     value: str
     note: str
@@ -70,8 +70,8 @@ class Share:
 class LabelerRow:
     """Row of the labeler table.
 
-    ``shares`` are, in column order: attention checks passed, agreement with the consensus, left choices, and
-    consistent repeats.
+    ``shares`` are, in column order: attention checks passed, agreement with the consensus, choices of the
+    left clip, and consistent answers to repeated pairs.
     """
 
     pk: int
@@ -87,9 +87,9 @@ class Live:
     """Data for the live section; the template also gets the experiment itself.
 
     Attributes:
-        away_since: when the trainer was last heard from, or None if that was recently.
+        away_since: time of the absent trainer's last request, or None if the trainer isn't absent.
         answered: number of comparisons with at least one label.
-        asked: number of comparisons requested, excluding cancelled ones and attention checks.
+        asked: number of comparisons requested, excluding canceled ones and attention checks.
         films: training steps at which videos of full episodes were recorded.
     """
 
@@ -108,7 +108,7 @@ class Live:
 
     @property
     def etag(self) -> str:
-        """ETag: a hash of the displayed data and the current language."""
+        """HTTP ETag of the live section: a hash of its data and the current language."""
         return f'"{hashlib.sha256(f"{get_language()}{self!r}".encode()).hexdigest()}"'
 
 
@@ -194,7 +194,7 @@ def _figure(value: str, name: str | Promise, explanation: str | Promise = "", *,
 
 
 def _duration(minutes: float | None) -> str:
-    """Return a duration in minutes, hours or days, rounded to keep the page's ETag from changing often."""
+    """Return text for a duration in minutes, hours or days, rounded so that the ETag rarely changes."""
     if minutes is None:
         return NONE
     if minutes < 1:

@@ -51,7 +51,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ShownLabel:
-    """Label as the labeler gave it on screen, with the clip that the choice refers to."""
+    """Label for display: the labeler's choice as seen on screen, and which clip was chosen."""
 
     label: Label
     undone: bool
@@ -69,7 +69,7 @@ class ShownLabel:
 
 @dataclass(frozen=True)
 class Card:
-    """Comparison as shown in lists; ``verdict`` is the current decision's text, or None if undecided."""
+    """Comparison for display in lists; ``verdict`` is the current decision's text, or None if undecided."""
 
     comparison: Comparison
     first: Side
@@ -81,8 +81,9 @@ class Card:
 def experiment_rows(user: User) -> QuerySet[Experiment]:
     """Return the experiments that ``user`` manages or may label, newest first.
 
-    Annotations: ``asked`` counts the comparisons that are not cancelled, ``answered`` those with at least one
-    label. ``managed`` and ``invited`` are True if the user may manage or label the experiment.
+    Annotations: ``asked`` is the number of comparisons that are not canceled, and ``answered`` is the number
+    of comparisons with at least one label. ``managed`` is True if the user may manage the experiment, and
+    ``invited`` if the user may label it.
     """
     managed = experiments_to_manage(user).filter(pk=OuterRef("pk"))
     invited = experiments_to_label(user).filter(pk=OuterRef("pk"))
@@ -98,9 +99,10 @@ def experiment_rows(user: User) -> QuerySet[Experiment]:
 
 
 def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
-    """Return the experiment's comparisons, newest first, with their decisions and all labels.
+    """Return the experiment's comparisons, newest first, with current decisions and all labels.
 
-    The annotation ``practice`` is True for practice pairs, False for other examples, and None for the rest.
+    The annotation ``practice`` is True for practice pairs, False for other examples, and None for
+    comparisons that aren't examples.
     """
     examples = experiment.examples.filter(comparison=OuterRef("pk")).values("practice")[:1]
     return with_labels(experiment.comparisons.annotate(practice=Subquery(examples)).order_by("-pk"))
@@ -113,7 +115,7 @@ def with_labels(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
 
 
 def comparison_card(experiment: Experiment, comparison: Comparison) -> Card:
-    """Return the card of a comparison, which must come from a :func:`with_labels` queryset."""
+    """Return the card for ``comparison``, which must come from a :func:`with_labels` queryset."""
     decision: str | None = comparison.decision  # type: ignore[attr-defined]  # annotated by the query
     first_url, second_url = (
         None if comparison.clips_gone else reverse(f"{side}-clip", args=[experiment.name, comparison.uuid])

@@ -42,7 +42,7 @@ class InviteRow:
 
 @dataclass(frozen=True)
 class ParticipantRow:
-    """Participant in the list; ``part`` is the progress text, ``badge`` its CSS class."""
+    """Participant in the list; ``part`` is the progress text, and ``badge`` is the CSS class for it."""
 
     arrival: Arrival
     answered: int
@@ -101,7 +101,7 @@ def revoke(request: HttpRequest, name: str, number: int) -> HttpResponse:
 @login_required
 @never_cache
 def participants(request: HttpRequest, name: str) -> HttpResponse:
-    """List the participants sent by a platform, so the researcher can pay them there.
+    """List the participants sent by a platform, so that the researcher can pay them on the platform.
 
     This is the only page that shows their platform IDs.
     """

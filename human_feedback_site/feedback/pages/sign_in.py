@@ -1,4 +1,4 @@
-"""Rate-limited sign-in with name and password, for the site's sign-in page and the admin."""
+"""Rate-limited sign-in with username and password, for the site's sign-in page and the admin."""
 
 from typing import Any
 
@@ -17,13 +17,14 @@ from human_feedback_site.feedback.services import limits
 class SignInForm(AuthenticationForm):
     """Sign-in form that allows a limited number of attempts.
 
-    ``wait`` is the number of seconds until the next attempt is allowed, or None if the limit isn't reached.
+    ``wait`` is the number of seconds until the next attempt is allowed, or None if the limit hasn't been
+    reached.
     """
 
     wait: int | None = None
 
     def clean(self) -> dict[str, Any]:
-        """Check the password, or raise ``ValidationError`` after too many attempts."""
+        """Check the password; raise ``ValidationError`` if it is wrong or after too many attempts."""
         name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if self.request is None or not name or not password:
             return super().clean()
@@ -43,7 +44,7 @@ class SignInForm(AuthenticationForm):
 
 
 class AdminSignInForm(SignInForm, AdminAuthenticationForm):
-    """Sign-in form of the admin, which accepts only staff."""
+    """Sign-in form for the admin, which accepts only staff users."""
 
 
 class SignIn(LoginView):
@@ -52,7 +53,7 @@ class SignIn(LoginView):
     authentication_form = SignInForm
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the form again; after too many attempts, with status 429 and ``Retry-After``."""
+        """Show the form again; after too many attempts, set status 429 and a ``Retry-After`` header."""
         response = super().form_invalid(form)
         if isinstance(form, SignInForm) and form.wait is not None:
             response.status_code = 429

@@ -28,7 +28,7 @@ STEPS: Mapping[str, Callable[[QuerySet[Experiment]], int]] = {
 @login_required
 @never_cache
 def steer(request: HttpRequest, name: str, step: str) -> HttpResponse:
-    """Pause, resume or reopen an experiment (see :data:`STEPS`); repeating it has no effect."""
+    """Pause, resume or reopen an experiment; ``step`` is a key of :data:`STEPS`. Safe to repeat."""
     STEPS[step](_only(request, name))
     return redirect("experiment", name)
 
@@ -66,7 +66,7 @@ class PromptForm(forms.Form):
 @login_required
 @never_cache
 def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
-    """Change an experiment's prompt; labelers see the new one with their next pair."""
+    """Change an experiment's prompt; labelers see the new prompt with their next pair."""
     experiment = _only(request, name).get()
     form = PromptForm(request.POST)
     if not form.is_valid():

@@ -1,4 +1,4 @@
-"""Data that any page needs to send the signed-in user's unsaved answers from the browser."""
+"""Data for page scripts that send the site the answers still stored in the user's browser."""
 
 from typing import Any
 
@@ -11,16 +11,17 @@ from django.utils.translation import gettext as _
 def account_key(user: User) -> str:
     """Return the key under which a browser stores this user's unsaved answers.
 
-    The user ID alone is not unique: sites with different state folders may use the same URL in turn, and
-    each has a user 1. Sites under different paths of one host also share the browser's storage, and one may
-    be a copy of another. So the key includes the path prefix and the time the user joined.
+    The user ID alone is not unique, because several sites may use the same browser storage: sites with
+    different state folders that run at the same URL at different times, and sites under different paths of
+    one host, which may even be copies of each other. So the key includes the path prefix and the account's
+    creation time.
     """
     site = f"{settings.FORCE_SCRIPT_NAME}:" if settings.FORCE_SCRIPT_NAME else ""
     return f"{site}{user.pk}-{int(user.date_joined.timestamp())}"
 
 
 def sender_data(user: User) -> dict[str, Any]:
-    """Return the data that a page's script needs to send the unsaved answers of ``user``."""
+    """Return the data with which a page's script sends the unsaved answers of ``user`` to the site."""
     return {
         "account": account_key(user),
         "csrf_cookie": settings.CSRF_COOKIE_NAME,

@@ -25,7 +25,7 @@ from human_feedback_site.feedback.pages import (
 class NumberConverter(IntConverter):
     """URL converter for non-negative integers that fit in a database column.
 
-    PostgreSQL and SQLite raise errors for larger ones.
+    PostgreSQL and SQLite raise errors for larger integers.
     """
 
     regex = "[0-9]{1,18}"

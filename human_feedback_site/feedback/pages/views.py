@@ -1,6 +1,6 @@
 """Home page, quick invitation and language switch, with helpers shared by all page views.
 
-Every view reads through the selectors, writes through the services and renders one template.
+Every view reads data with selectors, writes data with services, and renders one template.
 """
 
 from django.contrib.auth.decorators import login_required
@@ -53,7 +53,7 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def set_language(request: HttpRequest) -> HttpResponse:
-    """Set the language of the pages and redirect to the previous page, or the home page if unknown."""
+    """Set the user's language and redirect to the previous page, or to the home page if unknown."""
     answer = i18n.set_language(request)
     if answer.headers.get("Location") == "/":  # Django's default, which ignores the site's path prefix
         answer.headers["Location"] = reverse("home")

@@ -15,10 +15,10 @@ _FIRST_STRONG_ISOLATE, _POP_DIRECTIONAL_ISOLATE = "\u2068", "\u2069"
 
 @register.filter
 def isolated(value: object) -> str:
-    """Return ``value`` as text, wrapped in isolation characters if it has right-to-left letters (UAX 9).
+    """Return ``value`` as text, wrapped in directional isolates (UAX 9) if it has right-to-left letters.
 
-    The wrapped text doesn't affect the direction of the text around it. Other text is returned unchanged,
-    because the pages' own languages are written from left to right.
+    The isolates keep it from changing the direction of the text around it. Other text is returned unchanged,
+    because all of the site's own languages are left-to-right.
     """
     text = str(value)
     if not any(unicodedata.bidirectional(letter) in _RIGHT_TO_LEFT for letter in text):

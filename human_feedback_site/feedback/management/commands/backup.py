@@ -1,4 +1,4 @@
-"""``manage.py backup FOLDER``: copy database, clips, runs and secrets into a new folder."""
+"""``manage.py backup FOLDER``: copy the database, clips, runs and secrets into a new folder."""
 
 import os
 from argparse import ArgumentParser

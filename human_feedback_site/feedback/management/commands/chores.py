@@ -1,4 +1,4 @@
-"""``manage.py chores``: run all periodic maintenance once, for sites without Celery."""
+"""``manage.py chores``: run all periodic maintenance tasks once, for sites without Celery."""
 
 from typing import Any
 
@@ -12,21 +12,23 @@ class Command(BaseCommand):
     """Command that runs every periodic maintenance task once."""
 
     help = (
-        "Run all periodic maintenance once: continue experiment deletions, clear the waiting status of "
+        "Run all periodic maintenance tasks once: continue experiment deletions, clear the waiting status of "
         "absent trainers, count waiting labels, re-estimate labeler reliability, and delete expired leases, "
         "sessions, sign-in counts, and clips of experiments that finished more than MEDIA_KEEP_DAYS ago."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run each chore even if others fail, then raise ``CommandError`` if any failed."""
+        """Run each task even if others fail; at the end, raise ``CommandError`` if any failed."""
         failed = []
         for name, chore in CHORES.items():
             try:
                 self.stdout.write(f"{name}: {chore()}")
             except (OperationalError, ProgrammingError):
-                raise  # the database isn't ready, so the other chores would fail too
+                raise  # the database isn't ready, so the other tasks would fail as well
             except Exception as error:
                 failed.append(name)
                 self.stderr.write(f"{name}: failed with {type(error).__name__}: {error}")
         if failed:
-            raise CommandError(f"{len(failed)} of {len(CHORES)} chores failed: {', '.join(failed)}.")
+            raise CommandError(
+                f"{len(failed)} of {len(CHORES)} maintenance tasks failed: {', '.join(failed)}."
+            )

@@ -33,7 +33,7 @@ class Command(BaseCommand):
             "--days",
             type=int,
             default=TOKEN_DAYS,
-            help=f"days until the token expires, 0 for never (default: {TOKEN_DAYS})",
+            help=f"days until the token expires; 0 means never (default: {TOKEN_DAYS})",
         )
 
     def handle(self, *args: Any, user: str, name: str, experiment: str, days: int, **options: Any) -> str:

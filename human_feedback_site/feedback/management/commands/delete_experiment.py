@@ -13,9 +13,9 @@ from human_feedback_site.feedback.services import deletion
 
 
 def _where() -> str:
-    """Return the end of an error message, which says where the command looked for the experiment.
+    """Return the part of the error message that says which SQLite database was searched.
 
-    If the site uses SQLite, the run may have used a different state folder than this command.
+    Return an empty string for PostgreSQL. With SQLite, the run may have used a different state folder.
     """
     if connection.vendor != "sqlite":
         return ""
@@ -70,7 +70,9 @@ class Command(BaseCommand):
 
     def _ask(self, name: str) -> None:
         if not sys.stdin.isatty():
-            raise CommandError("Can't ask for confirmation without a terminal; pass --no-input to skip it.")
+            raise CommandError(
+                "Can't ask for confirmation without a terminal; pass --no-input to delete anyway."
+            )
         try:
             typed = input(f"Type {name} to delete it: ").strip()
         except (EOFError, KeyboardInterrupt):

@@ -27,7 +27,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--experiment",
-            help="forget only this experiment's participants; all of them if no PARTICIPANT is given",
+            help="forget only participants of this experiment; without PARTICIPANT, forget all of them",
         )
 
     def handle(self, *args: Any, participants: list[str], experiment: str | None, **options: Any) -> str:

@@ -33,15 +33,22 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the command-line arguments."""
         parser.add_argument("experiment", help="name of the experiment")
-        parser.add_argument("comparisons", type=Path, help="exported comparisons file")
-        parser.add_argument("labels", type=Path, help="exported labels file")
+        parser.add_argument("comparisons", type=Path, help="file of exported comparisons (CSV or Parquet)")
+        parser.add_argument("labels", type=Path, help="file of exported labels (CSV or Parquet)")
         parser.add_argument(
             "--owner",
-            help="username of the owner of a new experiment, which is created paused",
+            help="if the experiment doesn't exist, create it, paused, with this user as its owner",
         )
-        parser.add_argument("--prompt", default="", help="prompt of a new experiment")
-        parser.add_argument("--env_id", default="unknown", help="environment ID of a new experiment")
-        parser.add_argument("--fps", type=int, default=30, help="frame rate of a new experiment's clips")
+        parser.add_argument("--prompt", default="", help="prompt (used only if the experiment is created)")
+        parser.add_argument(
+            "--env_id", default="unknown", help="environment ID (used only if the experiment is created)"
+        )
+        parser.add_argument(
+            "--fps",
+            type=int,
+            default=30,
+            help="frame rate of the clips (used only if the experiment is created)",
+        )
 
     def handle(self, *args: Any, **options: Any) -> str:
         """Import both files and return a summary for Django to print."""
@@ -71,7 +78,7 @@ def _new_experiment(options: dict[str, Any]) -> Experiment:
     if options["owner"] is None:
         raise CommandError(f"There is no experiment {name!r}; pass --owner USER to create it.")
     if owner is None:
-        raise CommandError(f"There is no staff user {options['owner']!r} to own the experiment.")
+        raise CommandError(f"--owner must be an existing staff user, not {options['owner']!r}.")
     try:
         validate_name(name)
     except ValidationError as error:

@@ -14,7 +14,7 @@ _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "pru
 
 
 class Command(migrate.Command):
-    """Django's ``migrate`` with a lock, so that processes migrate one after another."""
+    """Django's ``migrate`` with a lock, so that only one process at a time migrates the database."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrate the database; if it's empty, create its tables directly, which is faster."""

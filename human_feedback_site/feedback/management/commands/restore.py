@@ -1,4 +1,4 @@
-"""``manage.py restore FOLDER``: restore a backup into an empty system."""
+"""``manage.py restore FOLDER``: restore a backup into a new, empty site."""
 
 import os
 from argparse import ArgumentParser
@@ -22,7 +22,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the command-line arguments."""
-        parser.add_argument("folder", type=Path, help="folder of the backup")
+        parser.add_argument("folder", type=Path, help="backup folder to restore")
         parser.add_argument(
             "--runs",
             type=Path,

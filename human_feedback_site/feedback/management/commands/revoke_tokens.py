@@ -18,11 +18,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the command-line arguments."""
-        parser.add_argument("user", help="username of the tokens' owner")
+        parser.add_argument("user", help="username of the user whose tokens to revoke")
         parser.add_argument("--name", help="revoke only tokens with this name (default: all)")
 
     def handle(self, *args: Any, user: str, name: str | None, **options: Any) -> str:
-        """Revoke the tokens and return how many there were, as a string for Django to print."""
+        """Revoke the tokens and return how many were revoked, as a string for Django to print."""
         owner = User.objects.filter(username=user).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}.")

@@ -33,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument("--show", action="store_true", help="print the admin's password and the token")
 
     def handle(self, *args: Any, show: bool, **options: Any) -> None:
-        """Set up the site; running the command again changes nothing."""
+        """Set up the site; safe to run again."""
         call_command("migrate", interactive=False, verbosity=0)
         password_file, token_file = settings.STATE_DIR / "admin_password", settings.STATE_DIR / "token"
         with setting_up():
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
 
 def _is_good(token: ApiToken | None, admin: User) -> bool:
-    """Return True if the admin owns the token and it remains valid for at least half of ``TOKEN_DAYS``."""
+    """Return True if ``admin`` owns the token and it's valid for at least ``TOKEN_DAYS / 2`` more days."""
     if token is None or token.user != admin:
         return False
     return token.expires_at is None or token.expires_at > timezone.now() + timedelta(days=TOKEN_DAYS / 2)
