@@ -77,7 +77,9 @@ def test_postgresql_and_s3_come_back_whole(
         site["DATABASE_URL"] = new_database("third")
         store.put_object(Bucket="clips", Key="other/first.mp4", Body=CLIP)
         line = refused("restore backup", site, tmp_path)
-        assert line.endswith("s3://clips must have no clips, but has other/first.mp4; empty it first")
+        assert line.endswith(
+            "s3://clips must not contain any clips, but contains other/first.mp4; empty it first"
+        )
         assert rows_of(site["DATABASE_URL"]) == {"sequences": []}
 
 
@@ -115,7 +117,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     dumped = run_python("-c", _DUMP_AS_BEFORE, environment={**environment, **site}, cwd=tmp_path)
     assert dumped.returncode == 0, dumped.stderr
     line = refused("backup now", site, tmp_path)
-    assert line.endswith("The database is older than this version; run manage.py migrate first")
+    assert line.endswith("The database has unapplied migrations; run manage.py migrate first")
     site["DATABASE_URL"] = migrated_postgresql("newest")  # newer tables than those of the backup
     done("restore backup", site, tmp_path)
     with psycopg.connect(site["DATABASE_URL"]) as connection:

@@ -47,7 +47,7 @@ def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(
     [
         ("runs", "runs/backup is inside runs"),
         ("nothing", "Nothing to back up: there are no run directories in "),
-        ("tables", "The database is older than this version; run manage.py migrate first"),
+        ("tables", "The database has unapplied migrations; run manage.py migrate first"),
         ("clips", "media lacks 2 of 2 clips that the site shows, such as hopper/first.mp4"),
         ("damage", "The database cannot be read or written: database disk image is malformed"),
         ("elsewhere", "/proc"),
@@ -127,7 +127,7 @@ HARMS: list[tuple[Callable[[Path], object], str]] = [
     (lambda backup: (backup / "manifest.json").write_text("[]"), "is damaged: manifest.json"),
     (lambda backup: (backup / "manifest.json").write_text('{"format": 1}'), "is damaged: manifest.json"),
     (_newer_format, "was made by a newer version of RL-Teacher; restore it with that version"),
-    (_newer_tables, "The backup was made by a newer version (9999_from_the_future)"),
+    (_newer_tables, "The backup was made by a newer version of RL-Teacher (migration 9999_from_the_future)"),
 ]
 _RESTORE_EACH = """
 import sys
@@ -170,17 +170,17 @@ def test_only_an_empty_system_is_restored_into(
     elsewhere = {"TEACHER_STATE_DIR": str(tmp_path / "new")}
     (run_dir / "checkpoint").write_bytes(b"newer weights")
     line = refused("restore backup", elsewhere, tmp_path)
-    assert line.endswith("but contains Hopper-v5/x/checkpoint; move it elsewhere first")
+    assert line.endswith("but contains Hopper-v5/x/checkpoint; move its contents elsewhere first")
     (run_dir / "checkpoint").write_bytes(b"weights")  # as in the backup, as after a restoration cut off
     put_clips(tmp_path / "new/media")
     (tmp_path / "new/media" / KEYS[0]).write_bytes(b"another")
-    assert "but has hopper/first.mp4; empty it first" in refused("restore backup", elsewhere, tmp_path)
+    assert "but contains hopper/first.mp4; empty it first" in refused("restore backup", elsewhere, tmp_path)
     put_clips(tmp_path / "new/media")
     done("restore backup", elsewhere, tmp_path)
     assert rows_of_file(tmp_path / "new/site.sqlite3") == rows_of_file(tmp_path / "state/site.sqlite3")
     postgresql = {**elsewhere, "SECRET_KEY": SITE_KEY, "DATABASE_URL": "postgresql://a:b@127.0.0.1:1/c"}
     line = refused("restore backup", postgresql, tmp_path)
-    assert "is of a sqlite database, but DATABASE_URL points to a postgresql one; unset it" in line
+    assert "contains a sqlite database, but DATABASE_URL points to a postgresql one; unset it" in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -512,7 +512,10 @@ def test_a_token_for_one_experiment_makes_it_and_serves_it(trainer: Trainer) -> 
         assert client.put("/api/v1/experiments/own", body, "application/json").status_code in {200, 201}
     assert client.get("/api/v1/experiments/own/decisions").status_code == 200
     refused = client.get("/api/v1/experiments/hopper/decisions")
-    assert (refused.status_code, "another experiment" in refused.json()["detail"]) == (403, True)
+    assert (refused.status_code, "limited to a different experiment" in refused.json()["detail"]) == (
+        403,
+        True,
+    )
     assert client.put("/api/v1/experiments/other", body, "application/json").status_code == 403
 
 

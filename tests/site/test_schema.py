@@ -137,7 +137,9 @@ def test_every_path_says_in_a_sentence_what_it_does(schema: Any) -> None:
     assert [at for at, summary in said.items() if not re.fullmatch(r"[A-Z][^`]{10,100}[^.`]", summary)] == []
     exports = {path for path, _ in said if path.endswith(".parquet")}  # say what those as CSV do
     assert len(set(said.values())) == len(said) - len(exports)
-    assert said["/api/v1/labels", "post"] == "Answer a lease by screen side; late answers are recorded too"
+    assert said["/api/v1/labels", "post"] == (
+        "Record the labeler's answer to a lease, even if the lease has expired"
+    )
 
 
 def test_the_page_leads_back_to_the_site() -> None:

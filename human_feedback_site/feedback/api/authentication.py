@@ -23,7 +23,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
         """Return the token's user and the token, or None if the request has no token.
 
         Raises DRF's ``AuthenticationFailed`` if the token is invalid or has expired, and ``Throttled`` after
-        too many wrong tokens from one IP address.
+        too many invalid tokens from one IP address.
         """
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer":
@@ -45,7 +45,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
 
 
 class WithinScope(permissions.BasePermission):
-    """Limits a token that was created for one experiment to that experiment."""
+    """Permission that restricts an API token created for one experiment to that experiment."""
 
     message = "This API token is limited to a different experiment."
 
@@ -58,13 +58,13 @@ class WithinScope(permissions.BasePermission):
 class SessionAuthentication(authentication.SessionAuthentication):
     """DRF's session authentication, but with status 401 instead of 403 if the user isn't signed in.
 
-    To save queries, a view may define ``recognize(request)``, which reads the user together with the data
-    that the view needs and returns both; the data becomes ``request.auth``. If it returns None, Django's own
-    authentication is used.
+    To avoid extra queries, a view may define ``recognize(request)``, which loads the user along with the data
+    that the view needs and returns ``(user, data)``; the data becomes ``request.auth``. If it returns None,
+    DRF's session authentication is used.
     """
 
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
-        """Return the session's user and the data from the view's ``recognize``; None if not signed in."""
+        """Return the user, with the data from ``recognize`` if any, or None if the user isn't signed in."""
         recognize = getattr((request.parser_context or {}).get("view"), "recognize", None)
         found: tuple[User, Any] | None = recognize(request) if recognize is not None else None
         if found is None:

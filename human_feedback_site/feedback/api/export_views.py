@@ -16,7 +16,7 @@ _CSV, _PARQUET = "text/csv", "application/vnd.apache.parquet"
 
 
 class _AnyType(BaseContentNegotiation):
-    """Content negotiation that ignores ``Accept``: the URL determines the file type, and errors are JSON."""
+    """Content negotiation that ignores ``Accept`` headers: the URL sets the file type; errors are JSON."""
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None

@@ -1,7 +1,7 @@
 """API endpoints for labelers; they never reveal true rewards.
 
-Responses don't say which side shows the first segment, but the clip links contain keys that do. Swapping
-sides is meant to balance out left-right bias, not to keep a secret.
+Responses don't say which side shows the first segment, but the clip URLs reveal it, because they contain
+the object keys. Sides are swapped to balance out left-right bias, not to hide anything.
 """
 
 from typing import Any, cast
@@ -35,7 +35,7 @@ from human_feedback_site.feedback.services import accounts, answers, settling
 
 
 def _lease_json(lease: Lease) -> dict[str, Any]:
-    """Return a lease as JSON for its labeler, with clip links by screen side."""
+    """Return a lease as JSON for its labeler, with the clip URL for each side of the screen."""
     media, pair = media_store(), lease.comparison
     keys = [pair.first_key, pair.second_key]
     left, right = reversed(keys) if lease.swapped else keys
@@ -49,10 +49,10 @@ def _lease_json(lease: Lease) -> dict[str, Any]:
 
 
 class LeasesView(LabelerView):
-    """Leases of the signed-in labeler."""
+    """Grants leases to the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, Participant] | None:
-        """Return the session's user and their state in the experiment, or None if either is unknown."""
+        """Return the session's user and their :class:`Participant`, or None if either can't be found."""
         session_key = request._request.session.session_key
         return participant_in_session(session_key, self.kwargs["name"]) if session_key else None
 
@@ -60,7 +60,7 @@ class LeasesView(LabelerView):
         "lease_comparisons", s.LeasesSerializer, example="leases", body=(s.LeasesRequestSerializer, "leases")
     )
     def post(self, request: Request, name: str) -> Response:
-        """Renew held leases and claim more until `count` are held."""
+        """Renew the leases in `held`, and grant more until the page has `count` leases."""
         who = cast(Participant | None, request.auth)
         if who is None:
             who = participant_of(accounts.participation_in(user_of(request), name))
@@ -82,10 +82,10 @@ class LeasesView(LabelerView):
 
 
 class LabelsView(LabelerView):
-    """Labels of the signed-in labeler."""
+    """Records labels by the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, AnsweredLease] | None:
-        """Return the session's user and the lease named in the body, or None if the lease isn't theirs."""
+        """Return the session's user and the lease given in the body, or None if it isn't the user's lease."""
         session_key = request._request.session.session_key
         try:
             lease = UUID(cast(dict[str, Any], request.data)["lease"])
@@ -101,7 +101,7 @@ class LabelsView(LabelerView):
         statuses=(200, 201, 409),
     )
     def post(self, request: Request) -> Response:
-        """Answer a lease by screen side; late answers are recorded too."""
+        """Record the labeler's answer to a lease, even if the lease has expired."""
         body = valid(s.LabelRequestSerializer, request.data)
         lease = cast(AnsweredLease | None, request.auth)
         if lease is None:
@@ -112,7 +112,7 @@ class LabelsView(LabelerView):
 
 
 class UndoView(LabelerView):
-    """Withdrawal of a label by the signed-in labeler."""
+    """Lets the signed-in labeler undo a label."""
 
     @endpoint(
         "undo_label",
@@ -150,7 +150,7 @@ class ProgressView(LabelerView):
 
     @endpoint("read_progress", s.ProgressSerializer, example="progress")
     def get(self, request: Request, name: str) -> Response:
-        """Read all labelers' combined progress, and videos that show how the policy changed."""
+        """Read all labelers' combined progress, and videos of the policy during training."""
         _, experiment = accounts.labeler_in(user_of(request), name)
         counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training

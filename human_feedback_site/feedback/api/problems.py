@@ -1,4 +1,4 @@
-"""Error responses as RFC 9457 problems, including errors that Django raises before an API view runs."""
+"""Error responses in RFC 9457 format, including errors that Django raises before an API view runs."""
 
 import logging
 import sys
@@ -42,9 +42,9 @@ _log = logging.getLogger(__name__)
 
 
 def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None) -> dict[str, Any]:
-    """Return the JSON body of an RFC 9457 problem.
+    """Return the JSON body of an RFC 9457 "problem details" response.
 
-    Each of the ``errors`` has a JSON ``pointer`` to a field of the request and a ``detail`` message.
+    Each item of ``errors`` has a JSON ``pointer`` to a field of the request and a ``detail`` message.
     """
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -56,9 +56,9 @@ def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Convert an exception raised by an API view to a problem response.
+    """Convert an exception raised by an API view to a "problem details" response.
 
-    Return None for unexpected exceptions, which are left to Django's handler for status 500.
+    Return None for unexpected exceptions, so that Django's ``handler500`` handles them.
     """
     if isinstance(error, FeedbackError):
         return _refusal(error)
@@ -167,14 +167,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def unavailable(detail: str) -> JsonResponse:
-    """Return a 503 problem response that asks the client to retry in a few seconds."""
+    """Return a 503 "problem details" response that asks the client to retry in a few seconds."""
     response = _problem_response(503, detail)
     response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return response
 
 
 def _failure_page(status: int) -> HttpResponse:
-    """Return an error page, rendered without the request to avoid a database query for the user."""
+    """Return an error page; rendering it without the request avoids querying the database for the user."""
     page = render_to_string("500.html", {"request_id": current_request_id()})
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else {}
     return HttpResponse(page, status=status, headers=headers)

@@ -26,7 +26,7 @@ from human_feedback_site.feedback.services import accounts, experiments, invites
 
 
 class TrainerView(ResearcherView):
-    """Base class for endpoints that only trainers use; each request shows that the trainer is running."""
+    """Base class for trainer-only endpoints; every request records that the trainer is running."""
 
     def experiment(self, name: str) -> Experiment:
         """Return the user's experiment called ``name``, and record that its trainer is running."""
@@ -46,7 +46,7 @@ class ExperimentView(ResearcherView):
         statuses=(200, 201, 409),
     )
     def put(self, request: Request, name: str) -> Response:
-        """Create an experiment, or resume it if the `run_id` is the same."""
+        """Create the experiment, or resume it if it already exists with the same `run_id`."""
         try:
             validate_name(name)
         except DjangoValidationError as error:
@@ -177,7 +177,7 @@ class DecisionsView(TrainerView):
 
 
 class CancelView(TrainerView):
-    """Cancellation of comparisons."""
+    """Cancels comparisons."""
 
     @endpoint(
         "cancel_comparisons",

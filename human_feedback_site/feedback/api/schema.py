@@ -47,10 +47,12 @@ def endpoint(
 
     Args:
         operation: OpenAPI operation ID.
-        answer: serializer of the response.
-        example: key of the response example.
-        body: serializer and example key of the request, or None if the request has no body.
-        statuses: success statuses, and error statuses other than the usual 400, 401, 403 and 404.
+        answer: response serializer.
+        example: key of the response example in ``RESPONSES``.
+        body: request serializer, and key of the request example in ``REQUESTS``; None if the request has no
+            body.
+        statuses: status codes of success, and of errors other than 400, 401, 403 and 404, which are always
+            included.
         paged: True to document the query parameters ``after`` and ``limit``.
     """
     good = {status: answer for status in statuses if status < 400}

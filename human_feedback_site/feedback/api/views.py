@@ -43,12 +43,12 @@ class ResearcherView(APIView):
     permission_classes = (IsAuthenticated, IsAdminUser, WithinScope)
 
     def experiment(self, name: str) -> Experiment:
-        """Return the user's experiment called ``name``; raises :class:`NotFoundError` if they have none."""
+        """Return the user's experiment called ``name``; raises :class:`NotFoundError` if there is none."""
         return own_experiment(user_of(self.request), name)
 
 
 class LabelerView(APIView):
-    """Base class for endpoints used by labelers in a browser and by scripts that act like one."""
+    """Base class for endpoints used by labelers in a browser, or by scripts that imitate the browser."""
 
     authentication_classes = (SessionAuthentication,)
     permission_classes = (IsAuthenticated,)

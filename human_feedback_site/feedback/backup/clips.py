@@ -20,7 +20,7 @@ def copy_clips(store: Store, folder: Path) -> set[str]:
 
     Raises:
         MediaStoreError: the store can't be read.
-        BackupError: a copy doesn't have the size of its original.
+        BackupError: a copy and its original differ in size.
     """
     copied = set()
     with media_errors(name_of(store)):
@@ -49,11 +49,13 @@ def check_room_for_clips(store: Store, folder: Path) -> None:
         for key, size in _clips_in(store):
             path = folder / key
             if not path.is_file() or path.stat().st_size != size:
-                raise BackupError(f"{name_of(store)} must have no clips, but has {key}; empty it first")
+                raise BackupError(
+                    f"{name_of(store)} must not contain any clips, but contains {key}; empty it first"
+                )
 
 
 def restore_clips(store: Store, folder: Path) -> int:
-    """Prepare the store, upload all clips in the backup, check their sizes, and return their number."""
+    """Prepare the store, upload all clips in the backup, check their sizes, and return the clip count."""
     for _ in set_up(store, wait_seconds=60.0):
         pass
     wanted = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
@@ -68,7 +70,7 @@ def restore_clips(store: Store, folder: Path) -> int:
 
 
 def _clips_in(store: Store) -> Iterator[tuple[str, int]]:
-    """Yield the key and size of every clip; other files, such as unfinished uploads, are left out."""
+    """Yield the key and size of every clip in the store; skip other files, such as unfinished uploads."""
     objects = _files_of(store.root) if isinstance(store, FolderMedia) else _objects_of(store)
     return ((key, size) for key, size in objects if is_clip_key(key))
 

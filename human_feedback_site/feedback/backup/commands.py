@@ -21,9 +21,9 @@ def one_line_errors(outcome: str) -> Iterator[None]:
     except (BackupError, MediaStoreError) as error:
         raise CommandError(f"{outcome}. {error}") from None
     except OSError as error:
-        raise CommandError(
-            f"{outcome}. {error.filename or 'The system'}: {error.strerror or error}"
-        ) from None
+        reason = str(error.strerror or error)
+        where = f". {error.filename}" if error.filename else ""
+        raise CommandError(f"{outcome}{where}: {reason}") from None
     except (DatabaseError, sqlite3.Error) as error:
         reason = str(error).strip().partition("\n")[0]
         raise CommandError(f"{outcome}. The database cannot be read or written: {reason}") from None

@@ -17,7 +17,7 @@ _UNFINISHED = re.compile(r"\..*\.part\d*")  # temporary name of a file that is s
 
 
 def copy_folder(source: Path, target: Path) -> int:
-    """Copy the files of a folder that may be in use, and return their number.
+    """Copy the files of a folder that may be in use, and return the number of files copied.
 
     Symbolic links are followed. Files that are deleted or renamed during the copy are skipped.
     """
@@ -38,7 +38,7 @@ def copy_folder(source: Path, target: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield all files to copy, following links.
+    """Yield all files to copy, following symbolic links.
 
     Skips unfinished files. Also skips SQLite logs and journals, because snapshots include their content.
     """
@@ -70,7 +70,7 @@ def copy_sqlite(source: Path, target: Path) -> None:
     """Copy a consistent snapshot of a SQLite file that may be in use, and check the copy.
 
     Raises:
-        BackupError: the file is damaged.
+        BackupError: SQLite can't read the file, or the copy is damaged.
     """
     try:
         with closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as live:
@@ -80,7 +80,7 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def copy_connection(live: sqlite3.Connection, target: Path) -> None:
-    """Copy the database of an open connection to a single file without a write-ahead log.
+    """Copy an open connection's database to a single file that needs no write-ahead log.
 
     If the connection is in a transaction, the copy is that transaction's snapshot. Raises
     :class:`BackupError` if SQLite's quick check of the copy fails.
@@ -96,16 +96,16 @@ def copy_connection(live: sqlite3.Connection, target: Path) -> None:
 def check_room(source: Path, target: Path) -> None:
     """Check that a restore would not overwrite existing files or mix with them.
 
-    Files that are identical to the backup's are accepted, because an interrupted restore leaves such files.
+    Files identical to those in the backup are accepted, because an interrupted restore may have left them.
 
     Raises:
-        BackupError: ``target`` has a file that isn't in the backup or differs from it.
+        BackupError: ``target`` has a file that isn't in the backup, or that differs from the backup's copy.
     """
     for path in _all_files(target):
         name = path.relative_to(target)
         if not _is_same(source / name, path):
             raise BackupError(
-                f"{target} must be an empty folder, but contains {name}; move it elsewhere first"
+                f"{target} must be an empty folder, but contains {name}; move its contents elsewhere first"
             )
 
 
@@ -116,10 +116,10 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def restore_folder(source: Path, target: Path) -> int:
-    """Copy the backup's files to ``target`` and return their number.
+    """Copy the backup's files to ``target`` and return the number of files.
 
-    Run :func:`check_room` first. If run as root, gives the files the owner of ``target`` or of its nearest
-    existing parent.
+    Call :func:`check_room` first. When run as root, the files get the same owner as ``target`` or, if it
+    doesn't exist yet, its nearest existing parent.
     """
     missing = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True)

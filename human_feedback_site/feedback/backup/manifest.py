@@ -21,7 +21,7 @@ class Table:
     """A table in a backup.
 
     Attributes:
-        columns: column names in the order of the copy; empty for SQLite, which is copied as one file.
+        columns: column names in the order used in the copy; empty for SQLite, which is copied as one file.
         rows: number of rows.
     """
 
@@ -34,7 +34,7 @@ class Database:
     """The database in a backup.
 
     Attributes:
-        vendor: ``sqlite`` or ``postgresql``, as Django names them.
+        vendor: Django's name for the database system, ``sqlite`` or ``postgresql``.
         tables: the tables, keyed by name.
         migrations: latest migration of each app, such as ``{"feedback": "0015_invitation_parts"}``.
         sequences: last value of each PostgreSQL sequence, or None if it was never used.
@@ -52,14 +52,14 @@ class Database:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Content of a backup.
+    """A backup's contents.
 
     Attributes:
-        made_at: time when the backup was started, in ISO 8601.
+        made_at: start time of the backup, in ISO 8601 format.
         database: the copied database; None if the backup has only run directories.
         secret_key: hash of the site's ``SECRET_KEY``, to compare with the key of the site that the backup is
             restored to.
-        files: size in bytes and SHA-256 of each file, by path.
+        files: size in bytes and SHA-256 of each file, keyed by path relative to the backup folder.
     """
 
     made_at: str
@@ -117,11 +117,13 @@ def _manifest(kept: Any) -> Manifest:
 
 
 def _damaged(folder: Path, name: str) -> BackupError:
-    return BackupError(f"{folder} is damaged: {name} has changed; restore a different backup")
+    return BackupError(
+        f"{folder} is damaged: {name} has changed since the backup was made; restore a different backup"
+    )
 
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the relative and full path of every file of a backup except its manifest."""
+    """Yield the relative path and the full path of every file in a backup except its manifest."""
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent, name)

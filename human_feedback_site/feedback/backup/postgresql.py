@@ -53,10 +53,11 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
         migrations: latest migration of each app, to record in the result.
 
     Returns:
-        A description of the copied database, and key pairs of the clips that the site may still show.
+        A description of the copied database, and pairs of media store keys: the two clips of each comparison
+        that the site may still show, or the same key twice for an episode video.
 
     Raises:
-        BackupError: a copy doesn't have as many rows as its table.
+        BackupError: a table and its copy differ in the number of rows.
     """
     folder.mkdir()
     with _cursor() as cursor:
@@ -114,12 +115,12 @@ def _tables(cursor: Cursor) -> list[str]:
 
 
 def own_tables() -> set[str]:
-    """Return the names of this version's tables; the database may also have other programs' tables."""
+    """Return the names of this version's tables; the database may also contain tables of other programs."""
     return {*connections["default"].introspection.django_table_names(), "django_migrations"}
 
 
 def first_row() -> str | None:
-    """Return the name of one of the site's tables that has rows, or None if the site is empty.
+    """Return the name of a site table that isn't empty, or None if all of them are empty.
 
     Tables that migrations fill are ignored.
     """
@@ -136,7 +137,7 @@ MADE_BY_MIGRATIONS = {"django_migrations", "django_content_type", "auth_permissi
 
 
 def drop_empty_tables() -> None:
-    """Drop the tables of an empty site, since they may be newer than the backup's.
+    """Drop the tables of an empty site, because their schema may be newer than the backup's.
 
     Raises:
         BackupError: a table has rows.
@@ -155,7 +156,8 @@ def load(folder: Path, database: Database) -> None:
     """Load a backup's rows into the tables, which already exist, in one transaction.
 
     Raises:
-        BackupError: a table doesn't have as many rows as its backup; the database is unchanged.
+        BackupError: a loaded table doesn't have as many rows as the manifest says; the database is
+            unchanged.
     """
     connection = connections["default"]
     with transaction.atomic(), connection.wrap_database_errors:
@@ -177,5 +179,5 @@ def _load_table(cursor: Cursor, name: str, table: Table, path: Path) -> None:
     rows = _count(cursor, name)
     if rows != table.rows:
         raise BackupError(
-            f"The table {name} got {rows} rows instead of {table.rows}; the database is unchanged"
+            f"Loaded {rows} rows instead of {table.rows} into the table {name}; the database is unchanged"
         )

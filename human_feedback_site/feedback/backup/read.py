@@ -1,4 +1,4 @@
-"""Restores a backup into an empty system. An interrupted restore can be run again."""
+"""Restore of a backup to an empty site. An interrupted restore can be run again."""
 
 import fcntl
 import os
@@ -31,7 +31,8 @@ def restore(folder: Path, runs: Path) -> Iterator[str]:
         runs: destination of the run directories.
 
     Raises:
-        BackupError: the backup is incomplete or damaged, or the destination isn't empty. Nothing was changed.
+        BackupError: the backup is incomplete or damaged, or the destination isn't empty (nothing was changed
+            in these cases); or a clip or table was not restored completely.
         MediaStoreError: the media store can't be used.
     """
     manifest = read_manifest(folder)
@@ -55,14 +56,15 @@ def _check_database(database: Database) -> None:
     vendor = connections["default"].vendor
     if database.vendor != vendor:
         raise BackupError(
-            f"The backup is of a {database.vendor} database, but DATABASE_URL points to a {vendor} one; "
+            f"The backup contains a {database.vendor} database, but DATABASE_URL points to a {vendor} one; "
             f"{'unset it' if database.vendor == 'sqlite' else 'set it to the URL of a PostgreSQL database'}"
         )
     known = MigrationLoader(None).graph.nodes
     newer = [name for app, name in database.migrations.items() if (app, name) not in known]
     if newer:
         raise BackupError(
-            f"The backup was made by a newer version ({newer[0]}); restore it with that version"
+            f"The backup was made by a newer version of RL-Teacher (migration {newer[0]}); "
+            "restore it with that version"
         )
     if vendor == "sqlite" and _is_served():
         raise BackupError(f"The site in {settings.STATE_DIR} is running; stop the runs that use it first")

@@ -30,10 +30,11 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
         migrations: latest migration of each app, to record in the result.
 
     Returns:
-        A description of the copied database, and key pairs of the clips that the site may still show.
+        A description of the copied database, and pairs of media store keys: the two clips of each comparison
+        that the site may still show, or the same key twice for an episode video.
 
     Raises:
-        BackupError: a table in the copy doesn't have as many rows as in the snapshot.
+        BackupError: a table and its copy differ in the number of rows.
     """
     folder.mkdir()
     with closing(sqlite3.connect(f"{path_of_database().as_uri()}?mode=ro", uri=True)) as live:
@@ -53,7 +54,7 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
 
 
 def first_row() -> str | None:
-    """Return the name of a table that has rows, or None if the database is empty or doesn't exist.
+    """Return the name of a table that isn't empty, or None if all are empty or there is no database.
 
     Tables that migrations fill are ignored.
     """
@@ -68,7 +69,7 @@ def load(folder: Path, database: Database) -> None:
     """Copy the database from a backup to the path in the settings, replacing that file atomically.
 
     Raises:
-        BackupError: a table doesn't have as many rows as the manifest says; nothing was restored.
+        BackupError: a table doesn't have as many rows as the manifest says; the database is unchanged.
     """
     path = path_of_database()
     connections["default"].close()
@@ -78,7 +79,7 @@ def load(folder: Path, database: Database) -> None:
         copy_connection(kept, part)
         if _rows(kept) != {name: table.rows for name, table in database.tables.items()}:
             raise BackupError(
-                f"{folder / NAME} has different row counts than the manifest; nothing was restored"
+                f"{folder / NAME} has different row counts than the manifest; the database is unchanged"
             )
     part.chmod(0o600)
     descriptor = os.open(part, os.O_RDONLY)

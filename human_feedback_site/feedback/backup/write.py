@@ -31,7 +31,7 @@ def back_up(folder: Path, runs: Path) -> Iterator[str]:
         runs: folder of the run directories.
 
     Raises:
-        BackupError: there is nothing to copy, ``folder`` exists, or the check of a copy fails.
+        BackupError: there is nothing to copy, ``folder`` exists, or a copy fails verification.
         MediaStoreError: the media store can't be read.
     """
     _refuse_inside(folder, runs)
@@ -100,14 +100,16 @@ def _take_name(part: Path, folder: Path) -> None:
         part.rename(folder)
     except OSError:
         if folder.exists():
-            raise BackupError(f"{folder} was created in the meantime; choose another name") from None
+            raise BackupError(
+                f"{folder} was created while the backup was running; choose another name"
+            ) from None
         raise
 
 
 def _has_database() -> bool:
     """Return True if there is a database to back up.
 
-    The SQLite file is missing if these runs used a different site.
+    If the runs used a different site, the SQLite file doesn't exist.
     """
     return connections["default"].vendor != "sqlite" or sqlite.path_of_database().exists()
 
@@ -116,11 +118,12 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
     executor = MigrationExecutor(connections["default"])
     leaves = executor.loader.graph.leaf_nodes()
     if executor.migration_plan(leaves):
-        raise BackupError("The database is older than this version; run manage.py migrate first")
+        raise BackupError("The database has unapplied migrations; run manage.py migrate first")
     unknown = executor.loader.applied_migrations.keys() - executor.loader.graph.nodes.keys()
     if unknown:
         raise BackupError(
-            f"The database was migrated by a newer version ({min(unknown)[1]}); back up with that version"
+            "The database was migrated by a newer version of RL-Teacher "
+            f"(migration {min(unknown)[1]}); back up with that version"
         )
     dump = sqlite.dump if connections["default"].vendor == "sqlite" else postgresql.dump
     database, needed = dump(folder, dict(leaves))

@@ -52,7 +52,7 @@ def media_errors(place: str, bucket: str = "", endpoint: str | None = None) -> I
     Args:
         place: the store's name, which begins the message.
         bucket: the S3 bucket, or empty for a folder.
-        endpoint: the S3 endpoint URL, to detect a bucket name in it.
+        endpoint: the S3 endpoint URL, checked for a misplaced bucket name or path.
     """
     try:
         yield
@@ -66,7 +66,7 @@ def status_of(error: ClientError) -> int:
 
 
 def code_of(error: ClientError) -> str:
-    """Return the S3 error code, such as ``NoSuchBucket``; after a HEAD request, it is the HTTP status."""
+    """Return the S3 error code, such as ``NoSuchBucket``, or the HTTP status if the request was a HEAD."""
     return error.response.get("Error", {}).get("Code", "")
 
 
@@ -91,7 +91,7 @@ def _reason(error: Exception, bucket: str, endpoint: str | None) -> str:
             reason = f"{_line(error)}; check that the store is running and S3_ENDPOINT_URL is its URL"
         case RecursionError():  # botocore asks the redirecting server for the bucket's region, without end
             reason = (
-                f"S3_ENDPOINT_URL redirects; set it to the URL it leads to (perhaps https). Also, {_REGION}"
+                f"S3_ENDPOINT_URL redirects to another URL; use that one (perhaps https). Also, {_REGION}"
             )
         case ResponseParserError():
             reason = (

@@ -1,7 +1,7 @@
-"""Presigned S3 links, which expire (AWS Signature Version 4, query parameters).
+"""Presigned S3 URLs, which expire (AWS Signature Version 4 in query parameters).
 
-Each comparison shown to a labeler needs two. botocore can sign links too, but resolves the endpoint and
-validates the request for every link, which took a third of the time of a lease request.
+Each comparison shown to a labeler needs two of these URLs. botocore can also create them, but it resolves the
+endpoint and validates the request for every URL, which took a third of the time of a lease request.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class LinkSigner:
-    """Signs links to the objects of one bucket.
+    """Creates presigned URLs for the objects in one bucket.
 
     Attributes:
         base: URL that an object's key is appended to.
-        region: AWS region for which links are signed.
-        credentials: read for every link, because temporary credentials are replaced every hour.
+        region: AWS region that the URLs are signed for.
+        credentials: AWS credentials, read for every URL because temporary ones are replaced every hour.
     """
 
     base: str
@@ -32,13 +32,13 @@ class LinkSigner:
 
     @classmethod
     def after(cls, example: str, key: str, credentials: Credentials) -> "LinkSigner":
-        """Create a signer with the URL and region of ``example``, botocore's presigned link to ``key``."""
+        """Create a signer from ``example``, a presigned URL for ``key`` that botocore created."""
         address, _, query = example.partition("?")
         scope = parse_qs(query)["X-Amz-Credential"][0].split("/")
         return cls(address.removesuffix(key), scope[2], credentials)
 
     def link(self, key: str, seconds: int) -> str:
-        """Return a link to read ``key`` that expires after ``seconds``; ``key`` must not need URL quoting."""
+        """Return a presigned URL to read ``key`` (which must not need quoting), valid for ``seconds``."""
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         scope = f"{now[:8]}/{self.region}/s3/aws4_request"
         keys = self.credentials.get_frozen_credentials()

@@ -35,7 +35,7 @@ _RETRY_SECONDS = 1.0
 def set_up(store: FolderMedia | S3Media, wait_seconds: float) -> Iterator[str]:
     """Prepare and check the store, yielding one line per step.
 
-    Connections to an S3 store are retried for ``wait_seconds``, in case it is still starting.
+    Connections to an S3 store are retried for up to ``wait_seconds``, in case it is still starting.
     """
     if isinstance(store, FolderMedia):
         with media_errors(f"the folder {store.root}"):
@@ -60,7 +60,7 @@ def _folder(root: Path) -> str:
 def _bucket(store: S3Media, wait_seconds: float) -> str:
     """Find or create the bucket, retrying for ``wait_seconds`` if the store doesn't respond.
 
-    Each attempt includes the client's own retries, with increasing, jittered pauses.
+    Each attempt includes the S3 client's own retries, with exponential backoff and jitter.
     """
     until = time.monotonic() + wait_seconds
     while True:
@@ -123,7 +123,7 @@ def _objects(store: S3Media) -> str:
 
 @contextlib.contextmanager
 def _probe(store: S3Media) -> Iterator[str]:
-    """Keep a test object in the store during the ``with`` block and yield its key, which no clip can have."""
+    """Keep a test object in the store during the ``with`` block; yield its key, which no clip can have."""
     key = f".setup/{uuid.uuid4()}"
     name = store.full(key)
     store.client.put_object(Bucket=store.bucket, Key=name, Body=_PROBE, ContentType=CONTENT_TYPE)
@@ -149,29 +149,29 @@ def _privacy(store: S3Media, key: str) -> str:
 
 
 def _links(store: S3Media, key: str) -> str:
-    """Check that the links made for browsers expire and that they open the object."""
+    """Check that presigned URLs for browsers expire and give access to the object."""
     if urlsplit(settings.S3_PUBLIC_ENDPOINT_URL or "").path:
         raise MediaStoreError(
             f"S3_PUBLIC_ENDPOINT_URL must not have a path, but is {settings.S3_PUBLIC_ENDPOINT_URL}: a proxy "
-            "that removes the path invalidates the links' signatures."
+            "that removes the path invalidates the signatures of presigned URLs."
         )
     query = parse_qs(urlsplit(store.url(key)).query)
     if query.get("X-Amz-Expires") != [str(settings.MEDIA_LINK_SECONDS)] or "X-Amz-Signature" not in query:
         raise MediaStoreError(
-            f"s3://{store.bucket}: links must be signed and expire, but have the query parameters "
-            f"{list(query)}."
+            f"s3://{store.bucket}: presigned URLs must be signed and expire after "
+            f"{settings.MEDIA_LINK_SECONDS} seconds, but have the query parameters {list(query)}."
         )
     answer = _fetch_by_link(store, key)
     if answer.status_code not in {200, 206} or answer.content != _PROBE:
         raise MediaStoreError(
-            f"s3://{store.bucket} did not return the test object for a link signed for {store.origin} "
+            f"s3://{store.bucket} did not return the test object for a presigned URL at {store.origin} "
             f"(status {answer.status_code}); check S3_PUBLIC_ENDPOINT_URL."
         )
     return f"lead to {store.origin}"
 
 
 def _fetch_by_link(store: S3Media, key: str, **headers: str) -> requests.Response:
-    """Request a link from the site's own endpoint, with the public host name that a browser would send."""
+    """Fetch a presigned URL from the site's own endpoint, sending the public host name as a browser would."""
     link = urlsplit(store.url(key))
     reached = urlsplit(settings.S3_ENDPOINT_URL) if settings.S3_ENDPOINT_URL else link
     address = link._replace(scheme=reached.scheme, netloc=reached.netloc).geturl()

@@ -52,13 +52,13 @@ class MediaStore(Protocol):
 
     @property
     def origin(self) -> str | None:
-        """Origin (``scheme://host[:port]``) of clip links, or None if this site serves the clips."""
+        """Origin (``scheme://host[:port]``) of clip URLs, or None if this site serves the clips."""
 
     def readable(self, key: str) -> bool:
         """Return True if the object exists and its size is from 1 byte to ``MAX_CLIP_BYTES``."""
 
     def url(self, key: str) -> str:
-        """Return a link to the object that expires after ``MEDIA_LINK_SECONDS``."""
+        """Return the object's URL, which expires after ``MEDIA_LINK_SECONDS``."""
 
     def keys(self, experiment: str) -> list[str]:
         """Return up to ``MAX_KEYS`` keys of an experiment's objects, in any order."""
@@ -81,7 +81,7 @@ class FolderMedia:
     def path(self, key: str) -> Path:
         """Return the resolved path of ``key``, which must be a valid clip key.
 
-        Raises :class:`FileNotFoundError` if a symbolic link leads out of the folder.
+        Raises :class:`FileNotFoundError` if a symbolic link points outside the folder.
         """
         try:
             path = (self.root / key).resolve()
@@ -92,7 +92,7 @@ class FolderMedia:
         return path
 
     def readable(self, key: str) -> bool:
-        """Return True if ``key`` is a regular file of 1 byte to ``MAX_CLIP_BYTES``."""
+        """Return True if ``key`` is a regular file and its size is from 1 byte to ``MAX_CLIP_BYTES``."""
         with media_errors(f"the folder {self.root}"):
             try:
                 found = self.path(key).stat()
@@ -120,7 +120,7 @@ class FolderMedia:
         return self.path(key)
 
     def keys(self, experiment: str) -> list[str]:
-        """Return up to ``MAX_KEYS`` keys of an experiment's files; links to folders are not followed."""
+        """Return up to ``MAX_KEYS`` keys of an experiment's files, without following symbolic links."""
         with media_errors(f"the folder {self.root}"):
             found = islice(self._files_of(experiment), MAX_KEYS)
             return [path.relative_to(self.root).as_posix() for path in found]
@@ -149,7 +149,7 @@ class FolderMedia:
 
 
 class S3Media:
-    """Clips in an S3 bucket, with presigned links for the endpoint that browsers can reach."""
+    """Clips in an S3 bucket, with presigned URLs at the endpoint that browsers can reach."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -168,7 +168,7 @@ class S3Media:
 
     @cached_property
     def _signer(self) -> LinkSigner:
-        """Signer of links for the public endpoint; raises ``NoCredentialsError`` if there are no AWS keys."""
+        """Signer of URLs at the public endpoint; raises ``NoCredentialsError`` if there are no AWS keys."""
         example = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL), "x")
         credentials = botocore.session.get_session().get_credentials()
         if credentials is None:
@@ -177,7 +177,7 @@ class S3Media:
 
     @cached_property
     def origin(self) -> str:
-        """Origin of all clip links, read from an unsigned link because that needs no AWS keys."""
+        """Origin of all clip URLs, taken from an unsigned URL because creating one needs no AWS keys."""
         with self.errors():
             link = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL, signature_version=UNSIGNED), "x")
         parts = urlsplit(link)
@@ -199,7 +199,7 @@ class S3Media:
             return 0 < head["ContentLength"] <= MAX_CLIP_BYTES
 
     def url(self, key: str) -> str:
-        """Return a presigned link for the public endpoint."""
+        """Return a presigned URL at the public endpoint."""
         with self.errors():
             return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
 
@@ -210,7 +210,7 @@ class S3Media:
         return media_errors(place, self.bucket, endpoint)
 
     def listed(self, prefix: str, most: int = 1) -> list[str]:
-        """Return the full names of up to ``most`` objects whose keys start with ``prefix``.
+        """Return the names in the bucket of up to ``most`` objects whose keys start with ``prefix``.
 
         Raises botocore's own errors.
         """
@@ -267,7 +267,7 @@ class S3Media:
 
 
 def media_store() -> FolderMedia | S3Media:
-    """Return the media store set in ``TEACHER_STORAGE``; the same value always gives the same object."""
+    """Return the media store set in ``TEACHER_STORAGE``, cached by that value."""
     return _open(settings.TEACHER_STORAGE)
 
 
@@ -314,14 +314,14 @@ def _service_models() -> Any:
 
 
 def _prefix_of(experiment: str) -> str:
-    """Return the prefix of an experiment's keys; raises ``ValueError`` if the name isn't valid."""
+    """Return the prefix of an experiment's keys; raises ``ValueError`` if its name isn't valid."""
     if not _NAME.fullmatch(experiment):
         raise ValueError(f"{experiment!r} is not a valid experiment name.")
     return f"{experiment}/"
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield all files and symbolic links below a folder, without following links to folders."""
+    """Yield all files and symbolic links below a folder, without following symbolic links to folders."""
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):  # another process may have deleted it meanwhile

@@ -36,7 +36,7 @@ def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _part(clip: bytes, first: str, last: str) -> HttpResponse:
-    """Return the byte range ``first-last``, ``first-`` or ``-last`` (RFC 9110, section 14.1.2)."""
+    """Return a response with the byte range ``first-last``, ``first-`` or ``-last`` (RFC 9110)."""
     size = len(clip)
     if first:
         start, stop = int(first), min(int(last or size), size - 1)

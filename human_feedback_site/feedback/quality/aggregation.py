@@ -1,7 +1,7 @@
 """Aggregation of labels into decisions, by majority or the Dawid-Skene model. Independent of Django.
 
 Dawid and Skene (1979): each labeler has a confusion matrix and each item a hidden true class, and EM
-estimates both in turn. Here an item is a comparison, and its true class is ``first`` (the first segment is
+alternates between them. Here an item is a comparison, and its true class is ``first`` (the first segment is
 better), ``equal`` or ``second``. ``cant_tell`` is treated as a missing label.
 """
 
@@ -38,7 +38,7 @@ class Verdict:
 
     Attributes:
         decision: one of ``CLASSES``, ``cant_tell`` if all labels say so, or None if there are no labels.
-        probability: probability that the first segment is preferred, where ``equal`` counts half. None if
+        probability: probability that the first segment is preferred, where ``equal`` counts as half. None if
             ``decision`` is None or ``cant_tell``.
         n_labels: number of labels, including ``cant_tell``.
     """
@@ -53,8 +53,8 @@ class Estimate:
     """Result of :func:`dawid_skene`.
 
     Attributes:
-        posteriors: probabilities of the true classes, by item.
-        confusion: confusion matrix by labeler.
+        posteriors: posterior class probabilities of each item, keyed by item.
+        confusion: confusion matrix of each labeler, keyed by labeler.
         prior: estimated frequency of each class.
         iterations: number of EM iterations.
     """
@@ -66,7 +66,7 @@ class Estimate:
 
 
 def vote(outcome: str) -> Triple:
-    """Return a one-hot vote for an outcome, or all zeros for ``cant_tell``."""
+    """Return the one-hot encoding of an outcome, or all zeros for ``cant_tell``."""
     if outcome == CANT_TELL:
         return NOTHING
     index = CLASSES.index(outcome)
@@ -76,7 +76,7 @@ def vote(outcome: str) -> Triple:
 def evidence(outcome: str, confusion: Sequence[Sequence[float]] | None) -> Triple:
     """Return the log-likelihood of each class given one label, or zeros for ``cant_tell``.
 
-    ``confusion`` is the labeler's confusion matrix; None stands for ``UNKNOWN_LABELER``.
+    ``confusion`` is the labeler's confusion matrix; if None, ``UNKNOWN_LABELER`` is used.
     """
     if outcome == CANT_TELL:
         return NOTHING
@@ -96,8 +96,8 @@ def total(scores: Iterable[Triple]) -> Triple:
 def majority(votes: Triple, n_labels: int) -> Verdict:
     """Decide for whichever of ``first`` and ``second`` has more votes, or ``equal`` if they tie.
 
-    ``votes`` is the sum of all votes. If there are none, the decision is ``cant_tell``, or None if there are
-    no labels.
+    ``votes`` is the sum of the one-hot votes. If it is all zeros, the decision is ``cant_tell``, or None if
+    ``n_labels`` is 0.
     """
     opinions = sum(votes)
     if not opinions:
@@ -151,12 +151,12 @@ def dawid_skene(
 ) -> Estimate:
     """Estimate true classes and confusion matrices by EM from (item, labeler, outcome) votes.
 
-    Items with identical votes are processed once, weighted by their number. An iteration's cost therefore
-    depends on the number of distinct vote patterns, which is small if there are few labelers.
+    Items with identical votes are processed once, weighted by the number of such items. An iteration's cost
+    therefore depends on the number of distinct vote patterns, which is small if there are few labelers.
 
     Args:
         votes: at most one per item and labeler; ``cant_tell`` is ignored.
-        known: true classes of some items.
+        known: true class of each item for which it is known.
         pseudo_counts: answers added to each labeler's own as a prior; all zeros give plain EM.
         max_iterations: maximum number of EM iterations.
         tolerance: EM stops when no item's class probability changes by more than this.

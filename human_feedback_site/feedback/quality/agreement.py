@@ -11,8 +11,8 @@ def krippendorff_alpha(units: Mapping[Sequence[int], int]) -> float | None:
     """Return Krippendorff's alpha for nominal data: 1 is perfect agreement, 0 is chance level.
 
     Args:
-        units: number of units by count of each value. ``{(2, 0, 1): 5}`` means that for five units two
-            labelers gave the first value and one the third. Missing values are not counted.
+        units: number of units for each tuple of value counts. ``{(2, 0, 1): 5}`` means that for five units,
+            two labelers gave the first value and one gave the third. Missing values are not counted.
 
     Returns:
         Alpha, or None if no unit has two values or all values are the same.
@@ -45,12 +45,12 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95% confidence interval for the true proportion."""
+        """95% Wilson score interval for the true proportion."""
         return wilson_interval(self.hits, self.total)
 
 
 def wilson_interval(hits: int, total: int) -> tuple[float, float]:
-    """Return Wilson's 95% score interval for a proportion, or (0, 1) if ``total`` is 0."""
+    """Return the 95% Wilson score interval for a proportion, or (0, 1) if ``total`` is 0."""
     if not total:
         return 0.0, 1.0
     share, spread = hits / total, _Z * _Z / total

@@ -20,10 +20,12 @@ class AnsweredLease:
     """The lease that a label answers, with the experiment settings needed to record the label.
 
     Attributes:
-        labeler: ID of the labeler. ``invite``, ``comparison`` and ``experiment`` are IDs too.
-        invite: the invitation that the label is credited to, or None.
+        labeler: ID of the labeler.
+        invite: ID of the invitation that the label is credited to, or None.
         age_ms: time since the lease was granted, by the database's clock; an upper bound on watch time.
-        gold: the known answer of an attention check, else None.
+        comparison: ID of the leased comparison.
+        gold: the known answer if the comparison is an attention check, else None.
+        experiment: ID of the comparison's experiment.
         weighs_labelers: True if decisions use the Dawid-Skene model with ``class_prior``, False if they use
             majority vote.
     """

@@ -32,9 +32,10 @@ class Check:
 
 
 def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
-    """Return the first check that is due among the comparisons to be leased, or None.
+    """Return the first attention check that is due at one of these positions, or None.
 
-    ``ordinals`` are these comparisons' zero-based positions among all that the labeler judges.
+    ``ordinals`` are the zero-based positions of the comparisons to be leased, among all comparisons that the
+    labeler judges in the experiment.
     """
     rates = {Lease.Purpose.GOLD: who.gold_rate, Lease.Purpose.REPEAT: who.repeat_rate}
     for place, ordinal in enumerate(ordinals):
@@ -57,7 +58,7 @@ def falls_due(rate: float, ordinal: int, secret: str) -> bool:
 
 
 def _drawn(secret: str) -> float:
-    """Return a pseudorandom number in [0, 1) that depends on ``SECRET_KEY`` and ``secret`` only."""
+    """Return a pseudorandom number in [0, 1) that depends only on ``SECRET_KEY`` and ``secret``."""
     digest = salted_hmac("feedback.checks", secret, algorithm="sha256").digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 

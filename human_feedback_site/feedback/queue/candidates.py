@@ -24,7 +24,7 @@ class Candidates:
     Attributes:
         asked: number of comparisons requested.
         queue: up to ``asked`` comparisons from the queue, in judging order; their rows are locked.
-        check: the attention check that is due and its comparison, or None.
+        check: the attention check that is due, and its comparison; None if no check is due or available.
     """
 
     asked: int
@@ -53,13 +53,13 @@ class Candidates:
 
 
 def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequence[int] = ()) -> Candidates:
-    """Find up to ``count`` comparisons for a labeler; lock the ones from the queue.
+    """Find up to ``count`` comparisons for a labeler; lock those that come from the queue.
 
     Args:
         who: the labeler.
         count: number of comparisons wanted; 0 or less returns no candidates.
         holds: number of leases the labeler already has, which precede the new ones.
-        but: IDs of comparisons to leave out.
+        but: IDs of comparisons to exclude.
     """
     if count <= 0:
         return Candidates(0, (), None)

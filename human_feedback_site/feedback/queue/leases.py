@@ -6,7 +6,8 @@ this, code that adds a lease, revives an expired one or counts a label holds the
 it checks and writes. SQLite needs no row lock because it runs one transaction at a time. The database's clock
 decides which leases are live.
 
-Concurrent requests from one labeler run one at a time, so they can't exceed the labeler's limit either.
+Concurrent requests from one labeler run one at a time, so together they can't exceed the number of answers
+that the labeler's invitation asks for.
 """
 
 import random
@@ -86,7 +87,7 @@ class LeaseGrant:
 
 @transaction.atomic
 def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Renew the labeler's leases and grant new ones until the page has ``request.count``.
+    """Renew the labeler's leases, and grant new ones until the page has ``request.count`` leases.
 
     If the labeler has live leases that the page lacks (after a reload or a lost response), these are returned
     as new ones first. An expired lease is renewed if its slot is still free. Nothing is granted or renewed if
@@ -151,7 +152,7 @@ def _room(who: Participant, count: int, promised: int) -> int:
 
 
 def _promised(who: Participant) -> int:
-    """Return the labeler's number of answers under the current invitation plus live leases.
+    """Return the number of the labeler's answers under the current invitation plus their live leases.
 
     Counts both in one statement, so that a concurrent answer isn't missed or counted twice. Returns 0 if the
     invitation has no limit, since the number isn't needed then.
@@ -183,7 +184,7 @@ def _held_by(who: Participant) -> QuerySet[Lease]:
 def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
     """Return the labeler's live leases, in order of priority for renewal.
 
-    Leases that the page has come first. Within each group, leases already shown come first, then the oldest.
+    Leases already on the page come first, then leases that were shown, then older leases.
     """
     found = leases_held(who.labeler, who.experiment, _NEARLY_OVER.total_seconds())
     return sorted(found, key=lambda lease: (lease.uuid not in held, not lease.shown, lease.pk))
@@ -192,7 +193,8 @@ def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
 def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -> list[Lease]:
     """Return the labeler's expired leases whose slots are still free, at most one per comparison.
 
-    Locks their comparisons in ID order, like all code that waits for these locks, to avoid deadlocks.
+    Locks their comparisons in ID order, as all other code that waits for these locks does, to avoid
+    deadlocks.
     """
     expired = _held_by(who).filter(unanswered_leases(), uuid__in=uuids, expires_at__lte=Now() + _NEARLY_OVER)
     locked = expired.select_related("comparison").select_for_update(of=("comparison",), no_key=True)
@@ -238,7 +240,7 @@ def _renew(
 
 
 def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]:
-    """Lease to the labeler those candidates that still have a free slot, with sides chosen at random.
+    """Grant leases on the candidates that still have a free slot, with sides swapped at random.
 
     The queue was read before its rows were locked, so a slot may have been taken in between. The slots are
     therefore counted again here.
@@ -274,9 +276,9 @@ def _may_have(candidate: Candidate, places: Places) -> bool:
 
 
 def _take_prefetched(who: Participant, most: int) -> list[Lease]:
-    """Expire up to ``most`` leases that others have only prefetched, and lease their comparisons.
+    """Lease up to ``most`` comparisons that other labelers have prefetched but not seen.
 
-    No labeler loses more than the newer half of their leases.
+    The other labelers' leases on them expire. No labeler loses more than the newer half of their leases.
     """
     comparison = {"comparison": OuterRef("comparison")}
     judged = judgments().filter(labeler=who.labeler, **comparison)
@@ -344,6 +346,6 @@ def fresh_expiry() -> Combinable:
 
 
 def expire_leases(labeler: int, experiment: int) -> None:
-    """Expire the labeler's live leases in an experiment, so that others can have the comparisons."""
+    """Expire the labeler's live leases in an experiment, so that other labelers can get the comparisons."""
     own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, expires_at__gt=Now())
     own.update(expires_at=Now())

@@ -17,15 +17,18 @@ class Participant:
     """A labeler's state in an experiment.
 
     Attributes:
-        participation: ID of the participation. ``labeler``, ``experiment`` and ``invite`` are IDs too.
+        participation: ID of the participation.
+        labeler: ID of the labeler.
+        experiment: ID of the experiment.
         waiting_for: number of answers that training is waiting for; None if it isn't waiting.
         judged: number of answers that were not withdrawn.
-        answered: number of those answers given under the latest invitation.
+        answered: number of answers under the latest invitation that were not withdrawn.
         wanted: number of answers that the latest invitation asks for; None for no limit.
-        invite: the invitation that the labeler used most recently, or None.
+        invite: ID of the invitation that the labeler used most recently, or None.
         empty: True if the labeler's last request found nothing to judge.
-        consented: True if the labeler agreed to the consent text, or there is none.
-        notice: ``warned`` or ``stopped`` after failed checks, ``done`` after the last wanted answer, or None.
+        consented: True if the labeler agreed to the consent text, or the experiment has none.
+        notice: ``warned`` if the labeler failed too many attention checks, ``stopped`` if they may no longer
+            label, ``done`` after ``wanted`` answers, else None.
     """
 
     participation: int

@@ -8,7 +8,7 @@ locked until the commit, and all other answers wait for it.
 
 Table aliases: ``c`` comparison, ``e`` experiment, ``l`` lease, ``a`` label, ``b`` labeler, ``y`` user.
 The queries use COUNT instead of EXISTS, because PostgreSQL turns EXISTS into joins and may then read
-everything a labeler ever did.
+all rows of a labeler.
 """
 
 import json
@@ -35,13 +35,13 @@ class Statements:
         participant: a user's state in an experiment. Parameters: user ID, experiment name.
         answered_lease: a lease with its comparison, experiment and labeler, and the data of a session.
             Parameters: session key, lease UUID.
-        leases_held: a labeler's unanswered leases that remain live for a given time. Parameters: labeler ID,
-            experiment ID, the time.
+        leases_held: a labeler's unanswered leases that remain live for at least a given time. Parameters:
+            labeler ID, experiment ID, and the time, such as ``+10 seconds``.
         find_free: comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID,
             labeler ID, labeler ID.
         lock: locking clause to append to ``find_free``; skips rows locked by other transactions.
-        count_places: number of slots taken, and of labels waiting for one, per comparison. Parameters:
-            labeler ID three times, comparison IDs.
+        count_places: columns of :class:`Places` for each comparison. Parameters: labeler ID three times,
+            comparison IDs.
     """
 
     session: str
@@ -153,13 +153,13 @@ SQLITE = _statements(
 
 @dataclass(frozen=True)
 class Places:
-    """Use of a comparison's slots, from the point of view of one labeler.
+    """Usage of a comparison's slots, and one labeler's leases and label on it.
 
     Attributes:
-        taken: number of live leases to judge it, including the labeler's.
-        taken_by_labeler: number of the labeler's live leases to judge it.
-        is_held: True if the labeler has a live lease on it, for any purpose.
-        is_judged: True if the labeler has judged it and not withdrawn the label.
+        taken: number of slots taken by live leases, including the labeler's.
+        taken_by_labeler: number of slots taken by the labeler's live leases.
+        is_held: True if the labeler has a live lease on the comparison, even for an attention check.
+        is_judged: True if the labeler has judged the comparison and not withdrawn the label.
         waiting: number of labels that are waiting for a slot.
     """
 
@@ -183,22 +183,29 @@ def session_data(session_key: str) -> str | None:
 
 
 def participant_row(user: int, experiment: str) -> Row | None:
-    """Return a user's columns (see :func:`user_of`) and state in the named experiment, or None."""
+    """Return a row with a user's columns (see :func:`user_of`) and state in the named experiment.
+
+    Return None if the user isn't invited or has not opened the experiment yet, or if the experiment is being
+    deleted.
+    """
     found = _rows(_database_statements().participant, user, experiment)
     return found[0] if found else None
 
 
 def answered_lease_row(uuid: UUID, session_key: str) -> Row | None:
-    """Return the columns of the lease's user (see :func:`user_of`), session data, and lease, or None.
+    """Return a row with the lease's user (see :func:`user_of`), the session's data, and the lease.
 
-    The session data is None if the session has expired.
+    The session's data is None if the session has expired or doesn't exist. Return None if the lease
+    doesn't exist or its experiment is being deleted.
     """
     found = _first_rows(_database_statements().answered_lease, session_key, _key(uuid))
     return found[0] if found else None
 
 
 def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
-    """Return the labeler's leases that remain live for ``seconds``, with their comparisons' clip keys.
+    """Return the labeler's leases that remain live for at least ``seconds`` more.
+
+    Each lease's ``comparison`` has only its ID, UUID and clip keys.
 
     Leases on comparisons that can no longer be answered are left out.
     """
@@ -235,7 +242,7 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
 
 
 def count_places(comparisons: Sequence[int], labeler: int) -> dict[int, Places]:
-    """Return the slot use of these locked comparisons for one labeler, by comparison ID."""
+    """Return the slot usage of locked comparisons for one labeler, keyed by comparison ID."""
     ids: Any = list(comparisons) if connection.vendor == "postgresql" else json.dumps(list(comparisons))
     found = _rows(_database_statements().count_places, labeler, labeler, labeler, ids)
     return {
@@ -247,7 +254,7 @@ def count_places(comparisons: Sequence[int], labeler: int) -> dict[int, Places]:
 def raise_counter(experiment: int, count: int) -> int:
     """Add ``count`` to an experiment's feed counter and return the new value.
 
-    The counter's row stays locked until the commit.
+    The counter's row stays locked until the transaction commits.
     """
     [[last_seq]] = _rows(_RAISE_COUNTER, count, experiment)
     return int(last_seq)
@@ -257,9 +264,9 @@ def wait_for_turn(participation: int) -> None:
     """Wait for the labeler's other lease requests to end, using a PostgreSQL advisory lock.
 
     This must be a separate statement: only the next statement sees the leases that the previous request got.
-    A request that waits here holds no other lock, and nothing else uses this one, so it can't deadlock.
-    Answers and undos don't need it: they turn a lease into an answer or back, and the limit applies to the
-    sum.
+    A request that waits here holds no other lock, and no other code uses this lock, so it can't deadlock.
+    Answers and undos don't need the lock: they turn a lease into an answer or back, and the limit applies to
+    the sum of both.
 
     Locking the participation's row instead could deadlock, because answers lock it after the comparison's
     row. It would also write to disk each time a labeler finds the queue empty.
@@ -292,7 +299,7 @@ def _database_statements() -> Statements:
 
 
 def _first_rows(statement: str, *values: Any) -> list[Row]:
-    """Run a read that is the first statement of a request, reconnecting once if necessary.
+    """Run the first query of a request, reconnecting to the database once if necessary.
 
     This replaces Django's health check of persistent connections: if the server has closed the connection,
     the statement runs again on a new one.

@@ -50,7 +50,7 @@ _CONSENSUS = f"""
 
 
 def count_units(experiment: int) -> dict[Sequence[int], int]:
-    """Return the number of comparisons for each ``(first, equal, second)`` vote count."""
+    """Return the number of comparisons for each combination of ``(first, equal, second)`` vote counts."""
     return {
         (int(first), int(equal), int(second)): int(number)
         for first, equal, second, number in _rows(_UNITS, experiment)
@@ -58,10 +58,10 @@ def count_units(experiment: int) -> dict[Sequence[int], int]:
 
 
 def count_consensus(experiment: int) -> dict[int, tuple[int, int]]:
-    """Return (matching votes, comparable votes) by labeler ID.
+    """Return ``(number of matching votes, number of comparable votes)``, keyed by labeler ID.
 
-    A vote is comparable if the comparison's other labelers have a single most common vote, and matching if it
-    equals that vote.
+    A vote is comparable if one vote is the most common among the comparison's other labelers, without a tie.
+    It is matching if it equals that vote.
     """
     return {labeler: (int(hits), int(total)) for labeler, hits, total in _rows(_CONSENSUS, experiment)}
 

@@ -1,4 +1,4 @@
-"""Downloads of tables, streamed as they are read so that they never have to fit in memory."""
+"""Streaming downloads of tables, which therefore never have to fit in memory."""
 
 from django.http import StreamingHttpResponse
 

@@ -27,7 +27,7 @@ CHANGED = re.compile(
 """Matches text that a spreadsheet may have converted from other text, such as 7 from 007.
 
 Spreadsheets convert text that looks like a number, a truth value or a date. An export writes such text
-unchanged. In an import, a leading apostrophe confirms that the text is correct.
+unchanged. In an import, a leading apostrophe marks a cell as literal text.
 """
 
 Row = Sequence[Any]
@@ -91,7 +91,7 @@ def has_parquet() -> bool:
 
 
 class _ChunkBuffer(io.RawIOBase):
-    """Write-only file object that buffers what is written until it is taken."""
+    """Write-only file object that buffers the written bytes until :meth:`take` removes them."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -146,7 +146,7 @@ def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
             found = {field.name: field.type for field in file.schema_arrow}
             if found != expected:
                 names = ",".join(expected)
-                raise BadFileError([f"{path.name}: expected the columns {names}, typed as in an export"])
+                raise BadFileError([f"{path.name}: expected the columns {names}, with an export's types"])
             for batch in file.iter_batches(_PARQUET_ROWS_AT_ONCE, columns=list(expected)):
                 cells = (batch.column(column.name).to_pylist() for column in columns)
                 for row in zip(*cells, strict=True):

@@ -30,7 +30,7 @@ _ROUNDED = 5e-6  # relative tolerance: spreadsheets keep at least six digits, as
 
 
 def is_same_number(known: float | None, told: float | None) -> bool:
-    """Return True if two numbers are equal up to a spreadsheet's rounding, or are both None."""
+    """Return True if two numbers differ only by a spreadsheet's rounding, or are both None."""
     if known is None or told is None:
         return known is told
     return math.isclose(known, told, rel_tol=_ROUNDED)
@@ -49,7 +49,7 @@ class Problems:
         self._lines: Counter[tuple[str, str]] = Counter()
 
     def add(self, row: "Row", message: str, subject: str | None = None) -> None:
-        """Record an error in a row, and raise :class:`BadFileError` when there are ``_MOST_PROBLEMS``.
+        """Record an error in a row, and raise :class:`BadFileError` once there are ``_MOST_PROBLEMS`` errors.
 
         Errors in the same file with the same ``subject`` are counted, but only the first message is reported.
         The default subject is the message.
@@ -74,7 +74,7 @@ class Row:
     Attributes:
         where: file name and line, such as ``labels.csv line 2``.
         cells: values by column name.
-        quoted: names of columns whose text had a leading apostrophe, which confirms the text.
+        quoted: names of columns whose text had a leading apostrophe, which marks the cell as literal text.
     """
 
     where: str
@@ -98,7 +98,7 @@ class Row:
 def read_table(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
     """Yield the valid rows of an exported file: Parquet if its suffix is ``.parquet``, else CSV.
 
-    Errors in other rows are added to ``problems``.
+    Errors in invalid rows are added to ``problems``.
 
     Raises:
         BadFileError: the file is not an export of this table, or there are too many errors.
@@ -162,7 +162,7 @@ class _Heading:
 
 
 def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
-    """Read the column names and detect the delimiter, which Excel may declare in a first line ``sep=;``."""
+    """Read the column names and find the delimiter, which Excel may declare in an initial ``sep=;`` line."""
     columns = {column.name: column for column in table.columns}
     line, lines = file.readline(), 1
     if _SEPARATOR_LINE.fullmatch(line.strip()):
@@ -215,7 +215,7 @@ def _is_resaved(kind: Kind, text: str) -> bool:
 
 
 def _cell(column: Column, text: str) -> Any:
-    """Convert a cell's text to the column's type; raise ``ValueError`` with what was expected."""
+    """Convert a cell's text to the column's type; the message of ``ValueError`` says what was expected."""
     if not text:
         if column.nullable:
             return None

@@ -199,7 +199,7 @@ RIGHTS = "the access key needs the permissions s3:GetObject, s3:PutObject, s3:De
             301,
             xml("PermanentRedirect"),
             (
-                "S3_ENDPOINT_URL redirects; set it to the URL it leads to (perhaps https). "
+                "S3_ENDPOINT_URL redirects to another URL; use that one (perhaps https). "
                 "Also, AWS_DEFAULT_REGION must be the bucket's region"
             ),
         ),

@@ -165,11 +165,11 @@ def test_links_that_the_store_does_not_open_are_refused(bucket: str, monkeypatch
         S3Media, "url", lambda self, key: signed(self, key).replace("Signature=", "Signature=0")
     )
     assert (
-        f"s3://{bucket} did not return the test object for a link signed for https://clips.example.org"
+        f"s3://{bucket} did not return the test object for a presigned URL at https://clips.example.org"
         in refusal()
     )
     monkeypatch.setattr(S3Media, "url", lambda self, key: signed(self, key).partition("?")[0])
-    assert "links must be signed and expire" in refusal()
+    assert "presigned URLs must be signed and expire" in refusal()
 
 
 def test_the_probe_is_removed_where_a_step_fails(

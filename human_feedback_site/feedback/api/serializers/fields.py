@@ -40,5 +40,5 @@ def labeler_name(**options: Any) -> serializers.RegexField:
 def steps() -> serializers.IntegerField:
     """Return a field for a number of environment steps."""
     return serializers.IntegerField(
-        min_value=0, max_value=BIGGEST, help_text="Number of environment steps so far."
+        min_value=0, max_value=BIGGEST, help_text="Number of environment steps the run had taken by then."
     )

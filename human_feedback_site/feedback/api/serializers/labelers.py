@@ -11,10 +11,10 @@ MAX_LEASES = 10
 
 
 class LeasesRequestSerializer(serializers.Serializer[Any]):
-    """Request for leases from the labeling page."""
+    """The labeling page's request for leases."""
 
     count = serializers.IntegerField(
-        min_value=1, max_value=MAX_LEASES, help_text="Number of leases to hold in total."
+        min_value=1, max_value=MAX_LEASES, help_text="Total number of leases the page wants."
     )
     held = serializers.ListField(
         child=serializers.UUIDField(),
@@ -28,11 +28,13 @@ class LeasesRequestSerializer(serializers.Serializer[Any]):
 class SideSerializer(serializers.Serializer[Any]):
     """A clip on one side of the screen."""
 
-    url = serializers.CharField(help_text="Expiring link; relative if the site serves clips itself.")
+    url = serializers.CharField(
+        help_text="URL of the clip, which expires; relative if the site serves clips itself."
+    )
 
 
 class LeaseSerializer(serializers.Serializer[Any]):
-    """A comparison leased to the labeler, with its clips by screen side."""
+    """A comparison leased to the labeler, with the clip on each side of the screen."""
 
     uuid = serializers.UUIDField()
     comparison = serializers.UUIDField()
@@ -44,11 +46,12 @@ class LeaseSerializer(serializers.Serializer[Any]):
 class LeasesSerializer(serializers.Serializer[Any]):
     """Leases for the labeling page, and the state of the experiment."""
 
-    leases = LeaseSerializer(many=True, help_text="New leases only.")
+    leases = LeaseSerializer(many=True, help_text="Leases that were not in `held`.")
     renewed = serializers.ListField(child=serializers.UUIDField())
     lost = serializers.ListField(
         child=serializers.UUIDField(),
-        help_text="Held leases that ended: another labeler got the comparison, or it needs no more labels.",
+        help_text="UUIDs of leases in `held` that have ended, for example because the comparison was leased "
+        "to another labeler or needs no more labels.",
     )
     state = serializers.ChoiceField(Experiment.State.choices)
     prompt = serializers.CharField()
@@ -62,8 +65,8 @@ class LeasesSerializer(serializers.Serializer[Any]):
     notice = serializers.ChoiceField(
         ["warned", "stopped", "done"],
         allow_null=True,
-        help_text="`warned`: too many recent attention checks failed; `stopped`: the labeler gets no more "
-        "comparisons; `done`: the labeler has given all answers the invitation asks for.",
+        help_text="`warned`: the labeler failed too many recent attention checks; `stopped`: the labeler "
+        "gets no more comparisons; `done`: the labeler has given all answers the invitation asks for.",
     )
 
 
@@ -91,14 +94,14 @@ class LabelSerializer(serializers.Serializer[Any]):
     uuid = serializers.UUIDField()
     status = serializers.ChoiceField(
         [Label.Status.COUNTED.value, Label.Status.SURPLUS.value],
-        help_text="`surplus`: the comparison has enough labels and leases; the answer counts once a slot is "
-        "free.",
+        help_text="`surplus`: the comparison already has all its labels or leases for them; the answer "
+        "counts once a slot becomes free.",
     )
     answered = serializers.IntegerField()
 
 
 class UndoRequestSerializer(serializers.Serializer[Any]):
-    """Withdrawal of an answer; sending it again has no effect."""
+    """Request to withdraw an answer; sending it again has no effect."""
 
     uuid = serializers.UUIDField()
 
@@ -144,12 +147,12 @@ class StartSerializer(serializers.Serializer[Any]):
 
 
 class ProgressSerializer(serializers.Serializer[Any]):
-    """All labelers' combined progress, and videos that show how the policy changed."""
+    """All labelers' combined progress, and videos of the policy during training."""
 
     state = serializers.ChoiceField(Experiment.State.choices)
     answered = serializers.IntegerField(help_text="Number of comparisons that have an answer.")
     wanted = serializers.IntegerField(
-        allow_null=True, help_text="Number of labels wanted in total; null: no limit."
+        allow_null=True, help_text="Total number of labels the run asks for; null: no limit."
     )
     start = StartSerializer(
         allow_null=True,

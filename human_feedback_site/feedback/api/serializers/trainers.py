@@ -33,7 +33,7 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         "the prompt it sends.",
     )
     n_labels = count(
-        allow_null=True, default=None, help_text="Number of labels wanted in total; null: no limit."
+        allow_null=True, default=None, help_text="Total number of labels the run asks for; null: no limit."
     )
     pretrain_labels = count(
         allow_null=True,
@@ -46,8 +46,8 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
         min_value=0.0,
         max_value=1.0,
         required=False,
-        help_text="Fraction of the comparisons labelers see that are attention checks (with a known answer). "
-        "Used only when the experiment is created; change it on the site later.",
+        help_text="Fraction of comparisons shown to labelers that are attention checks with a known answer. "
+        "Used only when the experiment is created; afterwards, change it on the site.",
     )
     state = serializers.ChoiceField(
         [Experiment.State.RUNNING.value, Experiment.State.FINISHED.value],
@@ -58,7 +58,7 @@ class ExperimentRequestSerializer(serializers.Serializer[Any]):
 
 
 class ExperimentSerializer(serializers.Serializer[Any]):
-    """An experiment, and the links to label it."""
+    """An experiment, with links to its pages."""
 
     name = serializers.CharField()
     run_id = serializers.UUIDField()
@@ -68,7 +68,7 @@ class ExperimentSerializer(serializers.Serializer[Any]):
     page_url = serializers.URLField(help_text="The experiment's page, for signed-in researchers.")
     label_url = serializers.URLField(help_text="The labeling page, for signed-in labelers.")
     invite_url = serializers.URLField(
-        help_text="Signs the labeler in and leads to the labeling page. Keep it secret."
+        help_text="Link that signs the labeler in and opens the labeling page. Keep it secret."
     )
 
 
@@ -82,7 +82,7 @@ class InviteSerializer(serializers.Serializer[Any]):
     """An invitation link."""
 
     invite_url = serializers.URLField(
-        help_text="Signs the labeler in and leads to the labeling page. Keep it secret."
+        help_text="Link that signs the labeler in and opens the labeling page. Keep it secret."
     )
 
 
@@ -104,7 +104,7 @@ class NewComparisonSerializer(serializers.Serializer[Any]):
     phase = serializers.ChoiceField(Comparison.Phase.choices)
     step = steps()
     priority = serializers.IntegerField(
-        min_value=-1000, max_value=1000, help_text="Higher priorities are shown first."
+        min_value=-1000, max_value=1000, help_text="Comparisons with a higher priority are shown first."
     )
     first = ClipRequestSerializer()
     second = ClipRequestSerializer()
@@ -113,7 +113,7 @@ class NewComparisonSerializer(serializers.Serializer[Any]):
         allow_null=True,
         default=None,
         help_text="The known answer, which makes the comparison an attention check and keeps it out of the "
-        "feed; null for an ordinary comparison.",
+        "decision feed; null for an ordinary comparison.",
     )
 
 
@@ -245,7 +245,7 @@ class ComparisonSerializer(serializers.Serializer[Any]):
     first = ClipSerializer()
     second = ClipSerializer()
     gold = serializers.ChoiceField(
-        KNOWN_ANSWERS, allow_null=True, help_text="The known answer of an attention check, else null."
+        KNOWN_ANSWERS, allow_null=True, help_text="The known answer if this is an attention check, else null."
     )
     decision = serializers.ChoiceField(Outcome.choices, allow_null=True)
     probability = serializers.FloatField(allow_null=True)
@@ -274,7 +274,7 @@ class LeaseDetailSerializer(serializers.Serializer[Any]):
 
 
 class EpisodeRequestSerializer(serializers.Serializer[Any]):
-    """Video of a whole episode that has been uploaded to the media store."""
+    """A whole-episode video that has been uploaded to the media store."""
 
     step = steps()
     key = serializers.CharField(max_length=300, help_text="`<experiment>/episodes/<step>.mp4`")
