@@ -45,6 +45,10 @@ PHRASES: Mapping[str, str] = {
     "as careless as": r"\bas careless as\b",
     "is told": r"\b(?:is|are) told (?:in|of|apart by)\b",
     "in the manner of": r"\bin the manner of\b",
+    "anew": r"\banew\b",
+    "in vain": r"\bin vain\b",
+    "blanks": r"\bblanks\b",
+    "the present one": r"\bpresent (?:policy|predictor|network|value)s?\b",
     "sure pair": r"\bsure pairs?\b",
     "British spelling": r"\b\w*(?:behaviour|regularis|normalis|colour|neighbour|labelled(?!by)|labelling)\w*",
 }
