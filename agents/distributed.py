@@ -112,10 +112,9 @@ ALONE = Ranks()
 
 @contextlib.contextmanager
 def joined_ranks() -> Iterator[Ranks]:
-    """Join the process group that ``torchrun`` started, and yield this process's :class:`Ranks`.
+    """Initialize the process group of ``torchrun``'s processes, and yield this process's :class:`Ranks`.
 
-    The process leaves the group at the end of the ``with`` block. After an error it doesn't, because leaving
-    could block.
+    The group is destroyed at the end of the ``with`` block, except after an error, when that could block.
 
     CPU tensors and arrays are sent with gloo, GPU tensors with NCCL.
 

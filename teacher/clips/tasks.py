@@ -185,7 +185,7 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """Yield ``(name, module)`` for the environment ID and the transform if they import a module."""
+    """Yield ``(name, module)`` for the environment ID and the transform if they are ``module:name``."""
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)

@@ -79,9 +79,9 @@ def load_predictor(
             :func:`~teacher.envs.families.same_environment`).
 
     Raises:
-        DataError: the file is missing, damaged, from a newer RL-Teacher or from a different environment, or
+        DataError: the file is missing, damaged, in a newer file format or from a different environment, or
             ``network`` isn't the function that made the predictor's networks.
-        ConfigError: a newer RL-Teacher wrote the file, with settings that this version doesn't support.
+        ConfigError: the predictor has settings that this version of RL-Teacher doesn't support.
     """
     path = Path(path)
     state = _read(path)

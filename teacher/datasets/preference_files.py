@@ -107,7 +107,7 @@ def load_preferences(
 
     Raises:
         ConfigError: the suffix is neither ``.npz`` nor ``.parquet``, or pyarrow is needed but not installed.
-        DataError: the file is missing, damaged, empty, from a newer RL-Teacher, or from a different
+        DataError: the file is missing, damaged, empty, in a newer file format, or from a different
             environment.
     """
     path = Path(path)

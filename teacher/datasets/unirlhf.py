@@ -157,7 +157,7 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
     rows = len(columns["rewards"])
     if (last := int(labels.starts.max()) + labels.length) > rows or labels.starts.min() < 0:
         raise DataError(
-            f"the labels need a table of {last} transitions, but {table} has {rows}; use the D4RL dataset of "
+            f"the labels refer to {last} transitions, but {table} has only {rows}; use the D4RL dataset for "
             f"{labels.env_id}"
         )
     name = env_id or labels.env_id

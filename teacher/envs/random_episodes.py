@@ -62,7 +62,7 @@ def check_replay(task: TaskInfo, seed: int) -> None:
         for trajectory in trajectories:
             for step, recorded in zip(replay(trajectory.recipe()), trajectory.observations, strict=True):
                 if step.observation.tobytes() != recorded.tobytes():
-                    raise ReplayMismatchError("a replayed observation differs")
+                    raise ReplayMismatchError("a replayed observation differs from the recorded one")
     except ReplayMismatchError as error:
         raise EnvironmentUnsuitableError(
             f"replaying an episode of {task.env_id} gives different observations, so clips can't be rendered "

@@ -191,7 +191,7 @@ def _most_diverse_first(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPai
 
 
 def _summaries(pair: SegmentPair) -> Array:
-    """Return the mean and standard deviation of each segment's observations, ``(2, statistics)``."""
+    """Return the observation means, then standard deviations, of both segments, ``(2, 2 * size)``."""
     steps = [segment.observations.reshape(len(segment), -1).astype(np.float64) for segment in pair]
     return np.array([np.concatenate([step.mean(axis=0), step.std(axis=0)]) for step in steps])
 

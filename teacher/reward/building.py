@@ -56,10 +56,10 @@ def make_ensemble(
 
 
 def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Convert a saved network state to tensors and check that they match the network's state.
+    """Convert a saved state dict to tensors, and check that names, shapes and dtypes match the network's.
 
     Args:
-        expected: the network's current state.
+        expected: the network's current state dict.
         found: the saved tensors or arrays, keyed by name.
 
     Raises:

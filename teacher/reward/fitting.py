@@ -183,10 +183,10 @@ class Fitter:
         return discounts(pairs.length, self._config.discount).to(pairs.values)
 
     def _batches(self, weights: Tensor) -> Sequence[Tensor]:
-        """Return an epoch's minibatches: indices ``(members, batch)`` of training pairs in random order.
+        """Return an epoch's minibatches as index tensors of shape ``(members, batch)``, in random order.
 
-        For members with fewer training pairs than others, the indices are padded with held-out pairs, whose
-        weight is 0.
+        Members with fewer training pairs are padded with held-out pairs, which have weight 0 and so don't
+        affect the loss.
         """
         order = torch.rand(weights.shape, generator=self._generator).to(weights.device)
         rows = _weighted_rows(weights, order)

@@ -51,8 +51,8 @@ def endpoint(
         example: key of the response example in ``RESPONSES``.
         body: request serializer, and key of the request example in ``REQUESTS``; None if the request has no
             body.
-        statuses: status codes of success, and of errors other than 400, 401, 403 and 404, which are always
-            included.
+        statuses: success status codes, and any error status codes besides 400, 401, 403 and 404, which are
+            always documented.
         paged: True to document the query parameters ``after`` and ``limit``.
     """
     good = {status: answer for status in statuses if status < 400}

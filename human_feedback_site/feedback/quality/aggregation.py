@@ -94,7 +94,7 @@ def total(scores: Iterable[Triple]) -> Triple:
 
 
 def majority(votes: Triple, n_labels: int) -> Verdict:
-    """Decide for whichever of ``first`` and ``second`` has more votes, or ``equal`` if they tie.
+    """Return the majority decision: ``first`` or ``second``, or ``equal`` on a tie.
 
     ``votes`` is the sum of the one-hot votes. If it is all zeros, the decision is ``cant_tell``, or None if
     ``n_labels`` is 0.

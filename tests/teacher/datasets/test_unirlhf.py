@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_one_line(files: Path, exported: Path, raw: Path, t
     )
     with pytest.raises(
         DataError,
-        match=r"labels need a table of 35 transitions, but .*short.npz has 9; use the D4RL dataset of hopper",
+        match=r"labels refer to 35 transitions, but .*short.npz has only 9; use the D4RL dataset for hopper",
     ):
         crowd_preferences(labels, tmp_path / "short.npz")
     np.savez(tmp_path / "other.npz", observations=np.zeros((9, 3)))
