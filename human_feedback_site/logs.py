@@ -34,7 +34,7 @@ _SECRETS = (
 def request(given: str | None) -> Iterator[str]:
     """Set the request ID of all log records in the ``with`` block, and yield it.
 
-    The ID is ``given`` if ``given`` is well-formed, otherwise a new random ID.
+    Uses ``given`` as the ID if it is well-formed, otherwise a new random ID.
     """
     request_id = given if given and _WELL_FORMED.fullmatch(given) else uuid.uuid4().hex
     token = _current.set(request_id)

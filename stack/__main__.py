@@ -80,7 +80,10 @@ def _folder(text: str) -> Path:
 
 
 def _at_least(least: int) -> Callable[[str], int]:
-    """Return an argparse type for integers of at least ``least``, which also accepts ``2e5`` for 200000."""
+    """Return an argparse type for integers not smaller than ``least``.
+
+    It also accepts scientific notation, such as ``2e5``.
+    """
 
     def convert(text: str) -> int:
         try:

@@ -103,7 +103,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit: counts of labels and decisions in each record, and of faults by kind.
+    """Result of an audit: counts of labels and decisions in each data source, and of faults by kind.
 
     The faults are ``lost``, ``doubled``, ``inverted``, ``unknown``, ``stuck`` and ``gaps``.
 
@@ -112,15 +112,15 @@ class Audit:
         asked: number of comparisons that the run submitted.
         acknowledged: number of labels in the log of acknowledged labels.
         stored: number of scripted labelers' labels in the site's database.
-        reached: number of the site's decisions that are in the trainer's ledger.
-        late: number of decisions made after the end of training; up to one per scripted labeler is not a
-            fault.
+        reached: number of the site's decisions found in the trainer's ledger.
+        late: number of decisions made after training ended; one per scripted labeler is tolerated.
         unanswered: number of recently submitted comparisons that were still open at the end of training.
         lost: number of acknowledged labels missing from the database, decisions missing from the ledger, and
             late decisions beyond one per scripted labeler.
-        doubled: number of repeated labels in the log, and of counted labels beyond the experiment's limit per
-            comparison.
-        inverted: number of labels or decisions that differ between records or contradict the true returns.
+        doubled: number of duplicate labels in the log, and of counted labels beyond the experiment's limit
+            per comparison.
+        inverted: number of labels or decisions that differ between data sources or contradict the true
+            returns.
         unknown: number of stored labels that were never acknowledged, and of decisions in the ledger that the
             site never made.
         stuck: number of comparisons that stayed open although many later ones were submitted.
@@ -201,7 +201,7 @@ class _Label:
 
     @property
     def verdict(self) -> str:
-        """Return the choice with left and right converted to ``first`` and ``second``."""
+        """Return the choice, with left and right mapped to ``first`` or ``second`` based on ``swapped``."""
         if self.choice not in ("left", "right"):
             return self.choice
         return "first" if (self.choice == "left") != self.swapped else "second"

@@ -45,7 +45,8 @@ class ExperimentOptions:
     Attributes:
         env_id: environment ID.
         labels: total number of labels to collect.
-        pretrain_labels: number of labels to collect before training; None: a quarter of ``labels``.
+        pretrain_labels: number of labels to collect before RL training starts; None for a quarter of
+            ``labels``.
         steps: number of environment steps to train for.
         bots: number of scripted labelers.
         seconds: minimum time that a scripted labeler spends on each comparison, in seconds.
@@ -145,7 +146,8 @@ class Experiment:
     def _progress(self, last: str) -> str:
         """Return a progress line with counts from the database, which is queried at most once a second.
 
-        Between queries and if the database doesn't respond, returns ``last``, the previous line.
+        ``last`` is the previous line; it is returned unchanged between queries, or if the database doesn't
+        respond.
         """
         if time.monotonic() - self._progress_at < _PROGRESS_SECONDS:
             return last

@@ -131,9 +131,9 @@ class Folder:
             _write(own, _read(kept, str))
 
     def ports(self) -> tuple[dict[str, int], list[str]]:
-        """Choose and reserve a port for each server, reusing the previous start's ports if possible.
+        """Choose and reserve a port for each server, reusing those of the previous start if possible.
 
-        Other stacks can't take the reserved ports even before the servers start.
+        The reservation keeps other stacks from taking a port before its server has started.
 
         Returns:
             The ports keyed by server name, and a message for each server whose port has changed.

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Set the parent-death signal, and replace this process with the program."""
+    """Set the parent-death signal, and exec the program given in ``arguments``."""
     parent, number, user, *command = arguments
     if user != "-":
         _become(user)  # must come first, because changing the user clears the parent-death signal

@@ -53,8 +53,9 @@ class Service:
         folder: the program's working directory.
         user: user to run the program as; None: the current user.
         stop_signal: signal that asks the program to stop.
-        ends: True if the program exits with status 0 when its work is done; False if it should run forever.
-        max_failures: number of failures in a row after which the program is not restarted.
+        ends: True for a one-shot program, which exits with status 0 when its work is done; False for a
+            program that should run until it is stopped.
+        max_failures: number of consecutive failures after which the program is not restarted.
     """
 
     name: str
@@ -206,7 +207,10 @@ class Process:
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def last_words(self) -> str:
-        """Return the last line that the program logged since its last start, and the path of its log."""
+        """Return a message with the last line that the program has logged since it was started.
+
+        The message also gives the path of the log file.
+        """
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(self._log_start)
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]

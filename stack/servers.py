@@ -67,7 +67,7 @@ class S3:
         port: port to listen on.
         access_key: access key ID, at least three characters long.
         secret_key: secret access key, at least three characters long.
-        origin: web origin that may read objects (CORS), ``scheme://host:port``; None: no web origin may.
+        origin: allowed CORS origin for reading objects, as ``scheme://host:port``, or None to allow none.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ def forget_stale_runs() -> str:
 
 @app.task(name="chores.waiting_labels")
 def settle_labels() -> str:
-    """Count surplus labels where a comparison needs one again, for example after a lease expired."""
+    """Promote surplus labels to counted labels where a slot is free, such as after a lease expires."""
     return chores.settle_labels()
 
 
@@ -36,7 +36,7 @@ def forget_leases() -> str:
 
 @app.task(name="chores.media")
 def expire_media() -> str:
-    """Delete the clips of experiments that finished more than ``MEDIA_KEEP_DAYS`` ago."""
+    """Delete the clips of experiments that finished more than ``MEDIA_KEEP_DAYS`` days ago."""
     return chores.expire_media()
 
 

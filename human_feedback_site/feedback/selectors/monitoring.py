@@ -109,7 +109,7 @@ def _minutes_left(experiment: Experiment, progress: Progress, rate: float) -> fl
 def _crowd(experiment: Experiment) -> CrowdQuality:
     """Return the cached labeler statistics, recomputing them if they have expired.
 
-    Computing them reads all labels, and every open page requests them.
+    They are cached because computing them reads every label, and every open monitoring page polls for them.
     """
     name = _crowd_key(experiment)
     kept: CrowdQuality | None = cache.get(name)

@@ -30,8 +30,8 @@ _TOKEN_PREFIX = "tt_"  # noqa: S105  (lets secret scanners recognize a token)
 def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
     """Create an API token for ``user`` and return its secret, which can't be retrieved later.
 
-    ``limits`` can set the :class:`ApiToken` fields ``experiment`` and ``expires_at``. By default the token
-    is valid for all of the user's experiments and expires after a year.
+    The keyword arguments ``limits`` can set the :class:`ApiToken` fields ``experiment`` and ``expires_at``.
+    By default, the token is valid for all of the user's experiments and expires after a year.
     """
     lasting = {"expires_at": timezone.now() + timedelta(days=TOKEN_DAYS)}
     return issue_token(ApiToken(user=user, name=name, **lasting | limits))
@@ -48,7 +48,7 @@ def issue_token(token: ApiToken) -> str:
 def rotate_token(token: ApiToken) -> str:
     """Replace a token's secret and return the new one; the old one stops working.
 
-    A token that expires gets its full original lifetime again, starting now.
+    If the token has an expiration date, its original lifetime starts over now.
     """
     secret, now = _new_secret(), timezone.now()
     if token.expires_at is not None:
@@ -59,7 +59,7 @@ def rotate_token(token: ApiToken) -> str:
 
 
 def revoke_tokens(tokens: QuerySet[ApiToken]) -> int:
-    """Revoke tokens by deleting them; return how many there were."""
+    """Revoke tokens by deleting them; return the number deleted."""
     return tokens.delete()[0]
 
 
@@ -121,9 +121,10 @@ def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
 
 
 def kept_invite(token: str) -> int | None:
-    """Return the ID of the stored invitation in a link's token, or None if a run printed the link.
+    """Return the ID of the stored invitation that a link's token refers to, or None if there is none.
 
-    Raises :class:`django.core.signing.BadSignature` if the token is forged.
+    A link printed by a run has no stored invitation. Raises :class:`django.core.signing.BadSignature` if the
+    token is forged.
     """
     number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
     return number

@@ -49,9 +49,9 @@ def weigh_all(until: float) -> int:
 
 
 def weigh_labelers(experiment: Experiment) -> int:
-    """Re-estimate labelers' confusion matrices from the newest votes, and revise decisions.
+    """Re-estimate labelers' confusion matrices, and revise the affected decisions.
 
-    Returns the number of revised decisions.
+    Uses the experiment's latest ``VOTES`` labels. Returns the number of revised decisions.
     """
     newest = SequenceCounter.objects.get(experiment=experiment).last_seq
     votes, known = _votes(experiment)
@@ -70,7 +70,11 @@ def weigh_labelers(experiment: Experiment) -> int:
 
 
 def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
-    """Return the newest votes (comparison ID, labeler ID, outcome), and gold answers by comparison ID."""
+    """Return the votes in the latest ``VOTES`` labels, and the gold answers keyed by comparison ID.
+
+    Votes are ``(comparison ID, labeler ID, outcome)`` tuples. If a labeler labeled a comparison more than
+    once, only the latest label is used.
+    """
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
     found = labels.order_by("-pk").values_list(
@@ -117,7 +121,10 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
 
 
 def _announced(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
-    """Return each comparison's newest decision and probability in the feed, keyed by comparison ID."""
+    """Return each comparison's latest decision in the feed and its probability, keyed by comparison ID.
+
+    Both are None if the comparison is undecided; the probability is also None for ``cant_tell``.
+    """
     announced: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
     return {row.pk: (row.decision, row.probability) for row in announced}
 

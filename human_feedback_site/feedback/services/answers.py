@@ -67,10 +67,10 @@ class RecordedAnswer:
 
 
 def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
-    """Record an answer, even if its lease has expired; recording it again has no effect.
+    """Record an answer, even if its lease has expired.
 
-    Raises :class:`ConflictError` if the UUID is already recorded with different content, and
-    :class:`NotFoundError` if the lease has been deleted.
+    Idempotent: recording the same answer again has no effect. Raises :class:`ConflictError` if the UUID is
+    already recorded with different content, and :class:`NotFoundError` if the lease has been deleted.
     """
     try:
         with transaction.atomic():
@@ -88,7 +88,7 @@ def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
 
 
 def _status_shown(status: str) -> str:
-    """Return the status shown to the labeler, which doesn't reveal checks or void answers."""
+    """Return the status to show to the labeler, without revealing attention checks or void answers."""
     counts_for_nothing = status in {Label.Status.SURPLUS, Label.Status.VOID}
     return Label.Status.SURPLUS if counts_for_nothing else Label.Status.COUNTED
 
@@ -165,7 +165,10 @@ def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome,
 
 
 def _count_answer(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Add an answer and its checks to the locked participation; stop the labeler if too many failed."""
+    """Add an answer and its check results to the locked participation.
+
+    Stops the labeler if too many checks have failed.
+    """
     participation.answers += 1
     if participation.elsewhere is not None and participation.invite_id != lease.invite:
         participation.elsewhere += 1
@@ -196,16 +199,19 @@ def _note_checks(participation: Participation, lease: AnsweredLease, label: Labe
 
 
 def _watched_ms(lease: AnsweredLease, label: Label) -> int:
-    """Return the browser's reported watch time in milliseconds, limited to the lease's age.
+    """Return the watch time reported by the browser in milliseconds, capped at the lease's age.
 
-    If the browser didn't report one, return the lease's age.
+    If the browser reported none, return the lease's age.
     """
     said = label.response_ms if label.shown_ms is None else label.shown_ms
     return lease.age_ms if said is None else min(said, lease.age_ms)
 
 
 def _with_check(checks: str, *, passed: bool) -> str:
-    """Append a check result to ``checks``, dropping the oldest ones beyond ``CHECKS_KEPT``."""
+    """Append a check result to ``checks``, and keep only the last ``CHECKS_KEPT`` results.
+
+    ``checks`` has one character per result: 1 for passed, 0 for failed.
+    """
     return f"{checks}{passed:d}"[-Participation.CHECKS_KEPT :]
 
 
@@ -216,12 +222,12 @@ def record_undo(
     """Withdraw an answer and lease its comparison to the labeler again.
 
     No lease is granted if the label is surplus or void, the labeler was stopped, or the experiment is not
-    running. ``keep_place`` grants one even if the experiment is not running; set it to record a new answer in
-    the same transaction.
+    running. If ``keep_place`` is True, a lease is granted even if the experiment is not running; use this
+    when a new answer is recorded in the same transaction.
 
-    Returns the undo, the labeler's live new lease or None, and whether the undo is new. Raises
-    :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the label was
-    already undone by a different request or ``undo_uuid`` is already in use.
+    Returns the undo, the new lease (None if none was granted or it is no longer live), and whether the undo
+    is new. Raises :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the
+    label was already undone by a different request or ``undo_uuid`` is already in use.
     """
     own = Label.objects.select_related("lease").filter(
         uuid=label_uuid, labeler=labeler, comparison__experiment__deletion_asked_at=None

@@ -32,12 +32,13 @@ _log = logging.getLogger(__name__)
 
 
 def forget_leases() -> str:
-    """Delete leases that expired long ago without an answer.
+    """Delete leases that expired long ago without an answer; return a summary for the log.
 
     This only keeps the table small: expired leases do no harm, because every query checks whether a lease is
-    live. A late answer needs its lease, and a closed browser may keep an unsent answer for a long time. So
-    leases are kept while their comparison is open and their experiment is not finished. Others are deleted
-    ``INVITE_MAX_AGE_SECONDS`` after they expire; by then the labeler's session and link have expired too.
+    live. An answer that arrives late still needs its lease, and a closed browser can hold an unsent answer
+    for a long time. Expired leases are therefore kept while their comparison is open and their experiment is
+    unfinished. All other unanswered leases are deleted ``INVITE_MAX_AGE_SECONDS`` after they expire; by then,
+    the labeler's session and link have expired too.
     """
     deleted = 0
     until = time.monotonic() + WORK_SECONDS
@@ -66,12 +67,11 @@ def _useless_leases() -> QuerySet[Lease]:
 
 
 def expire_media() -> str:
-    """Delete clips of experiments that finished over ``MEDIA_KEEP_DAYS`` days ago; if that is 0, keep all.
+    """Delete the clips of experiments that finished more than ``MEDIA_KEEP_DAYS`` days ago.
 
-    The open comparisons are closed first, so that labelers never see deleted clips if an experiment is
-    reopened.
-    ``media_deleted_at`` is set when no clips are left; if the media store is unreachable or time runs out,
-    the next run continues.
+    If ``MEDIA_KEEP_DAYS`` is 0, nothing is deleted. The open comparisons are closed first, so that labelers
+    never see deleted clips if an experiment is reopened. ``media_deleted_at`` is set when no clips are left;
+    if the media store is unreachable or time runs out, the next run continues.
     """
     if not settings.MEDIA_KEEP_DAYS:
         return "kept forever"
@@ -144,9 +144,9 @@ def _close_comparisons(experiment: Experiment) -> None:
 
 
 def forget_stale_runs() -> str:
-    """Clear ``waiting_for`` for experiments whose trainer was silent for ``TRAINER_AWAY_SECONDS``.
+    """Clear ``waiting_for`` for experiments whose trainer has been silent for ``TRAINER_AWAY_SECONDS``.
 
-    Labeling continues. A trainer that returns reports again how many answers it is waiting for.
+    Labeling continues. When the trainer reconnects, it reports its ``waiting_for`` again.
     """
     stale = Experiment.objects.filter(trainer_away(), waiting_for__isnull=False)
     return f"{stale.update(waiting_for=None)} found"
@@ -159,7 +159,7 @@ def forget_sessions() -> str:
 
 
 def forget_attempts() -> str:
-    """Delete expired counters of sign-in and token attempts."""
+    """Delete expired rate-limit counters for sign-ins and wrong API tokens."""
     return f"{limits.forget_attempts()} deleted"
 
 
@@ -169,7 +169,7 @@ def weigh_labelers() -> str:
 
 
 def settle_labels() -> str:
-    """Promote surplus labels to counted where a slot is free, for example after a lease expired."""
+    """Promote surplus labels to counted labels where a slot is free, such as after a lease expires."""
     until = time.monotonic() + WORK_SECONDS
     return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
 

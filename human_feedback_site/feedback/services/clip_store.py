@@ -50,8 +50,8 @@ def clips_named(experiment: Experiment) -> int:
 def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
     """Delete one batch of clips from the media store; raise :class:`MediaStoreError` on failure.
 
-    The comparisons are first marked as having no clips. So if the deletion is interrupted, an empty store is
-    not mistaken for the wrong store.
+    First marks the comparisons that use the clips as having none, so that :func:`refuse_another_store`
+    doesn't mistake an emptied store for the wrong one if the deletion is interrupted.
     """
     with transaction.atomic():
         theirs = experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys))

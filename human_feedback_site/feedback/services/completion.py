@@ -63,7 +63,10 @@ def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
 
 
 def _part_of(participation: Participation, other: InvitePart | None = None) -> Part:
-    """Return the recorded task status for ``other``, or for the current invitation if ``other`` is None."""
+    """Return the recorded task status for the current invitation, or for ``other`` if it is given.
+
+    ``other`` is the labeler's stored progress under an earlier invitation.
+    """
     part = other or participation
     answered = other.answered if other else participation.part_answered
     if part.completed_at is not None and answered >= (part.completed_answers or 0):
@@ -77,7 +80,7 @@ def _part_of(participation: Participation, other: InvitePart | None = None) -> P
 def conclude(participation: Participation) -> Ending:
     """Check whether a labeler's task is complete, record it if so, and return what to show.
 
-    A completed task stays complete unless withdrawals leave fewer answers than there were at completion.
+    A completed task stays complete unless so many answers are withdrawn that fewer remain than at completion.
     """
     part, answered = _part_of(participation), participation.part_answered
     if part == Part.GOING_ON and (_ended(participation) or _waited(participation)):

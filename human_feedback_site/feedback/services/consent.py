@@ -16,11 +16,13 @@ MAX_CONSENT = 20_000
 
 @transaction.atomic
 def set_text(experiment: Experiment, text: str, *, seen: str | None = None) -> ConsentText | None:
-    """Set the experiment's consent text and return its version; empty text removes the requirement.
+    """Set the experiment's consent text and return its :class:`ConsentText`.
 
-    Labelers who accepted a different version are asked again; setting an earlier text restores its version.
-    ``seen`` is the digest of the text that the editor loaded, "" if there was no text, or None to skip the
-    check. Raises :class:`ConflictError` if the text has changed since.
+    Empty text removes the requirement and returns None. Labelers who accepted a different version are asked
+    again; setting an earlier text restores that version.
+
+    ``seen`` is the digest of the text that the editor loaded, or "" if there was none;
+    :class:`ConflictError` is raised if the text has changed since. None skips this check.
     """
     locked = Experiment.objects.select_for_update(no_key=True, of=("self",)).select_related("consent")
     in_force = locked.get(pk=experiment.pk).consent

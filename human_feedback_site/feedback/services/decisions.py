@@ -31,7 +31,10 @@ Confusions = Mapping[int, Any]
 
 
 def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
-    """Append a verdict to the feed; call this last in a transaction, because it locks the counter."""
+    """Append a verdict to the decision feed.
+
+    Call this last in a transaction, because it locks the feed's sequence counter.
+    """
     [seq] = next_numbers(experiment, 1)
     Decision.objects.create(experiment_id=experiment, comparison_id=comparison, seq=seq, **vars(verdict))
 
@@ -54,7 +57,10 @@ def next_numbers(experiment: int, count: int) -> range:
 
 
 def score_of(outcome: str, confusion: Any, *, weighs_labelers: bool) -> Triple:
-    """Return one label's contribution to the first, equal and second scores of its comparison."""
+    """Return a label's contribution to its comparison's ``first``, ``equal`` and ``second`` scores.
+
+    Uses the labeler's ``confusion`` matrix if ``weighs_labelers`` is True; otherwise counts one vote.
+    """
     return evidence(outcome, confusion) if weighs_labelers else vote(outcome)
 
 
@@ -93,9 +99,9 @@ COUNTED_FIELDS = ("n_labels", "score_first", "score_equal", "score_second", "sta
 
 
 def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
-    """Recompute locked comparisons, save them, and append their new decisions to the feed.
+    """Recompute the scores and decisions of locked comparisons, and save them.
 
-    Gold comparisons get no new decision.
+    The new decisions are appended to the feed, except those of gold comparisons.
     """
     labels, confusions = labels_of(rows), confusions_in(experiment)
     verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
@@ -104,7 +110,7 @@ def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
 
 
 def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
-    """Return the counted labels of each comparison by comparison ID, oldest first.
+    """Return each comparison's counted labels, oldest first, keyed by comparison ID.
 
     A comparison without counted labels gets an empty list.
     """

@@ -50,10 +50,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Contents:
-    """Number of objects of each kind that deleting an experiment deletes or affects.
+    """Numbers of objects, by kind, that an experiment's deletion removes or affects.
 
     Attributes:
-        clips: clips and videos in the media store, counted up to ``MOST_CLIPS`` + 1.
+        clips: clips and videos in the media store; ``MOST_CLIPS`` + 1 means more than ``MOST_CLIPS``.
         lacking: expected clips that are not in the media store and therefore not deleted.
         arrivals: records of participants' platform IDs.
         elsewhere: examples in other experiments that show this experiment's clips.
@@ -73,7 +73,7 @@ class Contents:
         return ", ".join(self.lines()) or "no data"
 
     def lines(self) -> list[str]:
-        """Return a phrase such as "3 comparisons" for each kind with a nonzero number."""
+        """Return phrases such as "3 comparisons", one for each kind with a nonzero count."""
         counts = {field.name: getattr(self, field.name) for field in fields(self)}
         return [_words(name, count) for name, count in counts.items() if count]
 
@@ -103,10 +103,11 @@ def _words(name: str, count: int) -> str:
 
 
 def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Contents:
-    """Count what deleting the experiment would delete; ``without_clips`` leaves out its clips.
+    """Count what deleting the experiment would delete.
 
-    Raises :class:`MediaStoreError` if the media store can't be read, and :class:`ClipsElsewhereError` if it
-    has none of the experiment's clips.
+    If ``without_clips`` is True, the clips are to be kept and are not counted. Raises
+    :class:`MediaStoreError` if the media store can't be read, and :class:`ClipsElsewhereError` if it has none
+    of the experiment's clips.
     """
     clips = named = 0
     if not without_clips and _clips_stored(experiment):

@@ -12,9 +12,9 @@ from human_feedback_site.feedback.services.experiments import cancel_comparisons
 
 @dataclass(frozen=True)
 class NewExample:
-    """A new example's correct answer, explanation and practice setting.
+    """A new example: its correct answer, its explanation, and whether it is a practice question.
 
-    If ``practice`` is True, labelers answer the example before their first pair; otherwise they see its
+    If ``practice`` is True, labelers must answer it before their first pair; otherwise it is shown with its
     answer.
     """
 

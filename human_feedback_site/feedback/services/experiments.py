@@ -55,12 +55,14 @@ _SET_ON_THE_SITE = ("prompt", "gold_rate")  # a resumed run does not overwrite t
 def put_experiment(
     owner: User, name: str, run_id: UUID, values: Mapping[str, Any]
 ) -> tuple[Experiment, bool]:
-    """Create the experiment, or update its description when its run is resumed.
+    """Create the experiment, or update its fields when its run is resumed.
 
     ``values`` are fields of :class:`Experiment`. An update keeps the gold rate. It replaces the state only
-    if ``values`` contains one, and the prompt only if the run's own prompt has changed. Returns the
-    experiment and True if it was created. Raises :class:`ConflictError` if another run uses the name or the
-    experiment is being deleted, and :class:`NotFoundError` if it belongs to a different user.
+    if ``values`` contains one, and the prompt only if the run's own prompt has changed.
+
+    Returns the experiment, and whether it was created. Raises :class:`ConflictError` if the name belongs to
+    another run or the experiment is being deleted, and :class:`NotFoundError` if the experiment belongs to a
+    different user.
     """
     if Experiment.everything.filter(name=name).exclude(deletion_asked_at=None).exists():
         raise ConflictError(
@@ -112,16 +114,19 @@ def trainer_away() -> Q:
 
 
 def trainer_away_since() -> Case:
-    """Return an SQL expression for the time when an absent trainer was last active; else NULL."""
+    """Return an SQL expression for the last time an absent trainer was active.
+
+    It is NULL if the trainer isn't absent.
+    """
     return Case(When(trainer_away(), then=Coalesce("trainer_seen_at", "created_at")))
 
 
 def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:
-    """Register comparisons whose clips are in the media store; if any fails, none are registered.
+    """Register comparisons atomically: if any of them is rejected, none is registered.
 
-    Returns how many were new and how many were already registered. Raises :class:`UnreadableClipsError` if
-    clips are missing or unusable, and :class:`ConflictError` if a UUID is already in use with different
-    content.
+    Their clips must already be in the media store. Returns how many were new and how many were already
+    registered. Raises :class:`UnreadableClipsError` if clips are missing or unusable, and
+    :class:`ConflictError` if a UUID is already in use with different content.
     """
     new = _unknown(experiment, comparisons)
     _refuse_unreadable(  # before the transaction, so that no lock is held while waiting for the store
@@ -173,7 +178,10 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
 
 
 def _is_same(known: Any, told: Any) -> bool:
-    """Return True if a stored value equals the trainer's, apart from rounding done by a spreadsheet."""
+    """Return True if a stored value equals the value sent by the trainer.
+
+    Rounding is tolerated, because stored numbers may have been imported from a spreadsheet.
+    """
     return is_same_number(known, told) if isinstance(told, float) else bool(known == told)
 
 
@@ -188,7 +196,7 @@ def _described(item: NewComparison) -> dict[str, Any]:
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
     """Raise :class:`UnreadableClipsError` if clips are unusable or outside the experiment's prefix.
 
-    ``clips`` maps each object key's JSON pointer in the request to the object key.
+    ``clips`` maps JSON pointers into the request to the object keys found there.
     """
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     absent = unreadable([key for at, key in clips.items() if at not in foreign])
@@ -243,10 +251,10 @@ def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
 
 @transaction.atomic
 def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: float = 0.0) -> None:
-    """Set the number of labelers per comparison: ``more`` for a fraction ``share``, ``overlap`` for the rest.
+    """Set the number of labelers per comparison.
 
-    Comparisons that now have enough labels are closed. Those that now need more are reopened unless their
-    clips are gone.
+    A fraction ``share`` of the comparisons get ``more`` labelers, and the rest get ``overlap``. Comparisons
+    that now have enough labels are closed. Those that now need more are reopened unless their clips are gone.
     """
     rows = experiment.comparisons.exclude(status=Comparison.Status.CANCELLED)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
@@ -263,9 +271,9 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:
-    """Set each comparison's number of wanted labels from the experiment's overlap settings.
+    """Set each comparison's target number of labels from the experiment's overlap settings.
 
-    Which comparisons get the larger number depends only on their IDs.
+    The comparisons with the larger target are chosen deterministically by ID.
     """
     spread = Mod(F("id") * _SPREAD, _SPREAD_OVER)
     wants_more = When(

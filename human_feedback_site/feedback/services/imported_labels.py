@@ -35,9 +35,10 @@ class AddedLabels:
 
     Attributes:
         touched: IDs of the comparisons whose counted labels have changed.
-        added: number of new labels; ``withdrawn`` is the number of new undos.
-        answers: number of new valid labels by labeler and invitation ID; ``undone`` counts the undos of valid
-            labels in the same way.
+        added: number of new labels.
+        withdrawn: number of new undos.
+        answers: number of new valid labels, keyed by (labeler, invitation ID).
+        undone: number of new undos of valid labels, keyed by (labeler, invitation ID).
     """
 
     def __init__(self, experiment: Experiment, problems: Problems) -> None:
@@ -50,10 +51,10 @@ class AddedLabels:
         self._labelers: dict[str, Labeler] = {}
 
     def add(self, rows: Sequence[Row], made: Container[UUID]) -> None:
-        """Append the labels and undos in these rows; report rows that can't be imported.
+        """Add the labels and undos in these rows to the database; report rows that can't be imported.
 
-        ``made`` contains the UUIDs of comparisons that this import created. Their labels count if they
-        counted at export, even if no slot is free.
+        ``made`` contains the UUIDs of the comparisons that this import created. A label of such a comparison
+        counts if it counted at export, even if no slot is free.
         """
         comparisons = {
             row.uuid: row
@@ -197,7 +198,7 @@ class AddedLabels:
                 self.touched.add(label.comparison_id)
 
     def _withdraw(self, rows: Sequence[Row], labels: Mapping[UUID, Label]) -> None:
-        """Append the undos that are not recorded yet."""
+        """Create the undos in ``rows`` that are not in the database yet."""
         new = {
             row["undo"]: (row, labels[row["label"]])
             for row in rows

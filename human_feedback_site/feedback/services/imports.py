@@ -42,7 +42,8 @@ class Imported:
 
     Attributes:
         comparisons, labels, undone: number of comparisons, labels and undos added.
-        cancelled: number of added comparisons that still needed labels but have no clips in the media store.
+        cancelled: number of added comparisons that were canceled because they still needed labels but have no
+            clips in the media store.
         rounded: True if a spreadsheet seems to have rounded numbers in the added comparisons.
     """
 
@@ -68,9 +69,10 @@ class _Import:
 def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Imported:
     """Add an export's missing comparisons and labels, and publish their decisions in the feed.
 
-    New comparisons keep their decision from the file. Existing ones are decided from all their labels; new
-    labels for them count only while a slot is free, as if they arrived one by one. New comparisons whose
-    clips are not in the media store are marked as such, and canceled if they still need labels.
+    New comparisons keep the decisions given in the file. Existing comparisons are decided from all their
+    labels; new labels for them count only while a slot is free, as if labelers had submitted them one by one.
+    New comparisons whose clips are not in the media store are marked as having no clips, and canceled if they
+    still need labels.
 
     Raises :class:`BadFileError`, which lists the problems by line; nothing is changed in that case.
     """
@@ -196,7 +198,7 @@ def _decide_known(work: _Import) -> None:
 
 
 def _decide_made(work: _Import, rows: Sequence[Row]) -> None:
-    """Count the labels of new comparisons, and publish the decisions that the file gives for them."""
+    """Count the labels of new comparisons, and publish the comparisons' decisions from the file."""
     by_id = {work.made.pop(row["comparison"]): row for row in rows if row["comparison"] in work.made}
     made = lock_comparisons(Comparison.objects.filter(pk__in=by_id))
     labels, confusions = labels_of(made), confusions_in(work.experiment)

@@ -46,7 +46,7 @@ PROLIFIC_NAMES = ("PROLIFIC_PID", "STUDY_ID", "SESSION_ID")
 
 @dataclass(frozen=True)
 class PlatformParticipant:
-    """IDs that a recruiting platform sends with a participant."""
+    """Participant, study and session IDs that a recruitment platform adds to a participant's link."""
 
     participant: str
     study: str
@@ -71,7 +71,7 @@ def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
     """Return an invitation for the labeler with this name, creating both if needed.
 
     Its link can be used any number of times for ``INVITE_MAX_AGE_SECONDS``. If the labeler already has a
-    usable invitation of this kind, that one is extended and returned.
+    usable invitation without limits, its expiration is postponed and it is returned.
     """
     labeler = accounts.invite(experiment, labeler_name)
     Labeler.objects.select_for_update(no_key=True).get(pk=labeler.pk)  # one invitation at a time
@@ -145,10 +145,10 @@ def _labeler_of_user(invite: Invite, user: User | None) -> Labeler | None:
 def let_in_before(
     invite: Invite, labeler: Labeler, user: User | None, sent: PlatformParticipant | None
 ) -> bool:
-    """Return True if this invitation has let the labeler in before, even if it can't be used anymore.
+    """Return True if the labeler has been admitted with this invitation before.
 
-    If no platform sent the participant (``sent`` is None), ``user`` must be signed in as the labeler; signing
-    in again counts as another use.
+    The invitation itself may no longer be usable. If no platform sent the participant (``sent`` is None),
+    ``user`` must be signed in as the labeler, because signing in again counts as another use.
     """
     if sent is not None:
         return _has_arrived(invite, sent)
@@ -165,7 +165,10 @@ def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
 
 
 def refuse_if_closed(invite: Invite, sent: PlatformParticipant | None = None) -> None:
-    """Raise the error, if any, that :func:`admit` would raise, without using the invitation."""
+    """Raise the error that :func:`admit` would raise, if any.
+
+    This is a dry run, which doesn't count as a use of the invitation.
+    """
     if sent is not None and invite.study and sent.study != invite.study:
         raise OtherStudyError("This link belongs to a different study.")
     has_arrived = sent is not None and _has_arrived(invite, sent)

@@ -58,7 +58,10 @@ def forget_attempts() -> int:
 
 
 def network(address: str) -> str:
-    """Return the IPv4 address, or the IPv6 address's /64 network, for which attempts are counted."""
+    """Return the network whose attempts are counted together.
+
+    This is the address itself for IPv4, and its /64 network for IPv6.
+    """
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -79,9 +82,10 @@ def _of_address(address: str) -> str:
 
 
 def _digest(*what: str) -> str:
-    """Return a keyed hash of ``what``, which identifies a counter.
+    """Return the keyed hash (HMAC) that identifies the counter of ``what``.
 
-    The user name itself is not stored, because people sometimes type their password into its field.
+    User names are not stored in plain text, because people sometimes type their password into the user name
+    field.
     """
     return salted_hmac("feedback.limits", "\n".join(what), algorithm="sha256").hexdigest()
 
@@ -101,8 +105,8 @@ def _count(digest: str, most: int) -> None:
 def _wait(digest: str) -> int:
     """Return the seconds until the counter's time window ends, rounded up.
 
-    The result is limited to between 1 and the window's length, because the clocks of the site and the
-    database may differ.
+    The result is clamped to the range from 1 to the window's length, because of possible clock skew between
+    the site and the database.
     """
     ends_at = Attempts.objects.filter(digest=digest).values_list("ends_at", flat=True).first()
     left = 0.0 if ends_at is None else (ends_at - timezone.now()).total_seconds()

@@ -23,9 +23,10 @@ _Status = Comparison.Status
 
 @transaction.atomic
 def request_label(chosen: QuerySet[Comparison]) -> int:
-    """Request one more label for each open or answered comparison whose clips exist; return the count.
+    """Request one more label for each open or answered comparison whose clips still exist.
 
-    Labelers who have already judged a comparison are not asked again. The new label revises the decision.
+    Returns the number of these comparisons. Labelers who have already judged a comparison are not asked
+    again. The new label revises the decision.
     """
     rows = [
         row

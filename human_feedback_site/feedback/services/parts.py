@@ -20,7 +20,10 @@ from human_feedback_site.feedback.services.accounts import participation_of
 
 @transaction.atomic
 def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> None:
-    """Make ``invite`` the labeler's current invitation; None if they used the link that a run printed."""
+    """Set the labeler's current invitation to ``invite``.
+
+    It is None if the labeler used the link printed by a run.
+    """
     if invite is None and not Participation.objects.filter(labeler=labeler, experiment=experiment).exists():
         return
     known = participation_of(labeler, experiment)

@@ -16,7 +16,7 @@ _WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
 
 @dataclass(frozen=True)
 class Revision:
-    """A new answer that replaces ``label``; sending it twice has no further effect."""
+    """A new answer that replaces ``label``. Idempotent: resending it has no further effect."""
 
     uuid: UUID
     label: UUID

@@ -38,8 +38,8 @@ class Column:
         source: field path or expression that gives the value in a query.
         nullable: True if cells may be empty.
         choices: allowed values, or None if any text is allowed.
-        least: smallest allowed whole number.
-        most: largest allowed whole number.
+        least: smallest allowed integer.
+        most: largest allowed integer.
     """
 
     name: str

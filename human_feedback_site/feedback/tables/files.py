@@ -47,15 +47,15 @@ class FileType:
 
 
 def is_quoted(text: str) -> bool:
-    """Return True if an apostrophe at the start of this CSV text is an escape to be removed."""
+    """Return True if a leading apostrophe in the cell's text is an escape to remove on import."""
     return _FORMULA.match(text) is not None or CHANGED.fullmatch(text.lstrip("'")) is not None
 
 
 def csv_cell(kind: Kind, value: Any) -> str:
     """Return a cell as CSV text.
 
-    Adds an apostrophe before text that looks like a formula, and before text whose own leading apostrophe an
-    import would remove.
+    Text that looks like a formula is escaped with a leading apostrophe, and so is text that itself starts
+    with an apostrophe that an import would otherwise strip.
     """
     if value is None:
         return ""

@@ -37,10 +37,11 @@ def is_same_number(known: float | None, told: float | None) -> bool:
 
 
 class Problems:
-    """Collects errors in imported files, up to ``_MOST_PROBLEMS`` different ones.
+    """Collects up to ``_MOST_PROBLEMS`` distinct errors in imported files.
 
     Attributes:
-        resaved: names of files with cells in a format that spreadsheets write but exports don't.
+        resaved: names of files that a spreadsheet program seems to have saved, because a cell has a format
+            that exports never use.
     """
 
     def __init__(self) -> None:
@@ -49,10 +50,11 @@ class Problems:
         self._lines: Counter[tuple[str, str]] = Counter()
 
     def add(self, row: "Row", message: str, subject: str | None = None) -> None:
-        """Record an error in a row, and raise :class:`BadFileError` once there are ``_MOST_PROBLEMS`` errors.
+        """Record an error in a row.
 
-        Errors in the same file with the same ``subject`` are counted, but only the first message is reported.
-        The default subject is the message.
+        Errors in the same file with the same ``subject`` (by default, the message) are grouped: the first
+        message is reported with their number. Raises :class:`BadFileError` once there are ``_MOST_PROBLEMS``
+        distinct errors.
         """
         key = (row.file, message if subject is None else subject)
         self._lines[key] += 1
