@@ -155,7 +155,7 @@ def test_the_state_of_another_algorithm_is_refused_whole() -> None:
     for agent, other in ((ppo, trpo), (trpo, ppo)):
         iterate(other, 1)
         before = agent.state_dict()
-        with pytest.raises(StateMismatchError, match="use the algorithm that saved it"):
+        with pytest.raises(StateMismatchError, match="use the algorithm that saved the state"):
             agent.load_state_dict(other.state_dict())
         np.testing.assert_equal(agent.state_dict(), before)
 
