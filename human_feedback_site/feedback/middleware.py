@@ -64,10 +64,10 @@ def _user_id(request: HttpRequest) -> int | None:
 def readable_body(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Reject forms that aren't UTF-8, and reject bodies over ``DATA_UPLOAD_MAX_MEMORY_SIZE`` unread.
+    """Reject multipart forms that aren't UTF-8, and bodies over ``DATA_UPLOAD_MAX_MEMORY_SIZE`` bytes.
 
-    Django itself doesn't apply that limit to uploaded files: it would write them to disk for any view that
-    reads form data.
+    Bodies that are too large are rejected without reading them. Django itself doesn't apply that limit to
+    uploaded files: it would write them to disk for any view that reads form data.
     """
 
     def middleware(request: HttpRequest) -> HttpResponse:
@@ -88,7 +88,7 @@ def readable_body(
 def page_of_refused_methods(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Show an HTML page with status 405 when a page URL is requested with the wrong method (GET or POST)."""
+    """Show an HTML page with status 405 for a GET request to a POST-only page URL, or vice versa."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         response = get_response(request)

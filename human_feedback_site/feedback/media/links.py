@@ -38,7 +38,10 @@ class LinkSigner:
         return cls(address.removesuffix(key), scope[2], credentials)
 
     def link(self, key: str, seconds: int) -> str:
-        """Return a presigned URL to read ``key`` (which must not need quoting), valid for ``seconds``."""
+        """Return a presigned URL for reading ``key``, valid for ``seconds``.
+
+        ``key`` is not URL-quoted, so it must contain only URL-safe characters.
+        """
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         scope = f"{now[:8]}/{self.region}/s3/aws4_request"
         keys = self.credentials.get_frozen_credentials()

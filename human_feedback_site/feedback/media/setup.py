@@ -58,9 +58,10 @@ def _folder(root: Path) -> str:
 
 
 def _bucket(store: S3Media, wait_seconds: float) -> str:
-    """Find or create the bucket, retrying for ``wait_seconds`` if the store doesn't respond.
+    """Find or create the bucket; return the status text to print.
 
-    Each attempt includes the S3 client's own retries, with exponential backoff and jitter.
+    If the store doesn't respond, retries for up to ``wait_seconds``. Each attempt includes the S3 client's
+    own retries, with exponential backoff and jitter.
     """
     until = time.monotonic() + wait_seconds
     while True:
@@ -100,7 +101,7 @@ def _make_bucket(store: S3Media) -> None:
 
 
 def _objects(store: S3Media) -> str:
-    """Check that an object can be written, listed, read and deleted."""
+    """Check that an object can be written, listed, read and deleted; return the status text to print."""
     with _probe(store) as key:
         if store.listed(key) != [store.full(key)]:
             raise MediaStoreError(
@@ -123,7 +124,10 @@ def _objects(store: S3Media) -> str:
 
 @contextlib.contextmanager
 def _probe(store: S3Media) -> Iterator[str]:
-    """Keep a test object in the store during the ``with`` block; yield its key, which no clip can have."""
+    """Create a test object, yield its key, and delete the object on exit.
+
+    The key is not a valid clip key, so it can't collide with a clip.
+    """
     key = f".setup/{uuid.uuid4()}"
     name = store.full(key)
     store.client.put_object(Bucket=store.bucket, Key=name, Body=_PROBE, ContentType=CONTENT_TYPE)
@@ -134,7 +138,7 @@ def _probe(store: S3Media) -> Iterator[str]:
 
 
 def _privacy(store: S3Media, key: str) -> str:
-    """Check that the store refuses unsigned requests."""
+    """Check that the store refuses unsigned requests; return the status text to print."""
     anybody = s3_client(settings.S3_ENDPOINT_URL, signature_version=UNSIGNED)
     try:
         anybody.get_object(Bucket=store.bucket, Key=store.full(key))
@@ -149,7 +153,10 @@ def _privacy(store: S3Media, key: str) -> str:
 
 
 def _links(store: S3Media, key: str) -> str:
-    """Check that presigned URLs for browsers expire and give access to the object."""
+    """Check that browser-facing presigned URLs work and have the right expiry time.
+
+    Returns the status text to print.
+    """
     if urlsplit(settings.S3_PUBLIC_ENDPOINT_URL or "").path:
         raise MediaStoreError(
             f"S3_PUBLIC_ENDPOINT_URL must not have a path, but is {settings.S3_PUBLIC_ENDPOINT_URL}: a proxy "
@@ -171,7 +178,10 @@ def _links(store: S3Media, key: str) -> str:
 
 
 def _fetch_by_link(store: S3Media, key: str, **headers: str) -> requests.Response:
-    """Fetch a presigned URL from the site's own endpoint, sending the public host name as a browser would."""
+    """Request a presigned URL through ``S3_ENDPOINT_URL``, the endpoint that the site itself uses.
+
+    The ``Host`` header has the public host name, as it would if a browser sent the request.
+    """
     link = urlsplit(store.url(key))
     reached = urlsplit(settings.S3_ENDPOINT_URL) if settings.S3_ENDPOINT_URL else link
     address = link._replace(scheme=reached.scheme, netloc=reached.netloc).geturl()
@@ -179,9 +189,9 @@ def _fetch_by_link(store: S3Media, key: str, **headers: str) -> requests.Respons
 
 
 def _cors(store: S3Media, key: str) -> str:
-    """Allow the labeling page's script to read clips (CORS).
+    """Set a CORS rule that lets the labeling page's script read clips; return the status text to print.
 
-    Some stores, such as MinIO, have no CORS setting per bucket, only one for the whole server.
+    Some stores, such as MinIO, have no per-bucket CORS configuration, only a server-wide one.
     """
     if settings.PUBLIC_URL is None:
         return "unchanged, because TEACHER_PUBLIC_URL is not set"

@@ -40,7 +40,11 @@ def is_key_of(experiment: str, key: str) -> bool:
 
 
 def is_clip_key(key: str) -> bool:
-    """Return True if ``key`` is a valid clip key: ``<experiment>/<path>`` of letters, digits and ``_.-``."""
+    """Return True if ``key`` is a valid clip key: ``<experiment>/<path>``.
+
+    Every component of the key consists of letters, digits, ``_`` and ``-``. Path components may also contain
+    dots, but can't start with one.
+    """
     return _KEY.fullmatch(key) is not None
 
 
@@ -55,7 +59,7 @@ class MediaStore(Protocol):
         """Origin (``scheme://host[:port]``) of clip URLs, or None if this site serves the clips."""
 
     def readable(self, key: str) -> bool:
-        """Return True if the object exists and its size is from 1 byte to ``MAX_CLIP_BYTES``."""
+        """Return True if the object exists and is between 1 and ``MAX_CLIP_BYTES`` bytes in size."""
 
     def url(self, key: str) -> str:
         """Return the object's URL, which expires after ``MEDIA_LINK_SECONDS``."""
@@ -92,7 +96,7 @@ class FolderMedia:
         return path
 
     def readable(self, key: str) -> bool:
-        """Return True if ``key`` is a regular file and its size is from 1 byte to ``MAX_CLIP_BYTES``."""
+        """Return True if ``key`` refers to a regular file of between 1 and ``MAX_CLIP_BYTES`` bytes."""
         with media_errors(f"the folder {self.root}"):
             try:
                 found = self.path(key).stat()
@@ -149,7 +153,7 @@ class FolderMedia:
 
 
 class S3Media:
-    """Clips in an S3 bucket, with presigned URLs at the endpoint that browsers can reach."""
+    """Clips in an S3 bucket; browsers read them through presigned URLs for the public endpoint."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -168,7 +172,10 @@ class S3Media:
 
     @cached_property
     def _signer(self) -> LinkSigner:
-        """Signer of URLs at the public endpoint; raises ``NoCredentialsError`` if there are no AWS keys."""
+        """URL signer for the public endpoint.
+
+        Raises ``NoCredentialsError`` if no AWS credentials are configured.
+        """
         example = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL), "x")
         credentials = botocore.session.get_session().get_credentials()
         if credentials is None:
@@ -177,14 +184,17 @@ class S3Media:
 
     @cached_property
     def origin(self) -> str:
-        """Origin of all clip URLs, taken from an unsigned URL because creating one needs no AWS keys."""
+        """Origin of all clip URLs.
+
+        It is parsed from an unsigned URL, which can be generated without AWS credentials.
+        """
         with self.errors():
             link = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL, signature_version=UNSIGNED), "x")
         parts = urlsplit(link)
         return f"{parts.scheme}://{parts.netloc}"
 
     def readable(self, key: str) -> bool:
-        """Return True if the object exists and its size is from 1 byte to ``MAX_CLIP_BYTES``."""
+        """Return True if the object exists and is between 1 and ``MAX_CLIP_BYTES`` bytes in size."""
         with self.errors():
             try:
                 head = self.client.head_object(Bucket=self.bucket, Key=self.full(key))
@@ -199,20 +209,23 @@ class S3Media:
             return 0 < head["ContentLength"] <= MAX_CLIP_BYTES
 
     def url(self, key: str) -> str:
-        """Return a presigned URL at the public endpoint."""
+        """Return a presigned URL for the public endpoint."""
         with self.errors():
             return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Convert errors in the ``with`` block to :class:`MediaStoreError` messages that name this store."""
+        """Return a context manager that re-raises botocore and OS errors as :class:`MediaStoreError`.
+
+        The error message names this store.
+        """
         endpoint = settings.S3_ENDPOINT_URL
         place = f"s3://{self.bucket}" + (f" at {endpoint}" if endpoint else "")
         return media_errors(place, self.bucket, endpoint)
 
     def listed(self, prefix: str, most: int = 1) -> list[str]:
-        """Return the names in the bucket of up to ``most`` objects whose keys start with ``prefix``.
+        """Return the full S3 keys of up to ``most`` objects whose clip keys start with ``prefix``.
 
-        Raises botocore's own errors.
+        The returned keys include the store's prefix. botocore's exceptions are not converted.
         """
         begins = self.full(prefix)
         page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=begins, MaxKeys=most)
@@ -262,12 +275,12 @@ class S3Media:
             )
 
     def full(self, key: str) -> str:
-        """Return the object's name in the bucket: the store's prefix and the key."""
+        """Return the object's full S3 key: the store's prefix followed by ``key``."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
 
 def media_store() -> FolderMedia | S3Media:
-    """Return the media store set in ``TEACHER_STORAGE``, cached by that value."""
+    """Return the media store configured in ``TEACHER_STORAGE``; cached for each value of the setting."""
     return _open(settings.TEACHER_STORAGE)
 
 
@@ -314,7 +327,10 @@ def _service_models() -> Any:
 
 
 def _prefix_of(experiment: str) -> str:
-    """Return the prefix of an experiment's keys; raises ``ValueError`` if its name isn't valid."""
+    """Return an experiment's key prefix, ``<experiment>/``.
+
+    Raises ``ValueError`` if the experiment name isn't valid.
+    """
     if not _NAME.fullmatch(experiment):
         raise ValueError(f"{experiment!r} is not a valid experiment name.")
     return f"{experiment}/"

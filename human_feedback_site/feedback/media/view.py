@@ -36,7 +36,11 @@ def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _part(clip: bytes, first: str, last: str) -> HttpResponse:
-    """Return a response with the byte range ``first-last``, ``first-`` or ``-last`` (RFC 9110)."""
+    """Return a 206 response with a byte range of ``clip``, or a 416 response if the range is empty.
+
+    ``first`` and ``last`` are the numbers in the Range header; one of them may be an empty string. Without
+    ``last``, the range extends to the end. Without ``first``, it is the final ``last`` bytes.
+    """
     size = len(clip)
     if first:
         start, stop = int(first), min(int(last or size), size - 1)

@@ -129,9 +129,9 @@ class Example(models.Model):
         return f"{self.experiment_id}: {self.better}"
 
     def clean(self) -> None:
-        """Raise ValidationError if the comparison's experiment has a different owner.
+        """Raise ``ValidationError`` unless the comparison's and the example's experiments share an owner.
 
-        Labelers of this experiment must not see another researcher's clips.
+        Labelers must not see another researcher's clips.
         """
         comparison = Comparison.objects.select_related("experiment").filter(pk=self.comparison_id).first()
         if comparison is not None and comparison.experiment.owner_id != self.experiment.owner_id:

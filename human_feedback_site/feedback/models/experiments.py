@@ -207,7 +207,7 @@ class SequenceCounter(models.Model):
 
 
 class Episode(models.Model):
-    """Video of a whole episode played by the policy during training."""
+    """Video of a full training episode."""
 
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
     step = models.PositiveBigIntegerField(help_text="Total environment steps taken when the episode ended.")

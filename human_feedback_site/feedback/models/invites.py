@@ -22,7 +22,7 @@ class Invite(models.Model):
     """An invitation link to label an experiment; the link is signed, so no secret is stored."""
 
     class Kind(models.TextChoices):
-        """Type of invitation: for one named labeler, or for a new anonymous labeler at each use."""
+        """Type of invitation: for one named labeler, or a shared link that creates anonymous labelers."""
 
         NAMED = "named", _("one named labeler")
         ANONYMOUS = "anonymous", _("a new labeler with a pseudonym for each sign-in")

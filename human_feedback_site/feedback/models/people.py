@@ -43,7 +43,10 @@ class Labeler(models.Model):
 
 
 class Participation(models.Model):
-    """A labeler's answer counts, checks and status in one experiment; kept when the invitation is deleted."""
+    """A labeler's record in one experiment: number of answers, check results and status.
+
+    Kept when the invitation is deleted.
+    """
 
     CHECKS_KEPT = 10
 
@@ -142,9 +145,9 @@ class Participation(models.Model):
 
     @property
     def failures(self) -> int:
-        """Return the number of recently failed attention checks or watch-time checks, whichever is larger.
+        """Return the larger of two counts: failed attention checks and failed watch-time checks.
 
-        For each type, only the last ``CHECKS_KEPT`` checks are considered.
+        Only the last ``CHECKS_KEPT`` checks of each type are considered.
         """
         return max(self.gold_checks.count("0"), self.watch_checks.count("0"))
 
@@ -156,7 +159,7 @@ class Participation(models.Model):
 
     @classmethod
     def notice_after(cls, failures: int, warn_failures: int, *, is_stopped: bool) -> str | None:
-        """Return the notice for a labeler with this many failed checks: ``stopped``, ``warned`` or None."""
+        """Return ``stopped`` if ``is_stopped``, ``warned`` if ``failures >= warn_failures``, else None."""
         if is_stopped:
             return cls.Notice.STOPPED.value
         return cls.Notice.WARNED.value if failures >= warn_failures else None

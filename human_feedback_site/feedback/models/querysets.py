@@ -1,4 +1,4 @@
-"""Query conditions and annotations shared by services, selectors and the queue."""
+"""Query filters and annotations shared by services, selectors and the queue."""
 
 from typing import TypeVar
 
@@ -14,18 +14,18 @@ _WithClips = TypeVar("_WithClips", Comparison, Episode)
 
 
 def live_leases() -> Q:
-    """Return a condition for leases that are neither answered nor expired.
+    """Return a ``Q`` filter that matches leases that are neither answered nor expired.
 
-    It also matches leases for checks and repeats, which don't reserve a label slot.
+    It also matches leases for attention checks and repeats, which don't reserve a label slot.
     """
     return unanswered_leases() & Q(expires_at__gt=Now())
 
 
 def unanswered_leases() -> Q:
-    """Return a condition for leases without an answer.
+    """Return a ``Q`` filter that matches leases without an answer.
 
-    A lease also counts as answered if its labeler has since answered the same pair under an older lease,
-    unless that answer is void.
+    A lease also counts as answered if, after it was granted, the labeler answered the same pair under a
+    different lease, unless that answer is void.
     """
     answers = Label.objects.filter(
         Q(lease=OuterRef("pk")) | Q(created_at__gte=OuterRef("created_at")) & ~Q(status=Label.Status.VOID),
@@ -36,7 +36,7 @@ def unanswered_leases() -> Q:
 
 
 def not_undone() -> Q:
-    """Return a condition for labels that were not withdrawn."""
+    """Return a ``Q`` filter that matches labels that were not withdrawn."""
     return Q(undo=None)
 
 
@@ -61,12 +61,15 @@ def waiting_labels() -> QuerySet[Label]:
 
 
 def lock_comparisons(comparisons: QuerySet[Comparison]) -> list[Comparison]:
-    """Lock the rows in ID order, as all other code does, to avoid deadlocks; return them."""
+    """Lock the comparisons' rows in ID order and return the comparisons.
+
+    To avoid deadlocks, all code that waits for locks on several comparisons takes them in this order.
+    """
     return list(comparisons.select_for_update(no_key=True).order_by("id"))
 
 
 def newest_decision(field: str) -> Subquery:
-    """Return a subquery for ``field`` of a comparison's newest decision, to annotate comparisons."""
+    """Return a subquery for annotating comparisons with the value of ``field`` in their newest decision."""
     decisions = Decision.objects.filter(comparison=OuterRef("pk")).order_by("-seq")
     return Subquery(decisions.values(field)[:1])
 

@@ -52,9 +52,9 @@ class LabelerField(ModelChoiceField):
     """Form field for choosing a labeler by name."""
 
     def label_from_instance(self, labeler: Labeler) -> str:
-        """Return the labeler's name, wrapped in Unicode directional isolates if it is right-to-left.
+        """Return the labeler's name; a right-to-left name is wrapped in Unicode directional isolates.
 
-        A ``<bdi>`` element isn't possible, because an HTML ``<option>`` can contain only text.
+        A ``<bdi>`` element can't be used here, because an HTML ``<option>`` can contain only text.
         """
         return isolated(labeler.name)
 

@@ -31,9 +31,10 @@ class Chart:
 
 
 def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
-    """Return a chart of (step, value) pairs, which must be sorted by step; None if no pair is finite.
+    """Return a line chart of ``points``, or None if no point has a finite value.
 
-    The horizontal axis begins at step 0. Points with NaN or infinite values are skipped.
+    ``points`` are (step, value) pairs sorted by step; those with NaN or infinite values are skipped. The
+    horizontal axis starts at step 0.
     """
     points = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     if not points:

@@ -15,7 +15,7 @@ from human_feedback_site.feedback.services import accounts, completion
 @login_required
 @never_cache
 def done(request: HttpRequest, name: str) -> HttpResponse:
-    """Tell the labeler if they are done or were screened out, and show their completion code if any."""
+    """Show the labeler's status (done, screened out or not done yet) and any code for the platform."""
     labeler, experiment = labeler_in(request, name)
     ending = completion.conclude(accounts.participation_of(labeler, experiment))
     context = {"experiment": experiment, "ending": ending, "unsaved": sender_data(labeler.user)}

@@ -61,7 +61,7 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
 def _managed(request: HttpRequest) -> QuerySet[Experiment]:
     """Return the experiments that the user manages, annotated with ``away_since``.
 
-    ``away_since`` is the time of an absent trainer's last request, or None if the trainer isn't absent.
+    ``away_since`` is the time of the trainer's last request if the trainer appears to be offline, else None.
     """
     return experiments_to_manage(signed_in(request)).annotate(away_since=trainer_away_since())
 

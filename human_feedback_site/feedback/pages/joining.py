@@ -64,8 +64,8 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
 def join(request: HttpRequest, token: str) -> HttpResponseBase:
     """Sign in the person who opens an invitation link.
 
-    A confirmation page comes first if joining would use up one of the link's limited uses or sign out a
-    different account.
+    A confirmation page is shown first if joining would sign out a different user, or would count as a use of
+    an anonymous invitation or of one with a use limit.
     """
     try:
         response = _join(request, token)
@@ -116,7 +116,7 @@ def _obstacle(
     experiment: Experiment,
     context: Mapping[str, object] | None = None,
 ) -> HttpResponseBase | None:
-    """Return the page to show if ``labeler`` can't be signed in yet, or None to sign the labeler in.
+    """Return the page to show if ``labeler`` can't be signed in yet, or None if sign-in can proceed.
 
     Staff are redirected to sign in with their password. Anyone signed in as a different user must confirm
     the switch.
@@ -135,9 +135,9 @@ def _obstacle(
 def _resume(
     request: HttpRequest, labeler: Labeler, experiment: Experiment, invite: Invite | None = None
 ) -> HttpResponse:
-    """Sign in a labeler without using up the invitation; their next answers count for this invitation.
+    """Sign in a labeler without using up the invitation; answers from now on count toward it.
 
-    ``invite`` is None for a link printed by a run.
+    ``invite`` is None for a link that a training run printed.
     """
     parts.come_by(labeler, experiment, invite)
     return _enter(request, labeler, experiment)

@@ -26,7 +26,7 @@ def labeler(request: HttpRequest, name: str, number: int) -> HttpResponse:
 @login_required
 @never_cache
 def block(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Stop a labeler and withdraw all their labels in this experiment; repeating it has no effect."""
+    """Stop a labeler and withdraw all their labels in this experiment. Idempotent."""
     chosen = _chosen(request, name, number)
     moderation.block(Participation.objects.filter(pk=chosen.pk), signed_in(request))
     return _done(chosen)

@@ -41,7 +41,10 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Figure:
-    """Number with a name and tooltip; highlighted if ``due`` is True, because someone needs to act."""
+    """Number with a name and a tooltip.
+
+    ``due`` is True if someone needs to act; the number is then highlighted.
+    """
 
     value: str
     name: str
@@ -87,10 +90,10 @@ class Live:
     """Data for the live section; the template also gets the experiment itself.
 
     Attributes:
-        away_since: time of the absent trainer's last request, or None if the trainer isn't absent.
+        away_since: time of the trainer's last request if the trainer appears to be offline, else None.
         answered: number of comparisons with at least one label.
         asked: number of comparisons requested, excluding canceled ones and attention checks.
-        films: training steps at which videos of full episodes were recorded.
+        films: environment step of each full-episode video to show, newest first.
     """
 
     state: str
@@ -194,7 +197,7 @@ def _figure(value: str, name: str | Promise, explanation: str | Promise = "", *,
 
 
 def _duration(minutes: float | None) -> str:
-    """Return text for a duration in minutes, hours or days, rounded so that the ETag rarely changes."""
+    """Format ``minutes`` as minutes, hours or days, rounded so that the ETag rarely changes."""
     if minutes is None:
         return NONE
     if minutes < 1:

@@ -28,7 +28,7 @@ STEPS: Mapping[str, Callable[[QuerySet[Experiment]], int]] = {
 @login_required
 @never_cache
 def steer(request: HttpRequest, name: str, step: str) -> HttpResponse:
-    """Pause, resume or reopen an experiment; ``step`` is a key of :data:`STEPS`. Safe to repeat."""
+    """Pause, resume or reopen an experiment; ``step`` is a key of :data:`STEPS`. Idempotent."""
     STEPS[step](_only(request, name))
     return redirect("experiment", name)
 

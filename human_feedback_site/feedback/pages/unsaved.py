@@ -11,17 +11,17 @@ from django.utils.translation import gettext as _
 def account_key(user: User) -> str:
     """Return the key under which a browser stores this user's unsaved answers.
 
-    The user ID alone is not unique, because several sites may use the same browser storage: sites with
-    different state folders that run at the same URL at different times, and sites under different paths of
-    one host, which may even be copies of each other. So the key includes the path prefix and the account's
-    creation time.
+    The user ID alone is not unique, because several sites can share one browser storage: sites that run at
+    the same URL at different times with different state folders, and sites under different paths on one
+    host. Two such sites may even be copies of each other. The key therefore includes the path prefix and the
+    account's creation time.
     """
     site = f"{settings.FORCE_SCRIPT_NAME}:" if settings.FORCE_SCRIPT_NAME else ""
     return f"{site}{user.pk}-{int(user.date_joined.timestamp())}"
 
 
 def sender_data(user: User) -> dict[str, Any]:
-    """Return the data with which a page's script sends the unsaved answers of ``user`` to the site."""
+    """Return the data that a page's script needs to submit the user's unsaved answers."""
     return {
         "account": account_key(user),
         "csrf_cookie": settings.CSRF_COOKIE_NAME,

@@ -40,7 +40,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @login_required
 @never_cache
 def invite(request: HttpRequest, name: str) -> HttpResponse:
-    """Invite a labeler to an experiment by name, and show the invitation link."""
+    """Create or extend an invitation for a named labeler and show the invitation link."""
     found = managed(request, name)
     labeler_name = request.POST.get("labeler", "").strip()
     try:
@@ -71,7 +71,7 @@ def first_error(form: Form) -> str:
 
 
 def signed_in(request: HttpRequest) -> User:
-    """Return the signed-in user, in a view decorated with ``login_required``."""
+    """Return the signed-in user; only for views decorated with ``login_required``."""
     assert isinstance(request.user, User)  # noqa: S101  (tells the type checker what the decorator ensures)
     return request.user
 

@@ -94,7 +94,7 @@ def total(scores: Iterable[Triple]) -> Triple:
 
 
 def majority(votes: Triple, n_labels: int) -> Verdict:
-    """Return the majority decision: ``first`` or ``second``, or ``equal`` on a tie.
+    """Return the majority verdict: ``first`` or ``second``, whichever has more votes; ``equal`` if tied.
 
     ``votes`` is the sum of the one-hot votes. If it is all zeros, the decision is ``cant_tell``, or None if
     ``n_labels`` is 0.
@@ -156,8 +156,9 @@ def dawid_skene(
 
     Args:
         votes: at most one per item and labeler; ``cant_tell`` is ignored.
-        known: true class of each item for which it is known.
-        pseudo_counts: answers added to each labeler's own as a prior; all zeros give plain EM.
+        known: ground-truth classes, keyed by item; may cover only some of the items.
+        pseudo_counts: Dirichlet prior, added to each labeler's answer counts and indexed
+            ``[true class][answer]``; all zeros give plain EM.
         max_iterations: maximum number of EM iterations.
         tolerance: EM stops when no item's class probability changes by more than this.
     """
@@ -191,7 +192,7 @@ def dawid_skene(
 
 
 _Pattern = tuple[tuple[int, ...], str | None]
-"""An item's votes, each encoded as 3 x labeler + answer, and its true class if known."""
+"""An item's votes, each encoded as 3 * labeler + answer, and its true class if known."""
 
 
 def _first_guess(ballot: Sequence[int], truth: str | None) -> Triple:
@@ -208,7 +209,7 @@ def _expect(
 ) -> dict[_Pattern, Triple]:
     """Return the posterior of each vote pattern (the E step).
 
-    ``counts[3 x labeler + answer][truth]`` is P(answer | truth).
+    ``counts[3 * labeler + answer][truth]`` is P(answer | truth) for the labeler with that index.
     """
     logs = [(_log(first), _log(equal), _log(second)) for first, equal, second in counts]
     return {
@@ -222,7 +223,7 @@ def _maximize(
 ) -> tuple[Triple, list[list[float]]]:
     """Return class frequencies and P(answer | truth) for each labeler (the M step).
 
-    The probabilities are indexed ``[3 x labeler + answer][truth]``.
+    The probabilities are indexed ``[3 * labeler + answer][truth]``.
     """
     counts = [[pseudo[truth][answer] for truth in range(3)] for _ in range(labelers) for answer in range(3)]
     shares = [0.0, 0.0, 0.0]

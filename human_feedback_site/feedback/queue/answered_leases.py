@@ -62,8 +62,8 @@ def answered_lease(labeler: Labeler, uuid: UUID) -> AnsweredLease:
 def answered_lease_in_session(session_key: str, uuid: UUID) -> tuple[User, AnsweredLease] | None:
     """Return a session's user and that user's lease with this UUID, using a single query.
 
-    Return None if the lease isn't the user's, the session is invalid, its user is inactive, or it was created
-    under an older ``SECRET_KEY``. The caller then falls back to Django's own authentication.
+    Return None if the lease isn't the user's, the user is inactive, or the session is invalid or was signed
+    with an older ``SECRET_KEY``. The caller then falls back to Django's own authentication.
     """
     row = answered_lease_row(uuid, session_key)
     data = row[USER_COLUMNS] if row else None

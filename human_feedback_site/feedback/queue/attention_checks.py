@@ -48,7 +48,8 @@ def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
 def falls_due(rate: float, ordinal: int, secret: str) -> bool:
     """Return True if a check is due at position ``ordinal``.
 
-    One of every ``1 / rate`` positions is chosen pseudorandomly, based on ``SECRET_KEY`` and ``secret``.
+    In each block of about ``1 / rate`` consecutive positions, exactly one is chosen pseudorandomly, based on
+    ``SECRET_KEY`` and ``secret``.
     """
     if rate <= 0:
         return False

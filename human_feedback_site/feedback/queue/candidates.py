@@ -37,10 +37,10 @@ class Candidates:
         return len(self.queue) < self.asked
 
     def choose(self, count: int) -> list[Candidate]:
-        """Return up to ``count`` candidates, including the check if it is due among them.
+        """Return up to ``count`` candidates, including the check if its position is among them.
 
-        If ``count`` is less than ``asked``, the labeler already has leases for the first positions. The index
-        of the check is then lower by the difference.
+        If ``count`` is less than ``asked``, the labeler already has leases for the first ``asked - count``
+        positions, so the check's index is reduced by that number.
         """
         count = max(0, min(count, self.asked))
         queue = [Candidate(comparison) for comparison in self.queue[:count]]
@@ -58,7 +58,7 @@ def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequen
     Args:
         who: the labeler.
         count: number of comparisons wanted; 0 or less returns no candidates.
-        holds: number of leases the labeler already has, which precede the new ones.
+        holds: number of leases the labeler already has; new leases get the positions after them.
         but: IDs of comparisons to exclude.
     """
     if count <= 0:

@@ -167,7 +167,7 @@ def _promised(who: Participant) -> int:
 
 
 def _live_for_a_while() -> Q:
-    """Return a condition for unanswered leases that remain live for at least ``_NEARLY_OVER`` more."""
+    """Return a ``Q`` filter that matches unanswered leases that don't expire within ``_NEARLY_OVER``."""
     return unanswered_leases() & Q(expires_at__gt=Now() + _NEARLY_OVER)
 
 
@@ -193,8 +193,8 @@ def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
 def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -> list[Lease]:
     """Return the labeler's expired leases whose slots are still free, at most one per comparison.
 
-    Locks their comparisons in ID order, as all other code that waits for these locks does, to avoid
-    deadlocks.
+    Also locks the leases' comparisons. To avoid deadlocks, all code that waits for these locks takes them in
+    ID order.
     """
     expired = _held_by(who).filter(unanswered_leases(), uuid__in=uuids, expires_at__lte=Now() + _NEARLY_OVER)
     locked = expired.select_related("comparison").select_for_update(of=("comparison",), no_key=True)
@@ -276,9 +276,10 @@ def _may_have(candidate: Candidate, places: Places) -> bool:
 
 
 def _take_prefetched(who: Participant, most: int) -> list[Lease]:
-    """Lease up to ``most`` comparisons that other labelers have prefetched but not seen.
+    """Lease up to ``most`` comparisons that other labelers' pages have prefetched but not yet shown.
 
-    The other labelers' leases on them expire. No labeler loses more than the newer half of their leases.
+    The other labelers' leases on these comparisons are expired. Each labeler keeps at least the older half of
+    their leases.
     """
     comparison = {"comparison": OuterRef("comparison")}
     judged = judgments().filter(labeler=who.labeler, **comparison)

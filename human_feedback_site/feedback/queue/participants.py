@@ -53,9 +53,9 @@ class Participant:
 def participant_in_session(session_key: str, name: str) -> tuple[User, Participant] | None:
     """Return a session's user and that user's state in the named experiment.
 
-    Return None if the user isn't invited or has not opened the experiment yet, the session is invalid, its
-    user is inactive, or it was created under an older ``SECRET_KEY``. The caller then falls back to Django's
-    own authentication.
+    Return None if the user is inactive, isn't invited or hasn't opened the experiment yet, or if the session
+    is invalid or was signed with an older ``SECRET_KEY``. The caller then falls back to Django's own
+    authentication.
     """
     data = session_data(session_key)
     session = SessionStore(session_key).decode(data) if data else {}
@@ -67,7 +67,7 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
 
 
 def participant_of(participation: Participation) -> Participant:
-    """Return the current state of a participation's labeler and experiment.
+    """Return the labeler's current state in the experiment, given their participation.
 
     Raises :class:`NotFoundError` if the labeler is no longer invited or the experiment is being deleted.
     """

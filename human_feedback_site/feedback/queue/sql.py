@@ -203,11 +203,10 @@ def answered_lease_row(uuid: UUID, session_key: str) -> Row | None:
 
 
 def leases_held(labeler: int, experiment: int, seconds: float) -> list[Lease]:
-    """Return the labeler's leases that remain live for at least ``seconds`` more.
+    """Return the labeler's unanswered leases that don't expire within the next ``seconds``.
 
-    Each lease's ``comparison`` has only its ID, UUID and clip keys.
-
-    Leases on comparisons that can no longer be answered are left out.
+    Leases on comparisons that can no longer be answered are left out. Each lease's ``comparison`` has only
+    its ID, UUID and clip keys; its other fields have default values.
     """
     values = [labeler, experiment, f"{seconds:+f} seconds"]
     leases: list[Any] = list(Lease.objects.raw(_database_statements().leases_held, values))
@@ -263,10 +262,10 @@ def raise_counter(experiment: int, count: int) -> int:
 def wait_for_turn(participation: int) -> None:
     """Wait for the labeler's other lease requests to end, using a PostgreSQL advisory lock.
 
-    This must be a separate statement: only the next statement sees the leases that the previous request got.
-    A request that waits here holds no other lock, and no other code uses this lock, so it can't deadlock.
-    Answers and undos don't need the lock: they turn a lease into an answer or back, and the limit applies to
-    the sum of both.
+    This must be its own SQL statement: the statement after it takes a new snapshot, and so sees the leases
+    granted to the previous request. A request that waits here holds no other lock, so there can be no
+    deadlock. Answers and undos don't need the lock: they convert a lease to an answer or vice versa, and the
+    invitation's limit applies to answers and leases together.
 
     Locking the participation's row instead could deadlock, because answers lock it after the comparison's
     row. It would also write to disk each time a labeler finds the queue empty.

@@ -60,8 +60,8 @@ def count_units(experiment: int) -> dict[Sequence[int], int]:
 def count_consensus(experiment: int) -> dict[int, tuple[int, int]]:
     """Return ``(number of matching votes, number of comparable votes)``, keyed by labeler ID.
 
-    A vote is comparable if one vote is the most common among the comparison's other labelers, without a tie.
-    It is matching if it equals that vote.
+    A vote is comparable if the other labelers' votes on the comparison have a unique plurality winner. A
+    vote matches if it equals that winner.
     """
     return {labeler: (int(hits), int(total)) for labeler, hits, total in _rows(_CONSENSUS, experiment)}
 

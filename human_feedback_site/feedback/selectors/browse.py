@@ -59,8 +59,8 @@ class Filters:
         decision: an outcome, or ``NOTHING`` for comparisons without a decision.
         disagreement: True for comparisons whose counted labels disagree.
         labeler: labeler who has answered the comparison, even if the answer was withdrawn.
-        text: beginning of the UUID, with or without hyphens.
-        since: minimum environment step at which the comparison was requested.
+        text: UUID prefix, with or without hyphens.
+        since: only comparisons requested at this environment step or later.
         order: one of ``ORDERS``.
     """
 
@@ -138,9 +138,9 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
 
 
 def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
-    """For each slow filter in use, yield its candidates' IDs and the maximum number of IDs to check.
+    """For each slow filter in use, yield the IDs of the comparisons to check and the maximum number.
 
-    If there are more candidates than the maximum, the list has one ID more than the maximum.
+    If there are more comparisons than the maximum, the list is truncated to one more than the maximum.
     """
     if filters.decision in SELDOM_SAID:
         yield _ever_decided(experiment, filters), MOST_NAMED
@@ -175,7 +175,7 @@ def _different_outcomes() -> Subquery:
 
 
 def uuids_from(beginning: str) -> tuple[UUID, UUID]:
-    """Return the lowest and the highest UUID that begins with ``beginning``.
+    """Return the lowest and the highest UUID with the prefix ``beginning``.
 
     Both SQLite and PostgreSQL can search this range with an index.
     """
@@ -185,11 +185,12 @@ def uuids_from(beginning: str) -> tuple[UUID, UUID]:
 
 @dataclass(frozen=True)
 class Event:
-    """An event in a comparison's history, with its database row and its outcome, if it has one.
+    """An event in a comparison's history.
 
     Attributes:
         kind: ``label``, ``undo``, ``decision`` or ``lease``.
         row: the decision, the lease, or the label that was given or undone.
+        outcome: outcome of the label or decision; None for a lease, or if all labels were withdrawn.
     """
 
     kind: str

@@ -40,14 +40,14 @@ class LabelerQuality:
     Attributes:
         answers: number of valid answers.
         gold: correct answers to pairs with a known answer.
-        consensus: answers that match the other labelers' most common answer. Pairs without a single most
-            common answer, and ``cant_tell`` answers, are left out.
+        consensus: answers that match the plurality answer of the other labelers. Ties and ``cant_tell``
+            answers are excluded.
         left: share of ``left`` among ``left`` and ``right`` answers; a share far from 0.5 suggests side bias.
         consistency: repeated pairs that got the same answer as before.
-        seconds: median seconds from when both clips start playing to the answer, or None.
+        seconds: median response time in seconds, from when both clips start playing; None if not recorded.
         notice: ``warned``, ``stopped``, or None.
         confusion: estimated probability of each answer (first, equal, second) for each true outcome; rows are
-            true outcomes.
+            true outcomes. None if not estimated yet.
     """
 
     labeler: int
@@ -70,7 +70,7 @@ def agreement(experiment: Experiment) -> Agreement:
 
 
 def labelers(experiment: Experiment) -> list[LabelerQuality]:
-    """Return quality statistics of the labelers with a participation in the experiment, sorted by name."""
+    """Return quality statistics for each labeler who participates in the experiment, sorted by name."""
     gold, consensus = _gold(experiment), _consensus(experiment)
     left, consistency, seconds = _left(experiment), _consistency(experiment), _seconds(experiment)
     taking_part = experiment.participations.select_related("labeler", "experiment").order_by("labeler__name")
@@ -127,7 +127,7 @@ def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
 def _seconds(experiment: Experiment) -> Mapping[int, float]:
     """Return each labeler's median response time in seconds, keyed by labeler ID.
 
-    The median is the mean of the one or two middle values.
+    For an even number of answers, the median is the mean of the two middle values.
     """
     timed = _labels(experiment).filter(response_ms__isnull=False)
     placed = timed.annotate(

@@ -143,7 +143,7 @@ def count_open(experiment: Experiment) -> tuple[int, int]:
 def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
     """Return the participations of labelers who have a live lease or answered recently.
 
-    "Recently" means within the last ``ACTIVE_LABELER_SECONDS``, a setting.
+    "Recently" means within the last ``settings.ACTIVE_LABELER_SECONDS`` seconds.
     """
     since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
     own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)
@@ -166,8 +166,8 @@ def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
 def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]:
     """Return each learning curve's points sorted by step, keyed by tag.
 
-    A curve with more than ``most`` points is thinned to about that many, evenly spaced; its first and last
-    points are kept.
+    A curve with more than ``most`` points is downsampled to at most ``most + 1`` points: every n-th point,
+    starting with the first, and the last one.
     """
     points = TrainingPoint.objects.filter(experiment=experiment).annotate(
         place=Window(RowNumber(), partition_by="tag", order_by="step") - 1,

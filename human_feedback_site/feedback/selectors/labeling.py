@@ -57,7 +57,10 @@ def _shown(example: Example) -> ShownExample:
 
 
 def side_of(outcome: Outcome, *, swapped: bool) -> str:
-    """Return the on-screen choice that corresponds to ``outcome``, such as ``left`` for ``first``."""
+    """Return the on-screen choice that corresponds to ``outcome``; the inverse of :func:`verdict_of`.
+
+    ``first`` is ``left``, or ``right`` if ``swapped``. Outcomes without a side are unchanged.
+    """
     if outcome not in {Outcome.FIRST, Outcome.SECOND}:
         return outcome.value
     return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT

@@ -40,11 +40,12 @@ class ExperimentStatus:
     """Current status of an experiment.
 
     Attributes:
-        rate: valid answers per minute over the last :data:`RATE_MINUTES`, or since the experiment began.
+        rate: valid answers per minute over the last :data:`RATE_MINUTES` minutes, or since the experiment
+            began if that is more recent.
         minutes_left: estimated minutes until all requested labels are given, based on ``rate``; None if
             unknown.
         queue_minutes: age of the oldest open comparison in minutes; None if none is open.
-        points: learning curves keyed by tag; long ones are thinned.
+        points: learning curves keyed by tag; long curves are downsampled.
         active: IDs of the labelers who are active now.
         films: environment step of each episode video to show, newest first.
     """
