@@ -34,9 +34,10 @@ class AdminSite(admin.AdminSite):
         return request.user.is_active and request.user.is_superuser
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Move rarely used models to the collapsed section ``folded``.
+        """Return the app list with rarely used models moved to the collapsed section ``folded``.
 
-        ``unfolded`` is True (section expanded) on the pages of these models."""
+        The app's ``unfolded`` key is True, which expands the section, on the admin pages of those models.
+        """
         apps: list[Any] = super().get_app_list(request, app_label)
         for app in apps:
             if app["app_label"] == "feedback":
@@ -54,7 +55,7 @@ class AdminSite(admin.AdminSite):
         return {**super().each_context(request), "site_url": reverse("home")}
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
-        """Reject query strings with null characters, because PostgreSQL queries would fail."""
+        """Wrap a view to reject query strings with NUL characters, which PostgreSQL rejects in text."""
         inner = super().admin_view(view, cacheable)
 
         @wraps(inner)

@@ -16,7 +16,7 @@ class ConflictError(FeedbackError):
 
 
 class WithdrawnError(FeedbackError):
-    """The invitation was withdrawn."""
+    """The invitation was revoked, or its labeler may no longer label the experiment."""
 
 
 class ExpiredError(FeedbackError):

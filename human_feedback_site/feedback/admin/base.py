@@ -90,7 +90,7 @@ class GuardedModelAdmin(_ModelAdmin):
     def formfield_for_dbfield(
         self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
     ) -> "FormField | None":
-        """Add the hidden initial values that :class:`SeenForm` needs, and ``dir="auto"`` on text inputs."""
+        """Add the hidden initial input that :class:`SeenForm` needs; set ``dir="auto"`` on text inputs."""
         field = super().formfield_for_dbfield(db_field, request, **options)
         if field is not None:
             field.show_hidden_initial = True
@@ -101,7 +101,7 @@ class GuardedModelAdmin(_ModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: "QuerySet[Any]", search_term: str
     ) -> "tuple[QuerySet[Any], bool]":
-        """Add the rows that have a UUID beginning with the search term."""
+        """Extend Django's search results with rows whose UUID starts with the search term."""
         found, may_repeat = super().get_search_results(request, queryset, search_term)
         uuids = [name.removeprefix("=") for name in self.search_fields if name.endswith("uuid")]
         if not uuids or not browse.BEGINS_A_UUID.fullmatch(search_term.strip()):
@@ -150,7 +150,7 @@ class DeletedOnlyUnused:
     LOST_WITH_IT: "frozenset[type[Model]]" = frozenset()
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return True if the user may delete ``obj`` and only models in ``LOST_WITH_IT`` reference it."""
+        """Return True if the user may delete ``obj`` and no model outside ``LOST_WITH_IT`` references it."""
         return (
             obj is not None
             and ModelAdmin.has_delete_permission(cast("ModelAdmin", self), request, obj)
@@ -168,9 +168,9 @@ class Audited:
     def act(
         self, request: HttpRequest, chosen: "QuerySet[Any]", do: "Callable[[QuerySet[Any]], int]", text: str
     ) -> None:
-        """Call ``do`` with the selected rows, show ``text`` to the user, and log it for each row.
+        """Call ``do`` on the selected rows, then show a message and write it to each row's admin log.
 
-        ``do`` must return a count, which replaces ``{}`` in ``text``.
+        The message is ``text``, in which ``{}`` is replaced by the count that ``do`` returns.
         """
         # Select by ID, because the queryset may filter on a column that the action changes.
         rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))

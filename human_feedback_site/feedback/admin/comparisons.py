@@ -97,7 +97,7 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.action(permissions=["view"], description="Requeue: reopen canceled comparisons for labeling")
     def requeue(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Reopen those of the selected canceled comparisons whose clips still exist."""
+        """Reopen the selected canceled comparisons, skipping any whose clips no longer exist."""
         self.act(request, chosen, moderation.reopen, "{} reopened.")
 
     @admin.action(permissions=["view"], description="Use as attention check: first is better")
@@ -124,7 +124,10 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.action(permissions=["view"], description="Stop using as attention check")
     def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Stop using comparisons as checks: reopen those that a trainer requested, and cancel the rest."""
+        """Stop using the selected comparisons as attention checks.
+
+        Comparisons that a trainer requested are reopened if their clips still exist; the rest are canceled.
+        """
         self.act(request, chosen, gold_pairs.make_ordinary, "{} no longer used as attention checks.")
 
     @admin.display(ordering="decision")

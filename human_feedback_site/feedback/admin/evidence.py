@@ -68,7 +68,7 @@ class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
         description="Requeue: end these leases so that other labelers get the comparisons",
     )
     def requeue(self, request: HttpRequest, chosen: QuerySet[models.Lease]) -> None:
-        """End the selected leases that haven't expired; an answer submitted later may not count."""
+        """End the selected leases that haven't expired; answers submitted afterward might not be counted."""
         self.act(request, chosen, moderation.end_claims, "{} ended.")
 
 

@@ -99,8 +99,9 @@ class ExperimentAdmin(Audited, ModelAdmin):
     ) -> HttpResponse:
         """List what will be deleted with an experiment; once the user confirms, delete it.
 
-        If that takes too long for one request, the periodic maintenance continues the deletion. Django's view
-        would delete in one transaction, which couldn't restore the clips if it failed.
+        If the deletion takes too long for one request, periodic maintenance finishes it. Django's own
+        deletion isn't used, because it runs in one transaction, and a rollback couldn't restore deleted
+        clips.
         """
         experiment = self.get_object(request, unquote(object_id))
         if experiment is None:
@@ -160,7 +161,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="trainer away since", ordering="away")
     def away_since(self, experiment: Any) -> datetime | None:
-        """Return the time of the absent trainer's last request, or None if the trainer isn't absent."""
+        """Return the time of the trainer's last request if the trainer is absent, otherwise None."""
         since: datetime | None = experiment.away
         return since
 
@@ -176,7 +177,10 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="agreement (Krippendorff's alpha)")
     def alpha(self, experiment: models.Experiment) -> str | None:
-        """Return text with Krippendorff's alpha and the number of pairs; None if alpha is undefined."""
+        """Return Krippendorff's alpha as text, such as ``0.71 over 40 pairs``; None if it is undefined.
+
+        The pairs are the comparisons with two or more counted labels.
+        """
         found = crowd.agreement(experiment)
         return (
             None
@@ -245,7 +249,7 @@ def _weigh(chosen: QuerySet[models.Experiment]) -> int:
 
 @admin.register(models.SequenceCounter)
 class SequenceCounterAdmin(ReadOnly, ModelAdmin):
-    """Sequence number of the newest decision of each experiment."""
+    """Sequence number of each experiment's latest decision."""
 
     list_display = ("experiment", "last_seq")
     list_select_related = ("experiment",)

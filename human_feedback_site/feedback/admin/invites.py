@@ -32,7 +32,7 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.InvitePart)
 class InvitePartAdmin(ReadOnly, ModelAdmin):
-    """Labelers' answer counts for earlier invitations; ``Participation`` counts for the current one."""
+    """Labelers' answer counts for all invitations but the current one, which ``Participation`` covers."""
 
     list_display = ("participation", "invite", "answered", "completed_at", "completed_answers")
     list_filter = ("participation__experiment",)

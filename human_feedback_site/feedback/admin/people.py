@@ -18,7 +18,10 @@ from human_feedback_site.feedback.services import accounts, moderation
 
 @admin.register(models.Labeler)
 class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
-    """Admin page for adding labelers to experiments and removing them. Invitations create labelers."""
+    """Admin page for choosing labelers' experiments, and for blocking and readmitting labelers.
+
+    Labelers are created by invitations, not on this page.
+    """
 
     list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
     list_filter = ("experiments", "invited_by")
@@ -65,7 +68,7 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
 
     @admin.display(ordering="answers")
     def answers(self, labeler: Any) -> int:
-        """Return the labeler's number of labels, including undone ones but not ignored (void) ones."""
+        """Return how many labels the labeler has given, including undone labels but excluding void ones."""
         return int(labeler.answers)
 
     @admin.display(boolean=True, ordering="user__is_active")
@@ -80,7 +83,7 @@ def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participa
 
 @admin.register(models.Participation)
 class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
-    """Labelers' participation in experiments, with attention-check results and the time they were stopped."""
+    """Participations in experiments: attention-check results and, for stopped labelers, the stop time."""
 
     list_display = (
         *("labeler", "experiment", "standing", "answers", "undone"),
@@ -99,9 +102,9 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(description="estimated reliability")
     def worth(self, participation: models.Participation) -> str | None:
-        """Return the labeler's estimated accuracy as a percentage, or None if not estimated yet.
+        """Return the labeler's estimated balanced accuracy as a percentage, or None if not estimated yet.
 
-        It is the mean of the accuracies estimated for each possible true answer.
+        Balanced accuracy is the mean per-class accuracy; the classes are the possible true answers.
         """
         matrix = participation.confusion
         if matrix is None:
@@ -124,7 +127,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
         description="Readmit: give them pairs again and clear attention-check results",
     )
     def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Give the selected labelers pairs again and clear their attention-check results."""
+        """Resume assigning pairs to the selected labelers, and clear their attention-check results."""
         self.act(request, chosen, moderation.readmit, "{} readmitted.")
 
 
@@ -188,12 +191,15 @@ class ApiTokenAdmin(ModelAdmin):
 
 @admin.register(models.Attempts)
 class AttemptsAdmin(ReadOnly, ModelAdmin):
-    """Counts of sign-in attempts and wrong API tokens. Deleting a row lifts its rate limit immediately."""
+    """Counts of sign-in attempts and invalid API tokens, used for rate limiting.
+
+    Deleting a row lifts the corresponding limit immediately.
+    """
 
     list_display = ("digest", "count", "ends_at")
     search_fields = ("=digest",)
     date_hierarchy = "ends_at"
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return True if the user has Django's permission to delete these rows."""
+        """Return True if the user has Django's delete permission for this model."""
         return ModelAdmin.has_delete_permission(self, request, obj)

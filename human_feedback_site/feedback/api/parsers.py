@@ -9,12 +9,12 @@ from rest_framework.parsers import JSONParser
 
 
 class StrictJSONParser(JSONParser):
-    """JSON parser that rejects text that isn't valid Unicode, and nesting beyond Python's recursion limit."""
+    """JSON parser that rejects unpaired surrogates and documents nested beyond Python's recursion limit."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the parsed data; raises DRF's ``ParseError`` if it is invalid."""
+        """Parse the request body and return the data. Raises DRF's ``ParseError`` if the body is invalid."""
         try:
             data = super().parse(stream, media_type, parser_context)
             json.dumps(data, ensure_ascii=False).encode()

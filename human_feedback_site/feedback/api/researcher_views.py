@@ -26,10 +26,10 @@ from human_feedback_site.feedback.services import accounts, experiments, invites
 
 
 class TrainerView(ResearcherView):
-    """Base class for trainer-only endpoints; every request records that the trainer is running."""
+    """Base class for trainer-only endpoints; every request counts as a heartbeat from the trainer."""
 
     def experiment(self, name: str) -> Experiment:
-        """Return the user's experiment called ``name``, and record that its trainer is running."""
+        """Return the user's experiment called ``name``, and record a heartbeat from its trainer."""
         experiment = super().experiment(name)
         experiments.hear_from_trainer(experiment)
         return experiment
@@ -64,7 +64,7 @@ class ExperimentView(ResearcherView):
 
 
 class InvitesView(ResearcherView):
-    """Invitations to label an experiment."""
+    """Invitations for labelers to join an experiment."""
 
     @endpoint(
         "create_invite", s.InviteSerializer, example="invite", body=(s.InviteRequestSerializer, "invite")
@@ -103,9 +103,9 @@ class ComparisonsView(TrainerView):
         statuses=(200, 409, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Register comparisons, all or none; their clips must already be uploaded.
+        """Register comparisons atomically (all or none); their clips must already be uploaded.
 
-        Repeating the request has no effect.
+        The request is idempotent.
         """
         experiment = self.experiment(name)
         body = valid(s.ComparisonsRequestSerializer, request.data)
@@ -186,7 +186,7 @@ class CancelView(TrainerView):
         body=(s.CancelRequestSerializer, "cancel"),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Cancel comparisons that no longer need labels; those that already have one are kept."""
+        """Cancel the given comparisons, except any that already have a label."""
         experiment = self.experiment(name)
         body = valid(s.CancelRequestSerializer, request.data)
         cancelled = experiments.cancel_comparisons(experiment, body["comparisons"])
@@ -194,7 +194,7 @@ class CancelView(TrainerView):
 
 
 class PointsView(TrainerView):
-    """Learning curves of an experiment's run."""
+    """An experiment's learning curves."""
 
     @endpoint(
         "store_points", s.StoredSerializer, example="stored", body=(s.PointsRequestSerializer, "points")
@@ -225,7 +225,7 @@ class EpisodesView(TrainerView):
         statuses=(200, 422, 503),
     )
     def post(self, request: Request, name: str) -> Response:
-        """Show an uploaded episode video to labelers, replacing any video of the same step."""
+        """Show an uploaded episode video to labelers, replacing any existing one for the same step."""
         body = valid(s.EpisodeRequestSerializer, request.data)
         experiments.add_episode(self.experiment(name), body["step"], body["key"])
         return Response(s.StoredSerializer({"stored": 1}).data)
@@ -236,7 +236,7 @@ class LeaseDetailView(ResearcherView):
 
     @endpoint("read_lease", s.LeaseDetailSerializer, example="lease")
     def get(self, request: Request, name: str, uuid: UUID) -> Response:
-        """Read the true return of the clip on each side of a lease."""
+        """Read the true returns of a leased comparison's left and right clips."""
         lease = lease_in(self.experiment(name), uuid)
         returns = [lease.comparison.first_return, lease.comparison.second_return]
         left, right = reversed(returns) if lease.swapped else returns

@@ -26,7 +26,7 @@ _ALWAYS = (400, 401, 403, 404)
 
 
 class Schema(AutoSchema):
-    """Schema generator that uses a method's first docstring sentence as the endpoint's summary."""
+    """Schema generator that uses the first sentence of a method's docstring as the endpoint's summary."""
 
     def get_summary(self) -> str:
         """Return the first sentence of the description, without backticks or the final period."""
@@ -49,10 +49,9 @@ def endpoint(
         operation: OpenAPI operation ID.
         answer: response serializer.
         example: key of the response example in ``RESPONSES``.
-        body: request serializer, and key of the request example in ``REQUESTS``; None if the request has no
-            body.
-        statuses: success status codes, and any error status codes besides 400, 401, 403 and 404, which are
-            always documented.
+        body: tuple of the request serializer and the key of its example in ``REQUESTS``; None if the request
+            has no body.
+        statuses: success and error status codes to document; 400, 401, 403 and 404 are always included.
         paged: True to document the query parameters ``after`` and ``limit``.
     """
     good = {status: answer for status in statuses if status < 400}
@@ -70,7 +69,8 @@ def download_endpoint(
 ) -> Callable[[_View], _View]:
     """Return a decorator that adds OpenAPI metadata to a method that returns a file.
 
-    ``example`` is sample text content; None means a Parquet file, which requires pyarrow on the site.
+    ``example`` is a sample of the file's text, or None for a Parquet file, which requires pyarrow on the
+    server.
     """
     shown = [] if example is None else [OpenApiExample("Response", example, media_type=content_type)]
     answer = OpenApiResponse(OpenApiTypes.BINARY if example is None else OpenApiTypes.STR, examples=shown)

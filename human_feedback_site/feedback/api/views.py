@@ -25,12 +25,15 @@ from human_feedback_site.feedback.selectors.experiments import own_experiment
 
 
 def user_of(request: Request) -> User:
-    """Return the request's user, who is signed in because all API views require it."""
+    """Return the request's user; there always is one, because all API views require authentication."""
     return cast(User, request.user)
 
 
 def valid(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
-    """Validate ``data`` with a serializer and return the result; raises DRF's ``ValidationError``."""
+    """Validate ``data`` with a serializer and return the validated data.
+
+    Raises DRF's ``ValidationError`` if ``data`` is invalid.
+    """
     bound = serializer(data=data)
     bound.is_valid(raise_exception=True)
     return cast(dict[str, Any], bound.validated_data)

@@ -38,9 +38,10 @@ def copy_folder(source: Path, target: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield all files to copy, following symbolic links.
+    """Yield the files to copy, following symbolic links.
 
-    Skips unfinished files. Also skips SQLite logs and journals, because snapshots include their content.
+    Unfinished files are skipped, as are SQLite's ``-wal``, ``-shm`` and ``-journal`` files, because the
+    snapshot of a database already includes their changes.
     """
 
     def refuse(error: OSError) -> None:
@@ -94,7 +95,7 @@ def copy_connection(live: sqlite3.Connection, target: Path) -> None:
 
 
 def check_room(source: Path, target: Path) -> None:
-    """Check that a restore would not overwrite existing files or mix with them.
+    """Check that ``target`` has no files that a restore would overwrite or mix with restored files.
 
     Files identical to those in the backup are accepted, because an interrupted restore may have left them.
 
@@ -118,8 +119,8 @@ def _is_same(one: Path, other: Path) -> bool:
 def restore_folder(source: Path, target: Path) -> int:
     """Copy the backup's files to ``target`` and return the number of files.
 
-    Call :func:`check_room` first. When run as root, the files get the same owner as ``target`` or, if it
-    doesn't exist yet, its nearest existing parent.
+    Call :func:`check_room` first. If the process runs as root, it gives the files the owner of ``target``
+    or, if ``target`` doesn't exist yet, of its nearest existing parent.
     """
     missing = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ class Database:
     sequences: Mapping[str, int | None] = field(default_factory=dict)
 
     def rows(self, table: str) -> int:
-        """Return the number of rows of a table, or 0 if there is no such table."""
+        """Return the recorded number of rows in a table, or 0 if the backup has no such table."""
         return self.tables[table].rows if table in self.tables else 0
 
 
@@ -57,8 +57,8 @@ class Manifest:
     Attributes:
         made_at: start time of the backup, in ISO 8601 format.
         database: the copied database; None if the backup has only run directories.
-        secret_key: hash of the site's ``SECRET_KEY``, to compare with the key of the site that the backup is
-            restored to.
+        secret_key: hash of the backed-up site's ``SECRET_KEY``; a restore compares it with the hash of the
+            destination site's key.
         files: size in bytes and SHA-256 of each file, keyed by path relative to the backup folder.
     """
 
@@ -132,7 +132,7 @@ def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
+    """Return a file's SHA-256 hex digest."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

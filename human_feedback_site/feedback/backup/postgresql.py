@@ -37,7 +37,10 @@ _BLOCK = 2**20
 
 @contextmanager
 def _cursor() -> Iterator[Cursor]:
-    """Yield a cursor on a new connection, in a read-only transaction that sees one snapshot."""
+    """Yield a cursor on a new connection, in a read-only ``REPEATABLE READ`` transaction.
+
+    All queries see the same snapshot of the database.
+    """
     with closing(connections["default"].copy()) as connection:
         connection.set_autocommit(False)
         with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
@@ -53,11 +56,11 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
         migrations: latest migration of each app, to record in the result.
 
     Returns:
-        A description of the copied database, and pairs of media store keys: the two clips of each comparison
-        that the site may still show, or the same key twice for an episode video.
+        A description of the copied database, and pairs of media store keys: for each comparison that the site
+        may still show, the keys of its two clips; for each episode video, its key twice.
 
     Raises:
-        BackupError: a table and its copy differ in the number of rows.
+        BackupError: a table and its copy have different row counts.
     """
     folder.mkdir()
     with _cursor() as cursor:
@@ -115,14 +118,17 @@ def _tables(cursor: Cursor) -> list[str]:
 
 
 def own_tables() -> set[str]:
-    """Return the names of this version's tables; the database may also contain tables of other programs."""
+    """Return the names of the tables that this version of the site defines.
+
+    The database may also contain other programs' tables.
+    """
     return {*connections["default"].introspection.django_table_names(), "django_migrations"}
 
 
 def first_row() -> str | None:
     """Return the name of a site table that isn't empty, or None if all of them are empty.
 
-    Tables that migrations fill are ignored.
+    Tables populated by migrations are ignored.
     """
     kept = own_tables() - MADE_BY_MIGRATIONS
     with _cursor() as cursor:
@@ -156,8 +162,7 @@ def load(folder: Path, database: Database) -> None:
     """Load a backup's rows into the tables, which already exist, in one transaction.
 
     Raises:
-        BackupError: a loaded table doesn't have as many rows as the manifest says; the database is
-            unchanged.
+        BackupError: a loaded table's row count differs from the manifest's; the transaction is rolled back.
     """
     connection = connections["default"]
     with transaction.atomic(), connection.wrap_database_errors:

@@ -102,7 +102,7 @@ def _restore_secrets(folder: Path) -> None:
 
 
 def _restore_database(folder: Path, database: Database) -> None:
-    """Restore the database with the tables of the backup's version, then migrate it to this version."""
+    """Restore the database with the backup's schema, then migrate it to the current schema."""
     if database.vendor == "sqlite":
         sqlite.load(folder, database)
     else:

@@ -30,11 +30,11 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
         migrations: latest migration of each app, to record in the result.
 
     Returns:
-        A description of the copied database, and pairs of media store keys: the two clips of each comparison
-        that the site may still show, or the same key twice for an episode video.
+        A description of the copied database, and pairs of media store keys: for each comparison that the site
+        may still show, the keys of its two clips; for each episode video, its key twice.
 
     Raises:
-        BackupError: a table and its copy differ in the number of rows.
+        BackupError: a table and its copy have different row counts.
     """
     folder.mkdir()
     with closing(sqlite3.connect(f"{path_of_database().as_uri()}?mode=ro", uri=True)) as live:
@@ -54,9 +54,9 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
 
 
 def first_row() -> str | None:
-    """Return the name of a table that isn't empty, or None if all are empty or there is no database.
+    """Return the name of a nonempty table, or None if all are empty or the database doesn't exist.
 
-    Tables that migrations fill are ignored.
+    Tables populated by migrations are ignored.
     """
     path = path_of_database()
     if not path.exists():
@@ -66,10 +66,10 @@ def first_row() -> str | None:
 
 
 def load(folder: Path, database: Database) -> None:
-    """Copy the database from a backup to the path in the settings, replacing that file atomically.
+    """Copy the backup's database to the path in the settings, atomically replacing any existing file.
 
     Raises:
-        BackupError: a table doesn't have as many rows as the manifest says; the database is unchanged.
+        BackupError: a table's row count differs from the manifest's; the existing database is unchanged.
     """
     path = path_of_database()
     connections["default"].close()

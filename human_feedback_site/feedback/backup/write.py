@@ -68,10 +68,10 @@ def _refuse_inside(folder: Path, runs: Path) -> None:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a locked temporary folder to fill, and rename it to ``folder`` at the end.
+    """Yield a locked temporary folder, and rename it to ``folder`` if the ``with`` block succeeds.
 
-    If the ``with`` block fails, the temporary folder is deleted. Files left by a killed process are deleted
-    first.
+    If the block fails, the temporary folder is deleted. On entry, files left in it by a killed backup are
+    deleted.
     """
     if folder.exists() or folder.is_symlink():
         raise BackupError(f"{folder} already exists; each backup needs a new folder, so choose another name")

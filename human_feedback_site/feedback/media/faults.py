@@ -50,8 +50,8 @@ def media_errors(place: str, bucket: str = "", endpoint: str | None = None) -> I
     """Convert S3 and file errors in the ``with`` block to :class:`MediaStoreError` with a one-line message.
 
     Args:
-        place: the store's name, which begins the message.
-        bucket: the S3 bucket, or empty for a folder.
+        place: name of the store, used as the start of the message.
+        bucket: S3 bucket name, or an empty string if the store is a local folder.
         endpoint: the S3 endpoint URL, checked for a misplaced bucket name or path.
     """
     try:
@@ -66,7 +66,10 @@ def status_of(error: ClientError) -> int:
 
 
 def code_of(error: ClientError) -> str:
-    """Return the S3 error code, such as ``NoSuchBucket``, or the HTTP status if the request was a HEAD."""
+    """Return the S3 error code, such as ``NoSuchBucket``; empty if there is none.
+
+    For a HEAD request, whose response has no body, the code is the HTTP status code as a string.
+    """
     return error.response.get("Error", {}).get("Code", "")
 
 

@@ -21,9 +21,9 @@ class LinkSigner:
     """Creates presigned URLs for the objects in one bucket.
 
     Attributes:
-        base: URL that an object's key is appended to.
+        base: base URL, to which an object's key is appended.
         region: AWS region that the URLs are signed for.
-        credentials: AWS credentials, read for every URL because temporary ones are replaced every hour.
+        credentials: AWS credentials, reread for every URL because temporary credentials are refreshed hourly.
     """
 
     base: str
@@ -32,7 +32,7 @@ class LinkSigner:
 
     @classmethod
     def after(cls, example: str, key: str, credentials: Credentials) -> "LinkSigner":
-        """Create a signer from ``example``, a presigned URL for ``key`` that botocore created."""
+        """Create a signer from ``example``, a URL that botocore presigned for ``key``."""
         address, _, query = example.partition("?")
         scope = parse_qs(query)["X-Amz-Credential"][0].split("/")
         return cls(address.removesuffix(key), scope[2], credentials)

@@ -12,9 +12,10 @@ _BIGGEST_SMALL = 2**31 - 1
 
 
 class FiniteFloatField(serializers.FloatField):
-    """Float field that rejects infinity and NaN, which JSON can't represent.
+    """Float field that rejects infinity and NaN, which can't be written back as JSON.
 
-    A JSON number such as ``1e999`` is parsed as infinity.
+    Requests can contain both: Python parses the JSON number ``1e999`` as infinity, and DRF accepts the string
+    ``"NaN"`` as a number.
     """
 
     def to_internal_value(self, data: Any) -> float:

@@ -71,7 +71,7 @@ class LeasesSerializer(serializers.Serializer[Any]):
 
 
 class LabelRequestSerializer(serializers.Serializer[Any]):
-    """An answer to a lease; sending it again has no effect."""
+    """An answer to a leased comparison; submitting it is idempotent."""
 
     uuid = serializers.UUIDField()
     lease = serializers.UUIDField()
@@ -101,7 +101,7 @@ class LabelSerializer(serializers.Serializer[Any]):
 
 
 class UndoRequestSerializer(serializers.Serializer[Any]):
-    """Request to withdraw an answer; sending it again has no effect."""
+    """Request to withdraw an answer; submitting it is idempotent."""
 
     uuid = serializers.UUIDField()
 
@@ -140,7 +140,7 @@ class EpisodeSerializer(serializers.Serializer[Any]):
 
 
 class StartSerializer(serializers.Serializer[Any]):
-    """Progress toward the start of training."""
+    """Progress toward the number of answers needed to start training."""
 
     answered = serializers.IntegerField(help_text="Number of answers usable for training.")
     wanted = serializers.IntegerField(help_text="Number of usable answers needed to start training.")

@@ -21,7 +21,7 @@ _TAG = RegexValidator(r"\A[\w/.-]{1,100}\Z", "Use 1 to 100 letters, digits, and 
 
 
 class ExperimentRequestSerializer(serializers.Serializer[Any]):
-    """Description of a run that asks for labels."""
+    """Request to register a training run as an experiment, or to resume that experiment."""
 
     run_id = serializers.UUIDField(
         help_text="Chosen by the run; only a request with the same ID can resume the experiment."
@@ -130,7 +130,7 @@ class ComparisonsRequestSerializer(serializers.Serializer[Any]):
 
 
 class RegisteredSerializer(serializers.Serializer[Any]):
-    """Counts of newly registered and already existing comparisons."""
+    """Counts of newly and previously registered comparisons."""
 
     registered = serializers.IntegerField()
     existing = serializers.IntegerField()
@@ -191,7 +191,7 @@ class CancelRequestSerializer(serializers.Serializer[Any]):
 
 
 class CancelledSerializer(serializers.Serializer[Any]):
-    """Number of comparisons that were cancelled; those that already have a label are kept."""
+    """Number of comparisons that were canceled; comparisons that already had a label were not."""
 
     cancelled = serializers.IntegerField()
 
@@ -265,7 +265,7 @@ class SideReturnSerializer(serializers.Serializer[Any]):
 
 
 class LeaseDetailSerializer(serializers.Serializer[Any]):
-    """A lease with the true return on each side of the screen, for scripted labelers."""
+    """A lease with the true returns of its left and right clips, for scripted labelers."""
 
     uuid = serializers.UUIDField()
     comparison = serializers.UUIDField()

@@ -13,9 +13,9 @@ from human_feedback_site.feedback.services import deletion
 
 
 def _where() -> str:
-    """Return the part of the error message that says which SQLite database was searched.
+    """Return error-message text naming the SQLite database that was searched; empty for PostgreSQL.
 
-    Return an empty string for PostgreSQL. With SQLite, the run may have used a different state folder.
+    The text also says how to search another database, in case the run used a different state folder.
     """
     if connection.vendor != "sqlite":
         return ""

@@ -11,7 +11,7 @@ from human_feedback_site.feedback.media.store import media_store
 
 
 class Command(BaseCommand):
-    """Command that sets up and checks the store in ``TEACHER_STORAGE``; safe to run again."""
+    """Command that sets up and checks the media store configured in ``TEACHER_STORAGE``; idempotent."""
 
     help = (
         "Create the bucket in TEACHER_STORAGE if it doesn't exist, allow pages on TEACHER_PUBLIC_URL to read "
