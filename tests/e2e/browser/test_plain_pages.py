@@ -28,7 +28,9 @@ def test_the_page_of_the_api_is_as_dark_as_the_system(site: Site, page: Page) ->
     assert html.evaluate(BRIGHTNESS) < 0.2
     page.reload()
     expect(html).to_have_class("dark-mode")
-    expect(page.get_by_text("Record the labeler's answer to a lease, even if the lease has expired")).to_be_visible()
+    expect(
+        page.get_by_text("Record the labeler's answer to a lease, even if the lease has expired")
+    ).to_be_visible()
     page.get_by_role("link", name="RL-Teacher", exact=False).first.click()
     page.wait_for_url(f"{site.url}/accounts/login/?next=/")
 
