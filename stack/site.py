@@ -177,7 +177,7 @@ class Site:
     def _responds(self, worker: str) -> bool:
         """Return True if a Celery worker responds to a ping.
 
-        Doesn't wait long for Redis, because the supervisor that calls this may have to restart Redis.
+        Uses a short Redis timeout, because the calling supervisor may be the one that has to restart Redis.
         """
         with Celery(broker=self.redis.url, fixups=[], set_as_current=False) as app:
             app.conf.broker_transport_options = _PING

@@ -40,7 +40,7 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> list[Process]:
-        """Start programs concurrently, and wait until each one is ready or done.
+        """Start programs concurrently, wait until each is ready or has finished, and return their processes.
 
         Raises:
             StackError: any supervised program failed too often or has invalid settings.
@@ -59,8 +59,8 @@ class Supervisor:
 
         Raises:
             StackError: a program failed too often or has invalid settings.
-            KeyboardInterrupt: a signal asked the stack to stop, but Python discarded the exception
-                that the handler raised, for example in a destructor.
+            KeyboardInterrupt: the stack received a stop signal, but Python swallowed the signal handler's
+                exception, for example because it was raised inside a destructor.
         """
         if ASKED_TO_END.is_set():
             raise KeyboardInterrupt

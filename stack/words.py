@@ -47,6 +47,6 @@ def _shell_path(path: Path) -> str:
 
 
 def _teach_command() -> str:
-    """Return the shell command for this installation's ``teach``, which may not be in PATH."""
+    """Return a shell command that runs this installation's ``teach``, even if it isn't on PATH."""
     beside = Path(sys.executable).with_name("teach")
     return _shell_path(beside) if beside.exists() else f"{shlex.quote(sys.executable)} -m teacher.teach"

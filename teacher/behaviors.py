@@ -46,5 +46,8 @@ def headstand(steps: Steps) -> float:
 
 
 def windmill(steps: Steps) -> float:
-    """Return the angle in radians that Gymnasium's pendulum turns counterclockwise, as seen in clips."""
+    """Return the net counterclockwise rotation of Gymnasium's pendulum in radians, as seen in the clips.
+
+    Clockwise rotation counts as negative.
+    """
     return float(steps.next_observations[:, _SPIN].sum(dtype=np.float64) * _PENDULUM_STEP)

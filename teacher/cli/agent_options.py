@@ -55,7 +55,7 @@ def _documented(config: type) -> Iterator[tuple[str, str]]:
 
 
 def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
-    """Return a parser for option values of type ``kind``, and a metavar for the help text."""
+    """Return argparse's ``type`` function and ``metavar`` for an option with values of type ``kind``."""
     if get_origin(kind) in (types.UnionType, typing.Union):
         inner, *_ = (each for each in get_args(kind) if each is not types.NoneType)
         read, metavar = _converter(inner)

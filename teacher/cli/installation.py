@@ -23,12 +23,13 @@ def installed_version() -> str:
 
 
 def check_agents() -> None:
-    """Check that ``import agents`` would import RL-Teacher's package, not openai-agents' or a different one.
+    """Check that ``import agents`` would import RL-Teacher's package.
 
-    Nothing is imported, so the check takes less than a millisecond and runs no third-party code.
+    Other distributions, such as openai-agents, install a package with the same name. Nothing is
+    imported, so the check takes less than a millisecond and runs no third-party code.
 
     Raises:
-        ConfigError: RL-Teacher's package is missing, hidden by a different one, or overwritten.
+        ConfigError: RL-Teacher's package is missing, shadowed by a different package, or overwritten.
     """
     spec = find_spec("agents")
     found = _location(spec)
@@ -52,7 +53,7 @@ def _location(spec: ModuleSpec | None) -> Path | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if this ``__init__.py`` is RL-Teacher's, which is recognized by its lazy imports."""
+    """Return True if this ``__init__.py`` contains RL-Teacher's lazy imports, so it is RL-Teacher's."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -61,9 +62,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def _owner(preposition: str = " by") -> str:
-    """Return text such as `` by openai-agents``, listing other distributions that install ``agents``.
+    """Return ``preposition`` followed by the names of other distributions that install ``agents``.
 
-    The text is empty if there are none.
+    For example, return `` by openai-agents``. The text is empty if there are no other distributions.
     """
     owners = set(importlib.metadata.packages_distributions().get("agents", ())) - {DISTRIBUTION}
     return f"{preposition} {', '.join(sorted(owners))}" if owners else ""

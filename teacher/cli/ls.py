@@ -26,12 +26,12 @@ class RunSummary:
     Attributes:
         folder: the run's folder.
         config: the run's settings.
-        steps: number of environment steps made; for a run that isn't running, the number in its checkpoint.
+        steps: number of environment steps taken; if the run is not active, as of its checkpoint.
         labels: number of labels that the predictor can learn from.
-        last_return: mean true return of the latest episodes at the checkpoint; None if unknown.
+        last_return: mean true return of the most recent episodes as of the checkpoint; None if unknown.
         saved: Unix timestamp of the checkpoint; None if there is no checkpoint.
-        state: ``running`` while a process has the folder locked; otherwise, ``done`` if all steps are made,
-            ``new`` if there is no checkpoint yet, or else ``stopped``.
+        state: ``running`` while a process holds the folder's lock; otherwise, ``done`` if all steps have been
+            taken, ``new`` if there is no checkpoint yet, or else ``stopped``.
         seconds_left: estimated seconds of training left, excluding waits for labels; None if unknown.
     """
 

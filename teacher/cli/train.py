@@ -35,7 +35,7 @@ from teacher.training.start import check
 
 
 def main(read: Callable[[], RunSettings]) -> int:
-    """Train, alone or as one of ``torchrun``'s processes, and return the exit status.
+    """Train in a single process or as one rank under ``torchrun``, and return the exit status.
 
     Args:
         read: function that returns the run's settings; called on rank 0 only.
@@ -145,7 +145,7 @@ def _labels_of(run: Run) -> str:
 
 
 def _train_or_save(run: Run, resume: str) -> bool:
-    """Train the run; on an error, save it and print the command to resume.
+    """Train; if an error occurs, save the run and print the command that resumes it.
 
     Return False if training stopped early because the experiment was finished on the site.
     """
@@ -198,7 +198,10 @@ def _disregard(*_: object) -> None:
 
 
 def _interrupt_once(number: int, _: object) -> None:
-    """Raise ``KeyboardInterrupt``, and ignore further signals because torchrun also forwards Ctrl-C."""
+    """Raise ``KeyboardInterrupt``, and ignore further signals.
+
+    torchrun forwards Ctrl-C, so each of its processes receives the signal twice.
+    """
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

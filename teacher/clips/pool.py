@@ -168,7 +168,7 @@ class _Worker:
 
 
 class _Process:
-    """Running rendering process in its own process group, with a pipe for jobs and a file for stderr."""
+    """Subprocess that renders clips, in its own process group, with a job pipe and a file for stderr."""
 
     def __init__(self) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in release
@@ -193,7 +193,7 @@ class _Process:
         """Send a job to the process and return its response.
 
         Raises:
-            RenderError: the process died or didn't respond in time; it can't be used again.
+            RenderError: the process died or timed out; this object can't be used afterward.
         """
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}

@@ -62,11 +62,12 @@ class RenderQueue:
 
     A future's result is None if a worker uploaded the clip, or else the path of the locally rendered file,
     which the caller must upload. While Redis or all workers are unavailable, clips are rendered locally.
-    Meanwhile, one clip at a time is sent to the workers, at growing intervals, until a worker responds.
+    Meanwhile, single clips are sent to the workers as probes, with exponential backoff, until a worker
+    responds.
 
     A clip that fails on a worker is rendered locally. A clip that fails locally with :class:`RenderError`
     waits for a worker, and its future raises the error only if the worker fails too. Any other local error,
-    such as :class:`ReplayMismatchError`, is raised at once.
+    such as :class:`ReplayMismatchError`, is set on the future immediately.
 
     A background thread does all the work, so :meth:`submit` never blocks.
     """
@@ -171,7 +172,10 @@ class RenderQueue:
         self._sent[task] = clip
 
     def _handle_result(self, clip: _Clip, result: Any) -> bool:
-        """Process a worker's result; return False if the clip store can't be read now, to retry later."""
+        """Process a worker's result.
+
+        Return False if the clip store is temporarily unreadable and the caller should retry later.
+        """
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:
             try:
@@ -214,7 +218,11 @@ class RenderQueue:
             self._logged.add(message)
 
     def _reclaim_all(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
-        """Move all sent clips to ``clips``, and log ``reason``; rendering a clip twice is harmless."""
+        """Move all sent clips back to ``clips``, and back off; rendering a clip twice is harmless.
+
+        Unless the workers were already unavailable, log ``reason``; ``until`` ends the log message and says
+        when clips will no longer be rendered locally.
+        """
         if self._away.away is None:
             _log.warning("%s; clips are rendered on this machine until %s", reason, until)
         self._away.failed(RenderError(reason))

@@ -61,14 +61,20 @@ class ClipSpec:
 
     @classmethod
     def of(cls, segment: Segment) -> "ClipSpec":
-        """Return the spec of a segment's clip: its captured frames, if any, or else a verified replay."""
+        """Return a spec for a segment's clip.
+
+        It contains the segment's captured frames if there are any, or else digests to verify its replay.
+        """
         if segment.frames is not None:
             return cls(segment.recipe, segment.start, frames=segment.frames)
         return cls(segment.recipe, segment.start, tuple(map(_digest, segment.observations)))
 
     @classmethod
     def of_episode(cls, episode: Trajectory) -> "ClipSpec":
-        """Return the spec of an episode's clip: its captured frames, if any, or else an unverified replay."""
+        """Return a spec for an episode's clip.
+
+        It contains the episode's captured frames if there are any; otherwise, the replay is not verified.
+        """
         return cls(episode.recipe(), frames=None if episode.frames is None else tuple(episode.frames))
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,8 +127,8 @@ class ReplayRenderer:
     Args:
         env_id: environment ID.
         kwargs: the environment's keyword arguments.
-        size: width and height in pixels of frames that :class:`MujocoScene` renders; other frames keep the
-            environment's own size.
+        size: side length in pixels of the square frames that :class:`MujocoScene` renders; all other frames
+            keep the environment's own size.
         make: function that makes the environment; None to use :func:`make_env`.
 
     Raises:
@@ -207,7 +213,7 @@ def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, N
 
     Args:
         spec: content of the clip.
-        size: width and height in pixels of frames that :class:`MujocoScene` renders.
+        size: side length in pixels of the square frames that :class:`MujocoScene` renders.
 
     Raises:
         ReplayMismatchError: the replay differs from the recording.

@@ -72,7 +72,7 @@ class MujocoScene:
     Args:
         model: MuJoCo model, which is copied.
         camera: camera settings to use if the model has no :class:`View`.
-        size: width and height of the frames in pixels.
+        size: side length of the square frames in pixels.
 
     Raises:
         RenderError: headless OpenGL doesn't work.
@@ -160,9 +160,9 @@ def _restyled(model: Any, view: View | None, size: int) -> Any:
 def _tile_floor(model: Any, tile: float) -> None:
     """Extend floor planes beyond the fog, and give textured ones a checkerboard of two light tones.
 
-    The third component of a plane's size is the spacing of its polygons. Even light needs only a few
-    polygons; an infinite plane, or the models' default spacing, would take more than half of the rendering
-    time.
+    The third component of a plane's size is the spacing of its polygons. Uniform lighting needs only
+    a few polygons. With an infinite plane, or with the default spacing in the models, drawing the floor would
+    take more than half of the rendering time.
     """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes] = (30.0, 30.0, 30.0)

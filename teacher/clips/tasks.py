@@ -61,7 +61,8 @@ def celery_app(redis_url: str | None, **settings: Any) -> Celery:
     """Create the Celery application, with the same configuration for trainers and workers.
 
     Args:
-        redis_url: URL of the Redis server; None if unset, in which case a worker refuses to start.
+        redis_url: URL of the Redis server, or None if ``REDIS_URL`` is not set; workers refuse to start
+            without it.
         settings: additional Celery settings.
     """
     app = Celery("teacher.render_tasks", fixups=[])  # without Django
@@ -138,10 +139,10 @@ def _render(request: Mapping[str, Any]) -> int:
 
 
 def _remove_older_folders(new: Path) -> None:
-    """Remove killed tasks' temporary folders, which would fill up memory if ``/tmp`` is a tmpfs.
+    """Remove the old temporary folders of killed tasks, which fill up memory if ``/tmp`` is a tmpfs.
 
-    A folder's age is measured against the timestamp of ``new``, because the file system's clock may differ
-    from this process's.
+    Age is measured relative to the timestamp of ``new``, a folder that was just created, because the file
+    system's clock may differ from this process's.
     """
     made = new.stat().st_mtime
     for folder in new.parent.glob(f"{_FOLDER_PREFIX}*"):
@@ -185,7 +186,10 @@ def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
 
 
 def _imported(recipe: EpisodeRecipe) -> Iterator[tuple[str, str]]:
-    """Yield ``(name, module)`` for the environment ID and the transform if they are ``module:name``."""
+    """Yield ``(name, module)`` for each module that replaying a recipe imports.
+
+    ``name`` is the environment ID or the transform that refers to the module.
+    """
     if ":" in recipe.env_id:
         yield recipe.env_id, recipe.env_id.rpartition(":")[0]
     transform = recipe.kwargs.get(KWARG)
@@ -208,5 +212,5 @@ def _store(url: str) -> Storage:
 
 @cache
 def _renderer() -> ClipRenderer:
-    """Return this pool process's renderer; its rendering process exits when the pool process does."""
+    """Return this Celery pool process's renderer; its subprocess exits together with the pool process."""
     return ClipRenderer(workers=1, timeout=_RENDER_SECONDS)

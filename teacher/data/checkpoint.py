@@ -34,7 +34,8 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
     Args:
         path: path of the file.
         state: state to write.
-        new: raise ConfigError if the file already exists, even if another process creates it during the call.
+        new: if True, create the file exclusively: raise ConfigError if it already exists, even if another
+            process creates it during this call.
 
     Raises:
         ConfigError: the file exists and ``new`` is True.

@@ -46,7 +46,10 @@ class Column:
 
     @classmethod
     def of_file(cls, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Column":
-        """Memory-map the array at byte ``offset`` of a file; changes go to a copy, never to the file."""
+        """Return a column that reads the array at byte ``offset`` of a file through a memory map.
+
+        The file never changes: appending or replacing rows first copies all rows into the column.
+        """
         column = cls(shape[1:], dtype)
         column._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         column._room = np.ndarray(shape, dtype, column._mapping, offset)
@@ -72,7 +75,7 @@ class Column:
         return max(1, self.MAX_AT_WORK // max(1, self.row_bytes))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
-        """Return copies of the rows with these indices, ``(*rows.shape, *row_shape)``."""
+        """Return copies of the rows at indices ``rows``, with shape ``(*rows.shape, *row_shape)``."""
         taken: NDArray[Any] = self.rows[rows]
         self._worked_on(taken.nbytes)
         return taken

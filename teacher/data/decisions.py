@@ -22,7 +22,7 @@ class FeedItem:
         decision: the decision; None if it was withdrawn.
         probability: probability that ``first`` is better; None for ``cant_tell`` or if there is no decision.
         n_labels: number of labels that the decision is based on.
-        prompt_version: newest version of the prompt that any of these labels responds to; None if unknown.
+        prompt_version: newest prompt version among the labels that the decision is based on; None if unknown.
     """
 
     seq: int

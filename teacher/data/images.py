@@ -106,7 +106,11 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
 
 
 def _parsed(text: Any, size: int) -> tuple[int, ...]:
-    """Parse the stored shape of an image. Raise ValueError if it doesn't match ``size``, its value count."""
+    """Parse an image's stored shape.
+
+    Raises:
+        ValueError: the shape is invalid or doesn't multiply out to ``size``, the image's number of values.
+    """
     shape = json.loads(str(text))
     low, high = _DIMENSIONS
     fits = (

@@ -142,15 +142,18 @@ class Ledger:
         return self._number("SELECT count(*) FROM comparison")
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons that count toward the label budget: open and usable ones.
+        """Return the number of comparisons that are open or usable, and so count toward the label budget.
 
         Args:
-            phase: count only this phase; None counts all except attention checks.
+            phase: count only this phase; None counts all phases except attention checks.
         """
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons decided as first, second or equal; None counts all phases."""
+        """Return the number of comparisons decided as ``first``, ``second`` or ``equal``.
+
+        If ``phase`` is None, count all phases except attention checks.
+        """
         return self._count(_USABLE, phase)
 
     def cant_tell(self) -> int:
@@ -158,7 +161,10 @@ class Ledger:
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons waiting for a decision; None counts all phases."""
+        """Return the number of comparisons waiting for a decision.
+
+        If ``phase`` is None, count all phases except attention checks.
+        """
         return self._count(_OPEN, phase)
 
     def gold(self) -> int:
@@ -175,8 +181,8 @@ class Ledger:
         """Return preferences (training targets) based on the current decisions.
 
         Args:
-            uuids: UUIDs of the comparisons, in the order to return them; a preference's value is None if its
-                comparison has no usable decision. By default, return all :meth:`targets`.
+            uuids: UUIDs of the comparisons. Preferences are returned in the same order, with value None where
+                there is no usable decision. If None, return everything that :meth:`targets` yields.
         """
         if uuids is None:
             return list(self.targets())
@@ -185,7 +191,10 @@ class Ledger:
         return [self._preference(row) for row in rows]
 
     def targets(self) -> Iterator[Preference]:
-        """Yield a preference for each usable decision, oldest first; read the file in small batches."""
+        """Yield a preference for each usable decision, oldest first.
+
+        The file is read lazily in small batches.
+        """
         after = -1
         while rows := self._rows(
             f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
@@ -199,7 +208,10 @@ class Ledger:
         return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
 
     def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """Return the segment pairs of the ``count`` newest comparisons with a decision, oldest first."""
+        """Return the segment pairs of the ``count`` most recently created comparisons with a decision.
+
+        The oldest comparison comes first.
+        """
         rows = self._rows(
             "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",

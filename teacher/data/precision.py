@@ -36,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, parts: Iterable[NDArray[Any]], shape: tuple[int, ...]) -> Self:
-        """Return the mean and standard deviation of all rows in these arrays ``(..., *shape)``."""
+        """Return the statistics of all rows in ``parts``, arrays of shape ``(..., *shape)``."""
         spread = cls(shape)
         for part in parts:
             spread.add(part)
@@ -64,7 +64,7 @@ class Spread:
         self.mean = self.mean + share * shift
 
     def spacing(self, dtype: np.dtype[Any], center: NDArray[np.float64] | float = 0.0) -> NDArray[np.float64]:
-        """Return the gap between adjacent ``dtype`` numbers at ``mean - center``, ``(*shape,)``."""
+        """Return the floating-point spacing (ULP) of ``dtype`` near ``mean - center``, ``(*shape,)``."""
         spacing: NDArray[np.float64] = np.abs(self.mean - center) * float(np.finfo(dtype).eps)
         return spacing
 
@@ -73,9 +73,9 @@ class Spread:
     ) -> NDArray[np.bool_]:
         """Return a mask of the elements that ``dtype`` cannot store precisely enough, ``(*shape,)``.
 
-        ``center`` is subtracted first. Storage is precise enough if the gap between adjacent ``dtype``
-        numbers is at most 1/``levels`` of the standard deviation. If an element seems constant, the gap must
-        be at most 1, because a larger gap may hide variation.
+        Values are stored with ``center`` subtracted. Precision is sufficient if the spacing between adjacent
+        ``dtype`` numbers is at most 1/``levels`` of the standard deviation. For an element whose standard
+        deviation is almost 0, the spacing must be at most 1, because a larger one may hide variation.
         """
         spacing = self.spacing(dtype, center)
         coarse: NDArray[np.bool_] = spacing > np.where(self.varies, self.std / levels, 1.0)

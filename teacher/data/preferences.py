@@ -35,8 +35,8 @@ class Preference:
         uuid: UUID of the comparison.
         first: first segment of the comparison.
         second: second segment of the comparison.
-        value: probability that ``first`` is better, 0.5 for ``equal``; None if the decision was withdrawn or
-            is ``cant_tell``; a dataset then drops the comparison.
+        value: probability that ``first`` is better; 0.5 for ``equal``. None if the decision is ``cant_tell``
+            or was withdrawn, which makes a dataset drop the comparison.
 
     Raises:
         DataError: an attribute has the wrong type.
@@ -67,7 +67,7 @@ def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float
 
     Weights have a Poisson(1) distribution and are computed from a hash of the preference's UUID and the
     member's index. Every fit and every process therefore gets the same weights, and a preference with weight
-    0 (probability 1/e) is held out from that member permanently. The hash is the finalizer of SplitMix64
+    0 (probability 1/e) is held out from that member permanently. The hash is the SplitMix64 finalizer
     (Steele, Lea, Flood 2014).
 
     Args:
@@ -75,10 +75,10 @@ def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float
         members: number of ensemble members.
 
     Returns:
-        Whole-number weights, ``(members, n)``.
+        Integer-valued weights of shape ``(members, n)``.
 
     Raises:
-        ConfigError: ``members`` is not an integer of 1 or more.
+        ConfigError: ``members`` is not a positive integer.
     """
     members = whole_number(members, "members", COUNT)
     salt = _GOLDEN * np.arange(1, members + 1, dtype=np.uint64)[:, None]
@@ -110,7 +110,7 @@ class PreferenceDataset:
         env_id: environment ID of all segments; None if unknown or if the dataset is empty.
 
     Raises:
-        ConfigError: ``max_size`` is not an integer of 1 or more.
+        ConfigError: ``max_size`` is neither None nor a positive integer.
     """
 
     def __init__(self, max_size: int | None = None) -> None:
@@ -133,7 +133,10 @@ class PreferenceDataset:
 
     @property
     def max_size(self) -> int | None:
-        """Maximum number of preferences; None means no limit. Lowering it drops the oldest at once."""
+        """Maximum number of preferences; None means no limit.
+
+        Lowering it immediately drops the preferences with the oldest decisions.
+        """
         return self._max_size
 
     @max_size.setter
@@ -155,7 +158,7 @@ class PreferenceDataset:
           ``(n, 2, length + 1, *observation_shape)``
         - ``actions``: executed actions, ``(n, 2, length, *action_shape)``
         - ``terminated``: True if the environment terminated the episode at the last step, ``(n, 2)``
-        - ``complete``: True if ``terminated`` and the final observations were recorded, ``(n,)``
+        - ``complete``: True if both ``terminated`` and the final observations were recorded, ``(n,)``
         - ``values``, ``true_returns``, ``ids``: same as the properties with these names
 
         Raises:
@@ -224,7 +227,7 @@ class PreferenceDataset:
         If this dataset has ``size`` preferences or fewer, return the dataset itself.
 
         Raises:
-            ConfigError: ``size`` is not an integer of 0 or more.
+            ConfigError: ``size`` is not a nonnegative integer.
         """
         size = whole_number(size, "size", NOT_NEGATIVE)
         if len(self) <= size:
@@ -310,7 +313,10 @@ class PreferenceDataset:
         self._uuids.append(preference.uuid)
 
     def _adapt_type(self, name: str, entry: NDArray[Any]) -> None:
-        """Convert a column to float64 if float32 is too coarse for its values, and back once it isn't."""
+        """Convert a column to float64 if float32 is too coarse for its values.
+
+        Convert it back to float32 when float32 suffices again.
+        """
         if entry.dtype.kind != "f" or entry.dtype.itemsize <= _SINGLE.itemsize:
             return
         column = self._columns[name]
@@ -362,7 +368,10 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
 
 
 def _states(segment: Segment) -> NDArray[Any]:
-    """Append the final observation to a segment's observations; repeat the last one if not recorded."""
+    """Return a segment's observations followed by its final observation.
+
+    If the final observation was not recorded, repeat the last observation instead.
+    """
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
 

@@ -38,7 +38,8 @@ class SegmentPool:
         max_bytes: memory limit for the segments, in bytes; at least two are always kept. None means no limit.
 
     Raises:
-        ConfigError: a size is not an integer of 1 or more, or the seed is invalid.
+        ConfigError: ``length``, ``capacity`` or ``max_bytes`` is not a positive integer, or the seed is
+            invalid.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class SegmentPool:
 
     @property
     def asked(self) -> Sequence[SegmentPair]:
-        """Return the pairs already chosen for comparisons, if both segments are still in the pool."""
+        """Return the pairs already chosen for comparison whose segments are both still in the pool."""
         return self._asked
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
@@ -108,7 +109,7 @@ class SegmentPool:
         self._asked += pairs
 
     def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
-        """Return ``n`` random pairs of two different segments.
+        """Return ``n`` random pairs of distinct segments.
 
         Without weights, each segment is used at most once if the pool is large enough, and otherwise all are
         used about equally often.
@@ -119,7 +120,7 @@ class SegmentPool:
                 weights. None draws uniformly.
 
         Raises:
-            ConfigError: ``n`` is not an integer of 0 or more.
+            ConfigError: ``n`` is not a nonnegative integer.
             ValueError: the pool has fewer than two segments with nonzero weight.
         """
         n = whole_number(n, "n", NOT_NEGATIVE)
@@ -185,11 +186,14 @@ class SegmentPool:
         return [(segments[first], segments[second]) for first, second in found.tolist()]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the random generator's state, without segments, because a resumed run soon has new ones."""
+        """Return the state of the random number generator.
+
+        Segments are not included, because a resumed run soon collects new ones.
+        """
         return {"random": self._random.bit_generator.state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the random generator's state returned by :meth:`state_dict`."""
+        """Restore the random number generator from the output of :meth:`state_dict`."""
         self._random.bit_generator.state = state["random"]
 
     def _keep(self, entries: list[_Entry]) -> None:

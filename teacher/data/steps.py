@@ -44,14 +44,11 @@ class StepsBatch:
     Args:
         observations: observations before each step.
         actions: executed actions.
-        next_observations: observations after each step; None if not needed.
-        terminations: True where the environment terminated an episode; None if not needed.
-        why_missing: error message to raise if ``next_observations`` or ``terminations`` is read but was never
-            recorded; empty if the array exists but was not passed.
-
-    Raises:
-        ConfigError: when reading a property whose array was not passed.
-        DataError: when reading a property whose array was never recorded.
+        next_observations: observations after each step; None if not needed or never recorded.
+        terminations: True where the environment terminated an episode; None if not needed or never recorded.
+        why_missing: message of the DataError that is raised on access to ``next_observations`` or
+            ``terminations`` if they were never recorded; empty if they were recorded but not passed, in which
+            case access raises ConfigError.
     """
 
     def __init__(

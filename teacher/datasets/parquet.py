@@ -49,10 +49,10 @@ def write(
 
     Args:
         file: file to write.
-        description: JSON text about the origin of the preferences.
+        description: JSON metadata: the environment, and the columns' shapes and dtypes.
         columns: columns by name.
         rows: indices of the rows to write, in order.
-        clips: returns the clips of a preference; None to write no clips.
+        clips: function that maps a preference's UUID to its two clips; None to omit clips.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -130,7 +130,10 @@ def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips |
 
 
 def _sizes(rows: NDArray[Any]) -> Sequence[int]:
-    """Return the lengths of a row's nested lists: steps, then numbers per step unless a step is a scalar."""
+    """Return the list length at each nesting level of a row; empty if a row is a single value.
+
+    The levels are the steps and, unless steps are scalars, the values of a step.
+    """
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]
 

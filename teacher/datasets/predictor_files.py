@@ -67,21 +67,21 @@ def load_predictor(
     *,
     env_id: str | None = None,
 ) -> RewardPredictor:
-    """Load a predictor that :func:`save_predictor` saved, with its settings.
+    """Load a predictor and its settings from a file written by :func:`save_predictor`.
 
     Args:
         path: file to read.
         observation_space: expected observation space; None accepts any.
         action_space: expected action space; None accepts any.
         device: torch device, such as ``cuda:0``.
-        network: function that made the predictor's custom networks; None for built-in networks.
+        network: factory function that created the predictor's custom networks; None for built-in networks.
         env_id: expected environment ID; None accepts any. Equivalent environments are accepted too (see
             :func:`~teacher.envs.families.same_environment`).
 
     Raises:
-        DataError: the file is missing, damaged, in a newer file format or from a different environment, or
-            ``network`` isn't the function that made the predictor's networks.
-        ConfigError: the predictor has settings that this version of RL-Teacher doesn't support.
+        DataError: the file is missing, damaged, in a newer format, or from a different environment, or
+            ``network`` isn't the factory that created the networks.
+        ConfigError: the file has settings that only a newer RL-Teacher version supports.
     """
     path = Path(path)
     state = _read(path)

@@ -167,7 +167,10 @@ def saved_spaces(path: str | Path) -> tuple[Space, Space]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[IO[bytes], dict[str, Any]]]:
-    """Open a preference file and yield it with its description; add its path to errors from the block."""
+    """Open a preference file, and yield the file object and the file's description.
+
+    Errors raised in the ``with`` block become :class:`DataError` with the file's path in the message.
+    """
     with contextlib.suppress(OSError):  # opening the file below reports the error
         if not path.exists():
             raise DataError(f"{path} does not exist; use a preference file from teach export or save_prefs()")
@@ -190,7 +193,7 @@ def _file_type(path: Path) -> _FileType:
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Return the description to store: the origin of the preferences and the layout of their arrays.
+    """Return the metadata to store: the preferences' environment, and their arrays' shapes and dtypes.
 
     Raises:
         DataError: the dataset is empty or doesn't match the spaces.
@@ -238,7 +241,9 @@ def describe_space(space: Space) -> dict[str, Any]:
 
 
 def space_of(about: Mapping[str, Any]) -> Space:
-    """Make a space from the output of :func:`describe_space`; a Box's bounds depend on its dtype.
+    """Make a space from the output of :func:`describe_space`.
+
+    A Box gets the widest bounds of its dtype, because the original bounds are not stored.
 
     Raises:
         DataError: the description is invalid.
@@ -271,15 +276,15 @@ def _checked_description(text: str) -> dict[str, Any]:
 
 
 def require_entries(about: Any, names: Sequence[str], what: str) -> None:
-    """Check that a JSON value is an object with the given entries.
+    """Check that a JSON value is an object with the required keys.
 
     Args:
         about: the JSON value.
-        names: names of the required entries.
+        names: required keys.
         what: description of the JSON value, for the error message.
 
     Raises:
-        DataError: an entry is missing, or ``about`` isn't an object.
+        DataError: a key is missing, or ``about`` isn't an object.
     """
     found = about if isinstance(about, dict) else {}
     if missing := [name for name in names if name not in found]:

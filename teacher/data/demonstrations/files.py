@@ -36,7 +36,8 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
     Args:
         path: path of the file.
         demonstrations: demonstrations to write.
-        new: raise ConfigError if the file already exists, even if another process creates it during the call.
+        new: if True, create the file exclusively: raise ConfigError if it already exists, even if another
+            process creates it during this call.
 
     Raises:
         ConfigError: the image folder exists, or the file exists and ``new`` is True.

@@ -20,7 +20,7 @@ Controller = Callable[[Any], Any]
 
 
 class Actor(Protocol):
-    """Protocol for experts that are agents of this project, such as :class:`agents.PPO`."""
+    """Protocol for experts that are RL-Teacher agents, such as :class:`agents.PPO`."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions for a batch of raw observations."""
@@ -42,12 +42,14 @@ def record_demonstrations(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Demonstrations:
-    """Record complete episodes of an expert, dropping a final step whose next observation isn't finite.
+    """Record complete episodes of an expert.
+
+    An episode's final step is dropped if its next observation isn't finite.
 
     Args:
-        expert: an agent of this project, a Stable-Baselines3 model, or a function that maps one raw
-            observation to one action. Agents and models choose their most likely actions. A model whose
-            environment is wrapped in ``VecNormalize`` receives normalized observations.
+        expert: an RL-Teacher agent, a Stable-Baselines3 model, or a function that maps one raw observation
+            to one action. Agents and models act deterministically. A model whose environment is wrapped in
+            ``VecNormalize`` receives normalized observations.
         env: a single (non-vector) environment that nothing else is using; its episodes must eventually
             terminate or be truncated.
         n_episodes: number of episodes to record.
@@ -56,8 +58,8 @@ def record_demonstrations(
 
     Raises:
         EnvironmentUnsuitableError: the observation or action space is not a Box, Discrete or MultiDiscrete.
-        ConfigError: the expert's type is not supported, ``n_episodes`` is not an integer of 1 or more, or
-            the seed is invalid.
+        ConfigError: the expert's type is not supported, ``n_episodes`` is not a positive integer, or the
+            seed is invalid.
         DataError: the expert returned an invalid action, or the environment returned NaN or infinity.
     """
     for what, space in (("observation", env.observation_space), ("action", env.action_space)):
@@ -76,7 +78,7 @@ def record_demonstrations(
 
 
 def _controller(expert: Actor | Model | Controller) -> Controller:
-    """Return a function that chooses one episode's actions, starting with a new recurrent state."""
+    """Return a policy function for one episode, with a freshly initialized recurrent state if any."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]

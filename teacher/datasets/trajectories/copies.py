@@ -43,9 +43,9 @@ class StepRewards(Protocol):
 
 @contextlib.contextmanager
 def copied(source: Path, target: Path) -> Iterator[Path]:
-    """Yield a temporary copy of a folder to modify; at the end, rename the copy to ``target``.
+    """Yield the path of a temporary copy of a folder, for the ``with`` block to modify.
 
-    The copy is deleted if the block fails.
+    When the block ends, the copy is renamed to ``target``; if the block raises an exception, it is deleted.
 
     Raises:
         ConfigError: ``target`` exists.
