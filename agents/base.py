@@ -74,14 +74,14 @@ class AgentConfig:
                 raise InvalidConfigError(f"{name} must be at least {minimum}, not {getattr(self, name)}.")
 
     def _require_positive(self, *names: str) -> None:
-        """Raise :class:`InvalidConfigError` if any of the named fields is neither None nor positive."""
+        """Raise :class:`InvalidConfigError` unless each of the named fields is positive or None."""
         for name in names:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidConfigError(f"{name} must be positive, not {value}.")
 
     def _require_share(self, *names: str) -> None:
-        """Raise :class:`InvalidConfigError` if any of the named fields is not between 0 and 1."""
+        """Raise :class:`InvalidConfigError` if any of the named fields is NaN or outside ``[0, 1]``."""
         for name in names:
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}.")
@@ -133,7 +133,10 @@ class Agent(Protocol):
         """Restore the full training state returned by :meth:`state_dict`."""
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Restore only the policy and the observation statistics from a :meth:`state_dict` result."""
+        """Load only the policy parameters and observation normalization statistics from a state dict.
+
+        ``state`` is the return value of an agent's :meth:`state_dict`.
+        """
 
 
 class BaseAgent(abc.ABC):
@@ -211,13 +214,14 @@ class BaseAgent(abc.ABC):
         self.total_steps = int(state["total_steps"])
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Restore only the policy and the observation statistics from a :meth:`state_dict` result.
+        """Load only the policy parameters and observation normalization statistics from a state dict.
 
-        The state may come from a different algorithm.
+        ``state`` is the return value of an agent's :meth:`state_dict`. That agent may use a different
+        algorithm.
 
         Raises:
             StateMismatchError: the state isn't from an agent, doesn't fit this agent's networks, or contains
-                NaN or infinite numbers; this agent is unchanged.
+                NaN or infinite values; this agent is unchanged.
         """
         policy, moments = self._checked_policy(state)
         self.policy.load_state_dict(to_tensors(policy))
@@ -278,12 +282,12 @@ class BaseAgent(abc.ABC):
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Copy tensors to NumPy arrays, keeping their keys."""
+    """Convert a dict of tensors to a dict of NumPy arrays (copies) with the same keys."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
 def to_tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-    """Copy NumPy arrays to tensors, keeping their keys."""
+    """Convert a dict of NumPy arrays to a dict of tensors (copies) with the same keys."""
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 

@@ -61,8 +61,9 @@ class CloningLoss(NamedTuple):
     averaged over action dimensions for Box actions.
 
     Attributes:
-        epoch: number of epochs completed in this call.
-        train: mean loss over the epoch's minibatches, each computed before its gradient step.
+        epoch: number of epochs completed so far in the :func:`clone` call.
+        train: mean loss over the epoch's transitions; a minibatch's loss is computed before the gradient
+            step on that minibatch.
         validation: loss on held-out data after the epoch; NaN if there is no held-out data.
     """
 
@@ -86,15 +87,16 @@ def clone(
     demonstrated action is at a bound, predictions beyond that bound count as correct because the environment
     clips them.
 
-    After training, the standard deviations of Box actions are set to their maximum-likelihood values, clipped
-    to :data:`STD_BOUNDS`. A new policy's standard deviations would add enough noise to ruin the imitation.
+    After training, the standard deviations of Box actions are set to their maximum-likelihood estimates,
+    clipped to :data:`STD_BOUNDS`. A new policy's standard deviations would add enough noise to ruin the
+    imitation.
 
     The critic is not trained, but changes if it shares convolutions with the actor. Each call uses a new Adam
     optimizer; the agent's own optimizer is unchanged.
 
-    If the agent has no observation statistics yet, they are computed from ``train``, and reinforcement
-    learning continues to update them. Existing statistics stay unchanged because the actor and the critic
-    were trained with them. Don't call this between collecting a rollout and updating on it.
+    If the agent has no observation statistics yet, they are computed from the training data, and
+    reinforcement learning continues to update them. Existing statistics stay unchanged because the actor and
+    the critic were trained with them. Don't call this between collecting a rollout and updating on it.
 
     Args:
         agent: the agent to train.
@@ -102,8 +104,9 @@ def clone(
         n_epochs: number of training epochs, at least 1.
         learning_rate: Adam's learning rate.
         val_interval: number of epochs between validations. The last epoch is always validated.
-        patience: stop after this many validations in a row without a new lowest validation loss, and restore
-            the weights that had the lowest one. None: train for all epochs and keep the last weights.
+        patience: early stopping: stop after this many consecutive validations without improvement, and
+            restore the weights with the lowest validation loss. None: train for all epochs and keep the final
+            weights.
 
     Returns:
         The losses of each epoch that was validated.
@@ -242,7 +245,10 @@ def _loss(policy: Policy, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return predicted minus demonstrated actions, or 0 where clipping the prediction makes them equal."""
+    """Return predicted minus demonstrated actions, ignoring errors that clipping removes.
+
+    The result is 0 wherever the prediction, clipped to the action bounds, equals the demonstrated action.
+    """
     low, high = (
         torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
         for bound in (head.space.low, head.space.high)
@@ -286,7 +292,10 @@ def _weights(policy: Policy) -> list[Tensor]:
 
 
 def _restore(policy: Policy, weights: list[Tensor]) -> None:
-    """Copy ``weights`` into the actor in place, because the NumPy backend may share its memory."""
+    """Copy ``weights`` into the actor's parameters in place.
+
+    The copy is in place because the NumPy backend may share memory with the parameters.
+    """
     with torch.no_grad():
         for parameter, weight in zip(policy.actor.parameters(), weights, strict=True):
             parameter.copy_(weight)

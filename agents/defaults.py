@@ -45,9 +45,9 @@ class TaskDefaults:
     Attributes:
         num_envs: number of environments stepped in parallel.
         ppo: PPO's hyperparameters, except for annealing.
-        trpo: TRPO's hyperparameters. ``target_kl`` and ``cg_damping`` have sb3-contrib's values, which are
-            per action dimension.
-        source: where the values come from; the module docstring explains the names.
+        trpo: TRPO's hyperparameters. ``target_kl`` and ``cg_damping`` follow sb3-contrib's convention,
+            in which the KL divergence is averaged over action dimensions.
+        source: source of the values; the source names are explained in the module docstring.
         anneal: True to anneal PPO's learning rate linearly to 0 over the run.
     """
 
@@ -66,8 +66,8 @@ class TaskDefaults:
         """Return TRPO's configuration for environments with ``action_space``.
 
         sb3-contrib averages the KL divergence over the dimensions of Box actions. This package uses the
-        divergence of the joint action, so ``target_kl`` and ``cg_damping`` are multiplied by the number of
-        dimensions.
+        KL divergence of the joint action distribution, so ``target_kl`` and ``cg_damping`` are multiplied by
+        the number of action dimensions.
         """
         dimensions = math.prod(action_space.shape) if isinstance(action_space, Box) else 1
         return replace(
@@ -222,7 +222,7 @@ def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -
 
 
 def _module_of(env_id: str) -> str:
-    """Return the module that defines a registered environment, or an empty string for an unknown one."""
+    """Return the name of the module that defines a registered environment; empty if it is unknown."""
     spec = gym.registry.get(env_id)
     entry_point = spec.entry_point if spec is not None else None
     if isinstance(entry_point, str):

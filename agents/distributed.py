@@ -29,14 +29,14 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's rank, and collective operations across all processes that train together.
+    """This process's rank, and collective operations on its process group.
 
     All ranks must call the same collective operations in the same order. Each operation raises
     :class:`RankLostError` if another rank's process has ended.
 
     Attributes:
         rank: index of this process; rank 0 is the leader.
-        size: number of processes.
+        size: world size, the number of processes in the group.
         local_rank: index of this process among this run's processes on the same host.
     """
 
@@ -45,7 +45,7 @@ class Ranks:
     local_rank: int = 0
 
     def sum(self, values: NDArray[Any] | Tensor) -> None:
-        """Replace ``values`` in place with their elementwise sum over all ranks.
+        """All-reduce ``values`` in place: sum them elementwise over all ranks.
 
         The array or tensor must be contiguous. The result is bitwise identical on all ranks.
         """
@@ -63,7 +63,7 @@ class Ranks:
         return numbers
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Replace the gradients of ``parameters`` in place with their sums over all ranks."""
+        """All-reduce the gradients of ``parameters`` in place: sum them over all ranks."""
         if self.size == 1:
             return
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -74,7 +74,7 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def gather(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return every rank's ``array``, stacked to ``(size, ...)``.
+        """All-gather ``array``: return all ranks' arrays, stacked along a new first axis, ``(size, ...)``.
 
         ``array`` must have the same shape ``(...)`` and dtype on all ranks.
         """
@@ -114,9 +114,10 @@ ALONE = Ranks()
 def joined_ranks() -> Iterator[Ranks]:
     """Initialize the process group of ``torchrun``'s processes, and yield this process's :class:`Ranks`.
 
-    The group is destroyed at the end of the ``with`` block, except after an error, when that could block.
+    The process leaves the group when the ``with`` block ends normally. If the block raises, the process
+    doesn't leave the group, because doing so could block.
 
-    CPU tensors and arrays are sent with gloo, GPU tensors with NCCL.
+    Collective operations use the Gloo backend for CPU tensors and arrays, and NCCL for GPU tensors.
 
     Raises:
         InvalidConfigError: torchrun's environment variables are incomplete or invalid, or the other processes
@@ -159,7 +160,7 @@ def _read_ranks() -> Ranks:
 
 @contextlib.contextmanager
 def _report_lost_rank() -> Iterator[None]:
-    """Reraise a failed collective operation's RuntimeError as :class:`RankLostError`."""
+    """Convert a RuntimeError raised by a collective operation in the block to :class:`RankLostError`."""
     try:
         yield
     except RuntimeError as error:

@@ -31,7 +31,7 @@ class DivergedError(AgentError):
 
 
 class ShapeError(AgentError):
-    """Rewards don't have the rollout's shape, or images don't match the policy's input."""
+    """Rewards don't have the rollout's shape, or images don't fit the observation space's shape or dtype."""
 
 
 class StateMismatchError(AgentError):

@@ -105,7 +105,10 @@ class ObservationNormalizer:
         self._learns = learns
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Normalize raw observations ``(*batch, *shape)``; return ``(*batch, size)``."""
+        """Flatten and normalize raw observations ``(*batch, *shape)``; return ``(*batch, size)``.
+
+        ``size`` is the number of components of one observation.
+        """
         batch = observations.shape[: observations.ndim - len(self.shape)]
         flat = observations.reshape(*batch, self.size)
         if not self._learns and self.statistics.count == 0:
@@ -126,9 +129,9 @@ class ObservationNormalizer:
 class RewardScaler:
     """Divides rewards by the running standard deviation of the discounted return.
 
-    The mean is not subtracted. Discounted returns start at 0 in each episode and continue across rollouts.
-    This matches ``VecNormalize`` in OpenAI Baselines and Stable-Baselines3, except that the statistics change
-    only once per rollout.
+    The mean is not subtracted. Each environment's discounted return is reset to 0 at the start of an episode,
+    and carried over between rollouts. This matches ``VecNormalize`` in OpenAI Baselines and
+    Stable-Baselines3, except that the statistics change only once per rollout.
     """
 
     def __init__(self, num_envs: int, gamma: float) -> None:

@@ -28,9 +28,9 @@ class OnPolicyConfig(AgentConfig):
     """Hyperparameters of on-policy agents, in addition to those of :class:`~agents.base.AgentConfig`.
 
     Attributes:
-        gae_lambda: GAE's trade-off between bias and variance: 0 gives one-step advantages (high bias), 1
-            gives Monte Carlo advantages (high variance).
-        ent_coef: entropy bonus coefficient, for entropies in nats and standardized advantages.
+        gae_lambda: lambda of GAE, from 0 (one-step advantages, high bias) to 1 (Monte Carlo advantages, high
+            variance).
+        ent_coef: entropy bonus coefficient; its scale assumes entropies in nats and standardized advantages.
     """
 
     gae_lambda: float = 0.95
@@ -50,9 +50,10 @@ class Critic(Protocol):
     """
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Take a gradient step, and return this rank's share of the minibatch's loss before the step.
+        """Take a gradient step, and return this rank's contribution to the minibatch loss.
 
-        ``batch`` is this rank's part of the minibatch. The loss is the sum of all ranks' shares.
+        ``batch`` is this rank's part of the minibatch. The minibatch loss is computed before the step, and is
+        the sum of all ranks' contributions.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -71,9 +72,10 @@ class TorchCritic:
         self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Take a gradient step, and return this rank's share of the minibatch's loss before the step.
+        """Take a gradient step, and return this rank's contribution to the minibatch loss.
 
-        ``batch`` is this rank's part of the minibatch. The loss is the sum of all ranks' shares.
+        ``batch`` is this rank's part of the minibatch. The minibatch loss is computed before the step, and is
+        the sum of all ranks' contributions.
         """
         errors: Tensor = self._policy.values(batch.observations) - batch.returns
         loss = errors.square().sum() / batch.size
@@ -111,8 +113,8 @@ class OnPolicyAgent(BaseAgent):
     Raises:
         InvalidConfigError: the hyperparameters don't fit the environments, or the custom network fails.
         UnsupportedEnvironmentError: the environment doesn't declare its autoreset mode.
-        UnsupportedSpaceError: observations are not a non-empty Box, or actions are not a Box of floats,
-            Discrete or MultiDiscrete.
+        UnsupportedSpaceError: the observation space is not a Box, or the action space is not Discrete,
+            MultiDiscrete or a floating-point Box. Spaces of zero size are not supported either.
     """
 
     config: OnPolicyConfig
@@ -141,8 +143,8 @@ class OnPolicyAgent(BaseAgent):
         """Collect a rollout with the current policy. The first call resets the environments.
 
         Args:
-            on_step: called after each step of the vector environment with the number of steps that each
-                environment has taken in this rollout.
+            on_step: callback invoked after each vector environment step. Its argument is the number of steps
+                per environment taken so far in this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -300,7 +302,7 @@ def _preparation_and_policy(
     *,
     share_trunk: bool,
 ) -> tuple[ObservationPreparation, ActorCritic]:
-    """Create the observation preparation and the policy to match the spaces of ``envs``."""
+    """Create the observation preprocessor and the policy for the spaces of ``envs``."""
     observations, actions = envs.single_observation_space, envs.single_action_space
     generator, make = torch.Generator().manual_seed(seed), config.network
     has_own_layers = (config.hidden_sizes, config.activation) != ((64, 64), "tanh")

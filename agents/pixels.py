@@ -41,16 +41,16 @@ def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Bo
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Return the channel axis (colors or stacked frames) of a three-dimensional image: 0 or 2.
+    """Return the index (0 or 2) of a three-dimensional image's channel axis (colors or stacked frames).
 
-    The channel axis is the first one if it is shorter than both others. Otherwise it is the last one, as in
-    most environments.
+    The index is 0 if the first axis is smaller than each of the other two, and otherwise 2, as in most
+    environments.
     """
     return 0 if shape[0] < min(shape[1:]) else 2
 
 
 class ImagePreparation:
-    """Moves the channel axis of image observations in front of height and width.
+    """Converts image observations to channels-first layout, ``(channels, height, width)``.
 
     Implements :class:`agents.normalize.ObservationPreparation`. Pixel values stay uint8 and are not
     normalized, so ``statistics`` stays empty.
@@ -66,7 +66,7 @@ class ImagePreparation:
         self._has_channels = len(space.shape) > 2
         self._channel_axis = channel_axis(space.shape[-3:]) - 3 if self._has_channels else -3
         self.image_shape: tuple[int, ...] = self._arranged(np.empty(space.shape, np.uint8)).shape
-        """Shape of a prepared image: channels (of all images in a stack), height, width."""
+        """Shape of a preprocessed image: channels (of all images in a stack), height, width."""
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.uint8]:
         """Rearrange images ``(*batch, *shape)`` to ``(*batch, *image_shape)``, without a copy if possible.
@@ -83,7 +83,10 @@ class ImagePreparation:
         return self._arranged(observations)
 
     def _arranged(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the images with a single channel axis, in front of height and width."""
+        """Return the images in channels-first layout.
+
+        Grayscale images get a channel axis. For image stacks, the stack and color axes are merged into it.
+        """
         if not self._has_channels:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -146,9 +149,10 @@ class ImageActorCritic(ActorCritic):
         self._share_trunk = share_trunk
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-probabilities of ``actions``, entropies (both in nats) and values, each ``(batch,)``.
+        """Return the log-probabilities of ``actions``, the policy's entropies, and the value estimates.
 
-        A shared trunk is evaluated only once.
+        Each tensor is ``(batch,)``; log-probabilities and entropies are in nats. A shared trunk is evaluated
+        only once.
         """
         if not self._share_trunk:
             return super().evaluate(observations, actions)

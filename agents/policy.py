@@ -24,7 +24,7 @@ Layer = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Weight ``(inputs, outputs)`` and bias ``(outputs,)`` of a linear layer."""
 
 ActorFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
-"""Function that maps prepared observations ``(batch, ...)`` to actor outputs ``(batch, num_outputs)``."""
+"""Maps preprocessed observations ``(batch, ...)`` to actor outputs ``(batch, num_outputs)``."""
 
 ArrayFunction = Callable[[NDArray[Any]], NDArray[np.floating[Any]]]
 
@@ -88,7 +88,10 @@ class GaussianHead(nn.Module):
         return outputs.detach().clone(), self.log_std.detach().clone()
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the joint distributions' divergences ``KL(current || old)``, ``(batch,)``, in nats."""
+        """Return the KL divergences of the joint action distributions, ``(batch,)``, in nats.
+
+        The direction is ``KL(current || old)``.
+        """
         old_means, old_log_std = old
         log_ratio = self.log_std - old_log_std
         standardized = (outputs - old_means) * (-old_log_std).exp()
@@ -180,7 +183,10 @@ class MultiCategoricalHead(nn.Module):
         return self._log_probs(outputs.detach())
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the joint distributions' divergences ``KL(current || old)``, ``(batch,)``, in nats."""
+        """Return the KL divergences of the joint action distributions, ``(batch,)``, in nats.
+
+        The direction is ``KL(current || old)``.
+        """
         pairs = zip(self._log_probs(outputs), old, strict=True)
         return torch.stack([(new.exp() * (new - before)).sum(1) for new, before in pairs], 1).sum(1)
 
@@ -192,10 +198,11 @@ Head = GaussianHead | CategoricalHead | MultiCategoricalHead
 
 
 def action_head(space: gymnasium.Space[Any]) -> Head:
-    """Create the action distribution for an action space.
+    """Create the action head (distribution) for an action space.
 
     Raises:
-        UnsupportedSpaceError: the space is not a non-empty Box of floats, Discrete or MultiDiscrete.
+        UnsupportedSpaceError: the space is not Discrete, MultiDiscrete or a floating-point Box, or it has
+            zero size.
     """
     if isinstance(space, gymnasium.spaces.Discrete):
         return CategoricalHead(space)
@@ -211,11 +218,12 @@ def action_head(space: gymnasium.Space[Any]) -> Head:
 
 
 class Policy(nn.Module, abc.ABC):
-    """Base class of policies: maps prepared observations ``(batch, ...)`` to action distributions.
+    """Base class of policies, which map preprocessed observations to action distributions.
 
     Attributes:
         head: action distribution.
-        actor: network that maps prepared observations to the head's inputs, ``(batch, num_outputs)``.
+        actor: network that maps preprocessed observations ``(batch, ...)`` to the head's inputs,
+            ``(batch, num_outputs)``.
     """
 
     head: Head
@@ -242,17 +250,20 @@ class Policy(nn.Module, abc.ABC):
 
 
 class ActorCritic(Policy):
-    """Base class of policies with a critic, which estimates returns from prepared observations.
+    """Base class of policies with a critic that estimates state values.
 
     Attributes:
-        critic: network that maps prepared observations, or features shared with the actor, to values
-            ``(batch, 1)``.
+        critic: network that maps preprocessed observations, or features shared with the actor, to value
+            estimates ``(batch, 1)``.
     """
 
     critic: nn.Sequential
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-probabilities of ``actions``, entropies (both in nats) and values, each ``(batch,)``."""
+        """Return the log-probabilities of ``actions``, the policy's entropies, and the value estimates.
+
+        Each tensor is ``(batch,)``; log-probabilities and entropies are in nats.
+        """
         log_probs, entropy = self.head.log_prob_and_entropy(self.actor(observations), actions)
         return log_probs, entropy, self.values(observations)
 
@@ -265,7 +276,7 @@ class ActorCritic(Policy):
 class MLPActorCritic(ActorCritic):
     """Actor-critic with separate multi-layer perceptrons for the actor and the critic.
 
-    Inputs are prepared (flattened) observations ``(batch, observation_size)``.
+    Inputs are preprocessed (flattened) observations ``(batch, observation_size)``.
     """
 
     def __init__(
@@ -297,7 +308,7 @@ class OwnActorCritic(ActorCritic):
     """Actor-critic with custom networks built by a user's function (``AgentConfig.network``).
 
     Args:
-        shape: shape of a prepared observation.
+        shape: shape of a preprocessed observation.
         action_space: a single environment's action space.
         make: function that takes the observation shape and the number of outputs, and returns a module that
             maps ``(batch, *shape)`` to ``(batch, outputs)``.

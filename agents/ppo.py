@@ -33,13 +33,14 @@ class PPOConfig(OnPolicyConfig):
     Attributes:
         update_epochs: number of training epochs per rollout.
         learning_rate: Adam's learning rate.
-        clip_coef: the probability ratio is clipped to the range from ``1 - clip_coef`` to ``1 + clip_coef``.
-        clip_coef_vf: maximum change of a value estimate in an update; larger changes are clipped in the value
-            loss. None: no limit.
+        clip_coef: clipping coefficient; the probability ratio is clipped to
+            ``[1 - clip_coef, 1 + clip_coef]``.
+        clip_coef_vf: value clipping coefficient; the value loss clips changes in value estimates to
+            ``[-clip_coef_vf, clip_coef_vf]``. None: no value clipping.
         vf_coef: weight of the value loss in the total loss.
-        max_grad_norm: gradients are scaled down if their global norm is larger than this.
-        target_kl: KL divergence limit in nats. An update stops once ``approx_kl`` of the joint action on a
-            minibatch is more than 1.5 times this. None: no limit.
+        max_grad_norm: maximum global norm for gradient clipping.
+        target_kl: target KL divergence of the joint action distribution in nats, for early stopping. An
+            update stops once a minibatch's ``approx_kl`` exceeds 1.5 times this. None: no early stopping.
         anneal_timesteps: number of environment steps over which the learning rate falls linearly to 0.
             None: constant learning rate.
     """

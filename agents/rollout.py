@@ -27,18 +27,19 @@ class Rollout:
         values: the critic's estimates for ``observations``.
         rewards: the environment's rewards.
         terminated: True if the step ended its episode in a terminal state.
-        truncated: True if the step ended its episode because of a limit. ``bootstrap_values`` estimates the
-            return that would have followed.
-        valid: False at dummy transitions. Next-step autoreset inserts one between two episodes: it ignores
-            the action and goes from the old episode's final observation to the new episode's first
-            observation.
+        truncated: True if the step ended its episode by truncation, for example at a time limit.
+            ``bootstrap_values`` estimates the return that would have followed.
+        valid: False at dummy transitions. Next-step autoreset inserts a dummy transition between episodes:
+            the environment ignores the action, and moves from the old episode's final observation to the new
+            episode's first observation.
         bootstrap_values: the critic's estimate for the final observation of an episode truncated at this
             step; 0 at all other steps.
         last_values: the critic's estimates for ``last_observations``, ``(num_envs,)``.
-        last_observations: raw observations after the last step, ``(num_envs, *S)``. After the end of an
-            episode, this may be the next episode's first observation.
-        final_observations: raw final observations of the episodes that ended in this rollout, ``(n, *S)``,
-            ordered by time step, then environment.
+        last_observations: raw observations after the last step, ``(num_envs, *shape)``, where ``shape`` is
+            the shape of one observation. After the end of an episode, this may be the next episode's first
+            observation.
+        final_observations: raw final observations of the episodes that ended in this rollout,
+            ``(n, *shape)``, ordered by time step, then environment.
     """
 
     observations: NDArray[Any]
@@ -62,7 +63,7 @@ class Rollout:
 
     @property
     def next_observations(self) -> NDArray[Any]:
-        """Return the raw observations after each step, ``(num_steps, num_envs, *S)``, as a new array.
+        """Return the raw observations after each step, ``(num_steps, num_envs, *shape)``, as a new array.
 
         In every autoreset mode, the observation after an episode's last step is that episode's final one.
         """
@@ -101,11 +102,12 @@ def generalized_advantages(
 class Batch(NamedTuple):
     """Valid transitions to train on, as tensors (torch) or arrays (NumPy backend).
 
-    All ranks together train on ``size`` transitions; each rank has ``n`` of them; ``n`` may be 0. The
-    fields contain this rank's transitions, ``(n, ...)``, except for ``advantages`` and ``own``.
+    The batch has ``size`` transitions in total, of which this rank has ``n``; ``n`` differs between ranks and
+    may be 0. The fields contain this rank's transitions, ``(n, ...)``, except for ``advantages`` and ``own``.
 
     Attributes:
-        advantages: advantages of all ranks' transitions, ``(size,)``, because they are standardized together.
+        advantages: advantages of the transitions of all ranks, ``(size,)``. Each rank needs all of them to
+            standardize advantages over the whole batch or minibatch.
         own: NumPy mask of this rank's transitions among those of all ranks, ``(size,)``.
     """
 
@@ -119,7 +121,7 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the number of transitions of all ranks together."""
+        """Return the total number of transitions across all ranks."""
         return len(self.own)
 
     def numpy(self) -> "Batch":

@@ -77,8 +77,8 @@ class RolloutSampler:
             rng: generator for the action noise, in the same state on all ranks. Each rank draws the noise for
                 all ranks' environments and uses its own part.
             ranks: process group for distributed training.
-            on_step: called after each step of the vector environment with the number of steps that each
-                environment has taken in this rollout.
+            on_step: callback invoked after each vector environment step. Its argument is the number of steps
+                per environment taken so far in this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
@@ -130,7 +130,7 @@ class RolloutSampler:
         """Check rewards, compute log-probabilities and values in one batch, and return the rollout.
 
         Args:
-            steps: all steps, stacked to ``(num_steps, num_envs, ...)``.
+            steps: all steps, stacked into arrays of shape ``(num_steps, num_envs, ...)``.
             was_ended: ``(num_envs,)``, True if the step before this rollout ended an episode.
             final: ``(n, *obs)``, final observations of the episodes that ended, ordered by time step, then
                 environment.

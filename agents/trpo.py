@@ -215,9 +215,10 @@ class TRPO(OnPolicyAgent):
 def fisher_product(
     kl: Tensor, parameters: Sequence[Tensor], damping: float, ranks: Ranks = ALONE
 ) -> Callable[[Tensor], Tensor]:
-    """Return a function that multiplies the damped Fisher matrix by a vector ``(n,)``.
+    """Return a function that computes damped Fisher-vector products for vectors ``(n,)``.
 
-    The Fisher matrix is the Hessian of the mean KL divergence at the old policy (appendix C.1).
+    The Fisher matrix is the Hessian of the mean KL divergence at the old policy (Schulman et al. 2015,
+    appendix C.1).
 
     Args:
         kl: this rank's contribution to the mean KL divergence of the current policy from itself (0, but
@@ -240,7 +241,9 @@ def fisher_product(
 def conjugate_gradient(
     product: Callable[[Vector], Vector], target: Vector, max_steps: int, tolerance: float = 1e-10
 ) -> Vector:
-    """Solve ``A x = target`` approximately for a positive definite ``A`` (Hestenes and Stiefel 1952).
+    """Return an approximate solution ``x`` of ``A x = target`` by the conjugate gradient method.
+
+    ``A`` must be positive definite (Hestenes and Stiefel 1952).
 
     Each residual is orthogonalized against all earlier ones. Otherwise, if the damping is small, rounding
     errors would grow a hundredfold per step and destroy the orthogonality.

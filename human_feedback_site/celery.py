@@ -104,14 +104,14 @@ app.conf.update(
 
 
 class ForgetfulScheduler(Scheduler):
-    """Beat scheduler that stores nothing on disk.
+    """Celery beat scheduler that doesn't save its schedule to disk.
 
-    Chores are scheduled by clock time, so the times of previous runs aren't needed. Celery's default
-    scheduler would save them in a pickle file.
+    All periodic tasks use crontab schedules, so their last execution times aren't needed. Celery's default
+    scheduler would save these times to a pickle file.
     """
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
-        """Queue a chore; if Redis can't be reached, log a one-line warning instead of a traceback."""
+        """Queue a periodic task; if Redis can't be reached, log a one-line warning instead of a traceback."""
         try:
             self.apply_async(entry, producer=producer, advance=False)
         except SchedulingError as error:
@@ -119,10 +119,10 @@ class ForgetfulScheduler(Scheduler):
 
 
 class EndWithBeat(bootsteps.StartStopStep):
-    """Worker step that ends the worker process if its embedded beat scheduler dies.
+    """Celery bootstep that shuts down the worker if its embedded beat scheduler dies.
 
-    Without the scheduler, the worker would look healthy but get no more chores. The service manager should
-    restart the worker, which also restarts the scheduler.
+    Without the scheduler, the worker would look healthy but never receive another periodic task. The service
+    manager should restart the worker, which also restarts the scheduler.
     """
 
     requires = ("celery.worker.components:Beat",)

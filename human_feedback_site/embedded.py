@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 def main(arguments: list[str] | None = None) -> int:
     """Serve the site until the last run has ended, and return the exit status.
 
-    Returns at once if the state folder's site is already running.
+    Returns immediately if a site that uses the same state folder is already running.
     """
     parser = argparse.ArgumentParser(prog="python -m human_feedback_site.embedded")
     parser.add_argument("--state-dir", type=Path, required=True)
@@ -191,7 +191,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
 
 def _do_chores(log: Path) -> None:
-    """Run the maintenance tasks ("chores") forever, each every minute or every hour; also rotate the log."""
+    """Loop forever: run each maintenance task ("chore") every minute or hour, and rotate the log."""
     from django.db import connections  # noqa: PLC0415 (needs environment variables)
 
     from human_feedback_site.feedback.services.chores import CHORES, EVERY_MINUTE  # noqa: PLC0415
@@ -210,7 +210,7 @@ def _do_chores(log: Path) -> None:
 
 
 def _rotate(log: Path) -> None:
-    """Copy the log to ``site.log.1`` and empty it, if it's larger than :data:`LOG_BYTES`.
+    """If the log is larger than :data:`LOG_BYTES`, copy it to ``site.log.1`` and truncate the original.
 
     The log can't be renamed because the process that started the site opened it for appending, and all of the
     site's processes write to that open file.
@@ -226,9 +226,10 @@ def _rotate(log: Path) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return True if a run has locked this file; delete the file if its run has ended.
+    """Return True if a run holds the lock on ``path``; otherwise, delete the file and return False.
 
-    Deleting is safe because a run locks its file before giving it this name.
+    Deleting is safe because a run locks its file before renaming it to ``path``. A file that exists but can't
+    be opened counts as locked.
     """
     try:
         with path.open() as file:
@@ -288,7 +289,10 @@ def _last_port(lock: Path) -> int | None:
 
 
 def _own_host(bind: str) -> str:
-    """Return the host part of a URL for reaching, from this machine, a server that listens on ``bind``."""
+    """Return the host to use in local URLs for a server that listens on ``bind``.
+
+    Wildcard addresses become loopback addresses, such as ``127.0.0.1`` for ``0.0.0.0``.
+    """
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)  # noqa: S104 (compared, not bound)
     return f"[{host}]" if ":" in host else host
 
@@ -313,7 +317,10 @@ def _environment(options: argparse.Namespace, state_dir: Path, port: int, instan
 
 
 def _absolute_storage(storage: str) -> str:
-    """Make a relative folder path absolute; return an S3 URL or an empty value (default) unchanged."""
+    """Convert a relative folder path to an absolute one.
+
+    S3 URLs, and an empty string (which means the default storage), are returned unchanged.
+    """
     return storage if not storage or "://" in storage else str(Path(storage).resolve())
 
 

@@ -68,7 +68,10 @@ def read_hosts(name: str) -> list[str]:
 
 
 def read_count(name: str, default: int, *, least: int = 0, most: int = 9999) -> int:
-    """Read a whole number from the environment variable ``name``; return ``default`` if unset."""
+    """Read an integer from the environment variable ``name``; return ``default`` if it is unset.
+
+    The integer must be between ``least`` and ``most`` (inclusive).
+    """
     value = os.environ.get(name, "").strip()
     if not value:
         return default
@@ -101,7 +104,7 @@ def read_s3_endpoint(name: str, storage: str, announced: str = "") -> str | None
     Args:
         name: name of the variable.
         storage: value of ``TEACHER_STORAGE``; its bucket must not be part of the URL.
-        announced: URL to use if the variable is unset, from :func:`announced_store`.
+        announced: fallback URL if the variable is unset, as returned by :func:`announced_store`.
 
     Returns:
         The URL, or None for Amazon S3.
@@ -147,7 +150,7 @@ def read_public_url(name: str) -> str | None:
 
 
 def read_redis_url() -> str:
-    """Read ``REDIS_URL``, which only the Celery worker that runs the chores needs."""
+    """Read ``REDIS_URL``. It is required only by Celery, which runs the periodic tasks."""
     value = os.environ.get("REDIS_URL", "").strip()
     parts = _split(value)
     if parts is None or parts.scheme != "redis" or not re.fullmatch(r"(/[0-9]*)?", parts.path):
@@ -278,8 +281,8 @@ def read_storage(state_dir: Path, announced: str = "") -> str:
 def require_s3_credentials(endpoint: str | None) -> None:
     """Check that boto3 finds S3 credentials in environment variables, config files or IAM roles.
 
-    The S3 server is not contacted. The machine's IAM role is used only for Amazon S3 (``endpoint`` None);
-    looking it up takes at most two seconds.
+    The S3 server is not contacted. The machine's IAM role is considered only for Amazon S3 (when ``endpoint``
+    is None); looking up the role takes at most two seconds.
 
     Raises:
         ImproperlyConfigured: no credentials were found, or ``AWS_PROFILE`` or the region is invalid.

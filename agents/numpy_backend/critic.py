@@ -36,9 +36,10 @@ class NumpyCritic:
         return cls(ParameterVector(tensors), learning_rate)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Take a gradient step, and return this rank's share of the minibatch's loss before the step.
+        """Take a gradient step, and return this rank's contribution to the minibatch loss.
 
-        ``batch`` is this rank's part of the minibatch. The loss is the sum of all ranks' shares.
+        ``batch`` is this rank's part of the minibatch. The minibatch loss is computed before the step, and is
+        the sum of all ranks' contributions.
         """
         errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
         self._critic.backward((errors * (2.0 / batch.size))[:, None])

@@ -18,15 +18,15 @@ class GaussianDistribution:
     call.
 
     Args:
-        log_std: log standard deviations ``(size,)``, read at each call.
-        gradient: array ``(size,)`` that receives the gradient with respect to ``log_std``.
+        log_std: log standard deviations, ``(action_size,)``; may be updated in place between calls.
+        gradient: output array ``(action_size,)`` for the gradient with respect to ``log_std``.
     """
 
     def __init__(self, log_std: Array, gradient: Array) -> None:
         self._log_std, self._gradient = log_std, gradient
 
     def log_probs(self, means: Array, actions: Array) -> Array:
-        """Return the log-probabilities ``(batch,)`` of ``actions``, given ``means`` ``(batch, size)``."""
+        """Return log-probabilities ``(batch,)`` of ``actions``, given ``means`` ``(batch, action_size)``."""
         self._inverse_std = np.exp(-self._log_std)
         self._standardized = (actions.reshape(means.shape) - means) * self._inverse_std
         self._log_scale = np.add.reduce(self._log_std) + 0.5 * len(self._log_std) * math.log(2 * math.pi)
@@ -35,12 +35,15 @@ class GaussianDistribution:
         return log_probs
 
     def entropy(self, size: int) -> float:
-        """Return the batch's summed entropy divided by ``size``, the total batch size over all ranks."""
+        """Return this rank's contribution to the mean entropy: its sum of entropies divided by ``size``.
+
+        ``size`` is the total batch size over all ranks.
+        """
         share = len(self._standardized) / size
         return share * (float(self._log_scale) + 0.5 * len(self._log_std))
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
-        """Return the loss gradient with respect to the means ``(batch, size)``.
+        """Return the loss gradient with respect to the means, ``(batch, action_size)``.
 
         The gradient with respect to the log standard deviations is written to ``gradient``.
 
@@ -56,16 +59,17 @@ class GaussianDistribution:
         return by_means
 
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
-        """Multiply the distribution's batch-averaged Fisher matrix by a change in the parameters.
+        """Compute this rank's contribution to the batch-averaged Fisher-vector product.
 
         Args:
-            change: change in the means, ``(batch, size)``.
-            direction: change in each policy parameter, keyed by name, including ``head.log_std``.
-            size: total batch size over all ranks; the sum over this rank's batch is divided by it.
+            change: the vector's components for the means, ``(batch, action_size)``.
+            direction: the vector's components for the policy parameters, keyed by name; only
+                ``head.log_std`` is used.
+            size: total batch size over all ranks, by which this rank's sum is divided.
 
         Returns:
-            The product's component for the means. The component for the log standard deviations is written to
-            ``gradient``.
+            The product's components for the means, ``(batch, action_size)``. Its components for the log
+            standard deviations are written to ``gradient``.
         """
         np.multiply(direction["head.log_std"], 2.0 * len(change) / size, out=self._gradient)
         by_means: Array = change * (np.square(self._inverse_std) / size)
@@ -99,7 +103,10 @@ class CategoricalDistribution:
         return chosen
 
     def entropy(self, size: int) -> float:
-        """Return the batch's summed entropy divided by ``size``, the total batch size over all ranks."""
+        """Return this rank's contribution to the mean entropy: its sum of entropies divided by ``size``.
+
+        ``size`` is the total batch size over all ranks.
+        """
         return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
@@ -119,9 +126,11 @@ class CategoricalDistribution:
         return by_logits
 
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
-        """Multiply the batch-averaged Fisher matrix by ``change``, a change in the logits.
+        """Compute this rank's contribution to the batch-averaged Fisher-vector product, ``(batch, choices)``.
 
-        ``direction`` is not used because the distribution has no parameters besides the logits.
+        ``change`` has the vector's components for the logits, ``(batch, choices)``. ``direction`` is ignored,
+        because the distribution has no parameters besides the logits. ``size`` is the total batch size over
+        all ranks.
         """
         weighted = np.exp(self._all) * change
         weighted -= np.exp(self._all) * np.add.reduce(weighted, axis=1, keepdims=True)
@@ -143,9 +152,10 @@ Distribution = GaussianDistribution | CategoricalDistribution
 
 
 def distribution_of(head: Head, parameters: ParameterVector) -> Distribution:
-    """Return the NumPy distribution for a policy's action head, using the head's values in ``parameters``.
+    """Return the NumPy distribution that corresponds to a policy's action head.
 
-    The policy must be one that :func:`agents.numpy_backend.supports` accepts.
+    A Gaussian distribution's log standard deviations and their gradient are views into ``parameters``. The
+    policy must be supported by the NumPy backend (see :func:`agents.numpy_backend.supports`).
     """
     if isinstance(head, GaussianHead):
         values, gradients = (parameters.views(each) for each in (parameters.values, parameters.gradient))

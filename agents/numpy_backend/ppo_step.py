@@ -21,11 +21,17 @@ class LossSettings(Protocol):
 
     @property
     def clip_coef(self) -> float:
-        """Return the half-width of the probability ratio's clipping range, which is centered at 1."""
+        """Return the clipping coefficient.
+
+        The probability ratio is clipped to ``[1 - clip_coef, 1 + clip_coef]``.
+        """
 
     @property
     def clip_coef_vf(self) -> float | None:
-        """Return the maximum change of a value estimate per update; None: no limit."""
+        """Return the value clipping coefficient; None: no value clipping.
+
+        The value loss clips changes in value estimates to ``[-clip_coef_vf, clip_coef_vf]``.
+        """
 
     @property
     def ent_coef(self) -> float:
@@ -37,19 +43,22 @@ class LossSettings(Protocol):
 
     @property
     def max_grad_norm(self) -> float:
-        """Return the gradient norm above which gradients are scaled down."""
+        """Return the maximum global norm for gradient clipping."""
 
     @property
     def target_kl(self) -> float | None:
-        """Return the KL divergence limit in nats; updates stop beyond 1.5 times this. None: no limit."""
+        """Return the target KL divergence in nats; None: no early stopping.
+
+        An update stops early once the approximate KL divergence exceeds 1.5 times this.
+        """
 
 
 class NumpyPPOStep:
     """NumPy counterpart of :class:`agents.ppo.TorchPPOStep`: takes the same gradient steps.
 
     Args:
-        policy: policy to train, which :func:`agents.numpy_backend.supports` must accept. Its parameters
-            become views of one vector.
+        policy: policy to train; must be supported by the NumPy backend (see
+            :func:`agents.numpy_backend.supports`). Its parameters become views of one vector.
         config: PPO hyperparameters.
     """
 
@@ -107,9 +116,10 @@ class NumpyPPOStep:
         return metrics
 
     def _value_errors(self, values: Array, batch: Batch) -> tuple[Array, Any]:
-        """Return the value errors ``(n,)`` after clipping, and a mask that is False where the gradient is 0.
+        """Return the errors ``(n,)`` of the (possibly clipped) value estimates, and a mask.
 
-        Clipped values have a gradient of 0. If clipping is off, the mask is the scalar 1.0.
+        An error is the value estimate minus the return. The mask is False where clipping makes the gradient
+        0. If value clipping is off, the mask is the scalar 1.0.
         """
         limit = self._config.clip_coef_vf
         if limit is None:
@@ -118,7 +128,7 @@ class NumpyPPOStep:
         return batch.values + change.clip(-limit, limit) - batch.returns, np.abs(change) <= limit
 
     def _clip_gradient(self) -> None:
-        """Scale the gradient down if its norm is above ``max_grad_norm``."""
+        """Clip the gradient to a global norm of at most ``max_grad_norm``."""
         gradient = self._parameters.gradient
         scale = self._config.max_grad_norm / (math.sqrt(gradient @ gradient) + 1e-6)
         if scale < 1.0:

@@ -52,9 +52,10 @@ class TanhNetwork:
                 deltas = before
 
     def jacobian_product(self, direction: LinearLayers) -> Array:
-        """Multiply the Jacobian of the last :meth:`forward` call by ``direction``, a parameter change.
+        """Return the Jacobian-vector product ``(batch, outputs)`` for the last :meth:`forward` call.
 
-        The result is ``(batch, outputs)``.
+        The Jacobian is that of the outputs with respect to the network's parameters. ``direction`` is the
+        vector, split into the weight and bias of each layer.
         """
         self._find_slopes()
         change: Array | None = None

@@ -24,7 +24,8 @@ class NumpySurrogate:
     The parameters of the actor and the action head become views of one vector.
 
     Args:
-        policy: policy to improve, which :func:`agents.numpy_backend.supports` must accept.
+        policy: policy to improve; must be supported by the NumPy backend (see
+            :func:`agents.numpy_backend.supports`).
         damping: number added to the diagonal of the Fisher matrix.
         ent_coef: weight of the mean entropy in the objective.
     """
@@ -74,14 +75,15 @@ class NumpySurrogate:
         return objective, kl
 
     def _objective(self, gains: Array) -> float:
-        """Return this rank's contribution to the objective, which is the sum over all ranks.
+        """Return this rank's contribution to the objective.
 
-        ``gains`` is the result of :meth:`_gains`, already divided by the total batch size over all ranks.
+        The objective is the sum of all ranks' contributions. ``gains`` is the result of :meth:`_gains`
+        divided by the total batch size over all ranks.
         """
         return float(np.add.reduce(gains)) + self._ent_coef * self._distribution.entropy(self._batch.size)
 
     def _gains(self, outputs: Array) -> Array:
-        """Return advantage times probability ratio for each of this rank's transitions, ``(n,)``."""
+        """Return the probability ratio times the advantage of each of this rank's transitions, ``(n,)``."""
         batch = self._batch
         log_probs = self._distribution.log_probs(outputs, batch.actions)
         gains: Array = batch.advantages[batch.own] * np.exp(log_probs - batch.log_probs)

@@ -30,10 +30,12 @@ def base_url(request: HttpRequest | Request) -> str:
 def client_address(request: HttpRequest) -> str:
     """Return the IP address of the client that sent a request.
 
-    Each of the ``TEACHER_PROXIES`` trusted proxies appends the address that it received the request from to
-    ``X-Forwarded-For``; entries further left may be forged. If the header has fewer entries than that, the
-    request did not come through the proxies, so the address of the connection is returned. The same happens
-    if the client's entry isn't a valid IP address; this is logged only the first time.
+    Each trusted proxy appends the IP address of its peer to ``X-Forwarded-For``. The client's entry is
+    therefore the ``TEACHER_PROXIES``-th from the right; entries further left may be forged.
+
+    If there are fewer entries than trusted proxies, the request bypassed the proxies, and the IP address of
+    the connection is returned. This address is also returned if the client's entry isn't a valid IP address;
+    a warning is logged the first time.
     """
     peer = str(request.META.get("REMOTE_ADDR", ""))
     hops = [hop for hop in map(_bare, request.headers.get("X-Forwarded-For", "").split(",")) if hop]

@@ -21,7 +21,10 @@ admin.site.unregister([User, Group])
 
 
 class UserChangeForm(SeenForm, _UserChangeForm):
-    """Django's user form, which also rejects a change to a field that another admin has changed meanwhile."""
+    """Variant of Django's user change form that rejects conflicting edits.
+
+    An edit conflicts if another admin has changed the field since the form was opened.
+    """
 
 
 @admin.register(User)

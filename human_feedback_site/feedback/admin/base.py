@@ -31,8 +31,9 @@ _CHANGED = (
 class SeenForm(ModelForm):
     """Model form that never overwrites changes made by someone else since the form was opened.
 
-    Every field also submits its initial value. If another admin has meanwhile changed a field that this form
-    changes, the form is invalid and the error shows the field's current value.
+    This is optimistic locking: each field's initial value is submitted in a hidden input. If a field edited
+    in this form has been changed by someone else in the meantime, validation fails with an error that shows
+    the field's current value.
     """
 
     def clean(self) -> dict[str, Any]:
