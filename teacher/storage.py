@@ -68,7 +68,7 @@ def open_storage(url: str) -> Storage:
     ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``.
 
     Raises:
-        ConfigError: the URL is invalid, or ``S3_ENDPOINT_URL`` contains the bucket.
+        ConfigError: the URL is invalid, or ``S3_ENDPOINT_URL`` includes the bucket name.
     """
     if "://" not in url:
         if not url:
@@ -95,7 +95,7 @@ class FolderStorage:
         self._place = f"the folder {self._root}"
 
     def put(self, key: str, path: Path) -> None:
-        """Copy the file at ``path`` into the folder under ``key`` atomically, and sync it to disk."""
+        """Atomically copy the file at ``path`` to ``key`` within the folder, and fsync the copy."""
         target = self._path(key)
         with _errors("store", key, self._place):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ class S3Storage:
         )
 
     def put(self, key: str, path: Path) -> None:
-        """Upload the file at ``path`` under ``key``; S3 makes only complete objects visible."""
+        """Upload the file at ``path`` under ``key`` atomically: S3 never exposes a partial object."""
         name = self._prefix + _checked(key)
         with _errors("store", key, self._place), path.open("rb") as body:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=body, ContentType=CONTENT_TYPE)
@@ -196,7 +196,10 @@ _CAUSES = {
 
 @contextlib.contextmanager
 def _errors(verb: str, key: str, place: str) -> Iterator[None]:
-    """Turn S3 and file-system exceptions into a one-line :class:`StorageError`."""
+    """Convert S3 and file-system exceptions in the ``with`` block to a :class:`StorageError`.
+
+    The error message is one line.
+    """
     try:
         yield
     except (ClientError, BotoCoreError, OSError) as error:

@@ -115,8 +115,8 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
 def read_arguments(arguments: Sequence[str]) -> RunSettings:
     """Parse a command line into a run's settings and ID, replacing invalid values with valid ones.
 
-    The result's ``refused`` is the error about the replaced values. The caller can check the environment
-    before reporting it, and report all errors at once.
+    The result's ``refused`` is the error that describes the replaced values, or None if all were valid. The
+    caller can check the environment before raising the error, and report all problems together.
 
     Raises:
         ConfigError: a required option is missing, or an invalid one can't be replaced.
@@ -141,10 +141,13 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
-    """Return the settings of the run in ``run_dir``, extended by the steps or labels in ``given``.
+    """Return the settings of the run in ``run_dir``, with step and label totals raised as requested.
+
+    ``given`` contains the new ``num_timesteps``, the new ``n_labels``, both or neither.
 
     Raises:
-        ConfigError: ``given`` has other settings, or there is no run to resume or reopen.
+        ConfigError: ``given`` contains any other setting, a total is too low, or the run can't be resumed or
+            reopened.
     """
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:

@@ -156,7 +156,7 @@ class Answerer:
         Args:
             first: return of the first segment; must be finite.
             second: return of the second segment; must be finite.
-            key: unique key of the comparison.
+            key: the comparison's unique ID; seeds the teacher's random errors.
         """
         error_model = self._error_model
         self._sizes.extend((abs(first), abs(second)))

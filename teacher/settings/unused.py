@@ -61,7 +61,7 @@ def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
 
 
 def _checks(settings: object, reasons: Mapping[str, str]) -> Iterator[Check]:
-    """Yield a check for each setting; for a nested dataclass, one for each of its fields."""
+    """Yield one check per setting, or one per field if the setting is a nested dataclass."""
     for name, reason in reasons.items():
         value, default = getattr(settings, name), _default(settings, name)
         expectation = f"has no effect {reason}; leave it out"

@@ -14,7 +14,10 @@ EXPLORATIONS = 10  # attempts before episodes are considered too short for segme
 
 
 def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
-    """Submit due comparisons, up to the maximum number of open comparisons; return their segment pairs."""
+    """Submit the comparisons that are due, and return the submitted segment pairs.
+
+    If people label, submits fewer if needed to stay within the limit on open comparisons.
+    """
     missing = teaching.missing(run.step)
     if run.config.predictor == "human":
         missing = min(missing, teaching.open_limit - teaching.ledger.open("training"))
@@ -30,7 +33,10 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
 
 
 def explore(run: Run, teaching: Teaching, count: int) -> None:
-    """Add segments from the explorer for ``count`` comparisons; the agent doesn't train on these segments."""
+    """Add explorer segments to the pool for the next ``count`` comparisons.
+
+    ``exploration_frac`` determines their number. The agent doesn't train on these segments.
+    """
     queries, pool = run.config.queries, teaching.pool
     missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):

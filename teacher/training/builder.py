@@ -112,7 +112,7 @@ def prepared_directory(settings: RunSettings) -> Iterator[None]:
 
 
 def _has_begun(config: TeachConfig) -> bool:
-    """Return True if the run has saved a checkpoint or made a comparison."""
+    """Return True if the run has saved a checkpoint or recorded a comparison in its ledger."""
     if (config.run_dir / CHECKPOINT_NAME).exists():
         return True
     path = config.run_dir / LEDGER_NAME
@@ -210,7 +210,10 @@ def _people(
 
 
 def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:
-    """Create the explorer; its seed includes the comparison count, so a resumed run plays new episodes."""
+    """Create the explorer, seeded with the run's seed and the number of comparisons so far.
+
+    The count prevents a resumed run from repeating earlier episodes.
+    """
     queries = plan.config.queries
     return Explorer(plan.task, (plan.config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
 

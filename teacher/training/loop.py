@@ -23,7 +23,7 @@ class Round:
     """A finished training iteration.
 
     Attributes:
-        step: total environment steps of training at the end of the iteration.
+        step: cumulative number of training environment steps at the end of the iteration.
         values: the iteration's metrics keyed by TensorBoard tag; unknown metrics are NaN.
         run: the run being trained.
     """
@@ -41,7 +41,7 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
         on_round: function to call after each iteration.
 
     Returns:
-        True when training is complete; False if the experiment was finished on the site first.
+        True if training completed; False if someone ended the experiment on the site before then.
     """
     run.warn_of_losses()
     teaching = run.teaching
@@ -72,7 +72,8 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
 
     Args:
         run: run to train.
-        correlate: True to also compute the correlation of recent episodes' predicted returns and goal values.
+        correlate: True to also compute the correlation between predicted returns and goal values over
+            recent episodes.
     """
     started, teaching, values = time.monotonic(), run.teaching, dict[str, float]()
     rollout = run.collect()

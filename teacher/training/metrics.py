@@ -57,11 +57,12 @@ class Metrics:
     Console lines are at least 1,000 steps apart.
 
     Args:
-        folder: folder for TensorBoard's event files.
+        folder: TensorBoard log directory.
         num_timesteps: total steps of the run; a line is always printed at the last step.
-        start_step: current step; TensorBoard will hide later events, left behind if the run was killed.
+        start_step: step at which training starts or resumes. TensorBoard hides existing events with later
+            steps, which a killed run may have written.
         console: console to print to.
-        people: True if people label; False for a scripted teacher or a run without labels.
+        people: True if people provide the labels; False for a scripted teacher or a run without labels.
     """
 
     def __init__(
@@ -98,7 +99,10 @@ class Metrics:
 
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:
-    """Return True if the console shows a column for ``tag`` in runs that log ``values`` (NaN or not)."""
+    """Return True if the console has a column for ``tag``, given the metrics in ``values``.
+
+    Only the keys of ``values`` matter, so a metric that is NaN still gets its column.
+    """
     if tag == BEHAVIOR_TAG:
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values

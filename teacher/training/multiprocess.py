@@ -30,7 +30,7 @@ class Followers:
     All methods except :meth:`stop` raise :class:`RankLostError` if a rank is lost.
 
     Args:
-        ranks: this process's rank and its connection to the other ranks.
+        ranks: this process's rank and the collective operations that reach the other ranks.
     """
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
@@ -43,19 +43,22 @@ class Followers:
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
-        """Tell the other ranks to run the same training round as the ``with`` block."""
+        """Tell the other ranks to run their part of the training round in the ``with`` block."""
         self._listening = False
         self._send({})
         yield
         self._listening = True
 
     def share(self, predictor: RewardPredictor, critic_epochs: int) -> None:
-        """Send the other ranks the predictor and the number of epochs for refitting the value function."""
+        """Broadcast the predictor and the number of value-function refitting epochs to the other ranks."""
         if self.ranks.size > 1:
             self._send({"predictor": predictor.state_dict(), "critic_epochs": critic_epochs})
 
     def stop(self, status: int) -> None:
-        """Tell the other ranks to exit with ``status``. Ranks inside a round exit on their own."""
+        """Tell the other ranks to exit with ``status``.
+
+        In the middle of a round, does nothing: the other ranks exit when they lose the connection to rank 0.
+        """
         if self._listening:
             with contextlib.suppress(RankLostError):
                 self._send({"status": status})

@@ -18,7 +18,7 @@ def hold(run: Run, teaching: Teaching) -> bool:
     """Wait while the run is paused or labels are too far behind schedule.
 
     Returns:
-        True if training may continue; False if the run was finished on the site.
+        True if training may continue; False if someone ended the experiment on the site.
     """
     with waiting(run.console.rich) as show, run.timer.waiting():
         while True:
@@ -84,9 +84,9 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
 
 
 def refill(run: Run, teaching: Teaching) -> None:
-    """If the pool is empty after a resume, fill it by playing the current policy.
+    """If the pool is empty after a resume, fill it with segments from the current policy.
 
-    Used after training, when there are no more rollouts to fill it.
+    Called after training, when no further rollouts will add segments.
     """
     missing = teaching.missing(run.step)
     if missing > 0 and len(teaching.pool) < 2:

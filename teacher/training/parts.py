@@ -63,7 +63,8 @@ def schedule_of(config: TeachConfig) -> LabelSchedule:
 def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
     """Create the agent, using the task's defaults for hyperparameters not in the settings.
 
-    The agent normalizes only true rewards, because the predictor normalizes predicted rewards itself.
+    Reward normalization is on only if the agent trains on true rewards; the predictor already normalizes its
+    own output.
 
     Raises:
         ConfigError: a hyperparameter is invalid.
@@ -112,8 +113,8 @@ def steps_of(
 
     Args:
         rollout: the rollout.
-        predictor: predictor whose inputs determine whether next observations are included.
-        which: mask of the steps to return, ``(num_steps, num_envs)``; by default, all steps are returned.
+        predictor: the reward predictor; next observations are included only if it takes them as input.
+        which: boolean mask of the steps to return, shape ``(num_steps, num_envs)``; default: all steps.
     """
     after = rollout.next_observations[which] if "next_state" in predictor.inputs else None
     observations, actions = rollout.observations[which], rollout.executed_actions[which]
@@ -121,5 +122,5 @@ def steps_of(
 
 
 def _defaults(env_id: str, observation_space: gym.Space[Any]) -> TaskDefaults:
-    """Return the default hyperparameters for a task, which depend on its base environment."""
+    """Return a task's default hyperparameters, looked up by its base environment."""
     return defaults_for(base_env_id(env_id), observation_space)

@@ -31,7 +31,7 @@ class RunPlan:
 
 
 def task_of(config: TeachConfig) -> TaskInfo:
-    """Create a run's environment once to examine it, and return its properties.
+    """Return the properties of a run's environment, read from a temporary instance.
 
     Raises:
         ConfigError: the observation transform does not exist.

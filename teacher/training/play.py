@@ -34,7 +34,9 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
-    """Return up to ``steps`` steps of an episode from step ``start`` on; all the rest if ``steps`` is None.
+    """Return a slice of an episode that starts at step ``start`` and has at most ``steps`` steps.
+
+    If ``steps`` is None, the slice runs to the end of the episode.
 
     Raises:
         DataError: ``start`` is not a step of the episode, or ``steps`` is less than 1.

@@ -23,7 +23,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     """Collect the pretraining labels and fit the predictor to them.
 
     Returns:
-        True when pretraining is complete; False if the experiment was finished on the site first.
+        True if pretraining completed; False if someone ended the experiment on the site before then.
     """
     needed = run.config.num_pretrain_labels
     ledger, collector = teaching.ledger, teaching.collector
@@ -110,7 +110,7 @@ def seed_of_new_segments(run: Run) -> int:
 
 
 def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
-    """Play the current policy until ``count`` segments are collected, and return them as a pool.
+    """Roll out the current policy until ``count`` segments are collected, and return them as a pool.
 
     Stop early if several episodes in a row are shorter than a segment.
     """

@@ -70,7 +70,11 @@ class RewardTrace:
         return scaled
 
     def summary(self) -> str:
-        """Return a line with the sums of predicted and true rewards and their rank correlation over steps."""
+        """Return a one-line summary of predicted and true rewards.
+
+        It contains the predicted return. If true rewards are known, it also contains the true return and the
+        rank correlation between per-step predicted and true rewards.
+        """
         said = f"predicted sum {self.predicted.sum():.2f}"
         if self.true is None:
             return said
@@ -150,7 +154,7 @@ def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) 
 
 
 def _enlarged(frame: Frame) -> Frame:
-    """Enlarge a narrow frame by repeating pixels, until it is wide enough for the plot."""
+    """Upscale a narrow frame by an integer factor so that it is wide enough for the plot."""
     factor = -(-_LEAST_FILM_WIDTH // frame.shape[1])
     return frame if factor == 1 else np.repeat(np.repeat(frame, factor, axis=0), factor, axis=1)
 

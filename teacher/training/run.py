@@ -127,12 +127,12 @@ class Run:
         self._parts.close()
 
     def own(self, parts: contextlib.ExitStack) -> None:
-        """Make closing this run close the ``ExitStack`` ``parts``."""
+        """Take ownership of the ``ExitStack`` ``parts``: closing the run closes it."""
         self._parts = parts
 
     @property
     def step(self) -> int:
-        """Total environment steps of training, summed over all processes."""
+        """Number of environment steps trained on so far, summed over all processes."""
         return self.agent.total_steps
 
     @property
@@ -158,7 +158,10 @@ class Run:
         return self.agent.act(observations, deterministic=False)
 
     def remember(self, trajectories: Sequence[Trajectory]) -> None:
-        """Add finished episodes to the statistics, offer the last for a video, and warn if any end early."""
+        """Add finished episodes to the statistics, and warn if any ended early.
+
+        Also offers the last one to the video recorder.
+        """
         finished = [trajectory for trajectory in trajectories if trajectory.finished]
         self.statistics.add(finished)
         ends_early = any(trajectory.terminated for trajectory in finished)
@@ -202,7 +205,7 @@ class Run:
             self.teaching.collector.report({}, self.step, labels)
 
     def warn_of_losses(self) -> None:
-        """Warn if a resumed run's custom label schedule, or comparisons in its ledger, have been lost."""
+        """Warn if a resumed run's custom label schedule was not saved or its ledger lacks comparisons."""
         teaching = self.teaching
         if teaching is None:
             return
@@ -221,7 +224,7 @@ class Run:
             )
 
     def finish_videos(self) -> None:
-        """Make a video of the last episode and wait for it; Ctrl-C skips it."""
+        """Make a video of the last episode and wait until it is written; Ctrl-C skips the video."""
         if self._videos is not None:
             self._videos.finish()
 

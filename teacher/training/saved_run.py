@@ -99,7 +99,7 @@ class SavedRun:
         return Ledger(path, hard_labels=hard_labels, read_only=True)
 
     def load_preferences(self) -> PreferenceDataset:
-        """Load the run's preferences, made from all of its labels.
+        """Build a preference dataset from all of the run's labels.
 
         Raises:
             DataError: the run has no labels, or its ledger is damaged.

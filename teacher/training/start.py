@@ -41,8 +41,8 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
     """Check a run's settings and environment before its directory is created, and return its plan.
 
     Args:
-        settings: the run's settings; if any were invalid, ``refused`` is the error, and ``config`` contains
-            replacements.
+        settings: the run's settings. If any were invalid, ``settings.refused`` is the error that reports
+            them, and ``settings.config`` has valid values in their place.
         console: console for progress and notes.
 
     Returns:
@@ -190,9 +190,11 @@ def _wanted(config: TeachConfig, examined: Examined) -> int:
 
 
 def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
-    """Play random episodes and return their lengths; play none if all have the same known length.
+    """Run random episodes and return their lengths.
 
-    If variable lengths are allowed, each episode is played only up to the length of a segment.
+    If the environment's episodes have a known, fixed length, that length is returned without running any. If
+    variable lengths are allowed and the step limit is known, each episode is stopped once it is as long as a
+    segment.
     """
     horizon = examined.horizon
     if examined.never_terminates and horizon is not None:
@@ -205,7 +207,10 @@ def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
 
 
 def _filled(config: TeachConfig, trial: Trial) -> Trial:
-    """Return ``trial``, with all lengths set to the maximum unless variable lengths are allowed."""
+    """Return ``trial`` if variable lengths are allowed, or else a fixed-length trial.
+
+    The fixed length is the maximum number of steps in an episode.
+    """
     return trial if config.allow_variable_horizon else of_fixed_length(trial.limit)
 
 

@@ -21,8 +21,8 @@ class EpisodeStatistics:
     """Keeps the most recent finished episodes and computes their statistics.
 
     Args:
-        goal: function that scores how well an episode or segment does what labelers want; by default, its
-            true return.
+        goal: ground-truth score of how well an episode or segment does what labelers want. The default is
+            the true return.
 
     Attributes:
         episodes: the most recent finished episodes, with all their steps.
@@ -36,7 +36,7 @@ class EpisodeStatistics:
         self._behaviors: deque[float] = deque(maxlen=EPISODES)
 
     def add(self, finished: Iterable[Trajectory]) -> None:
-        """Add finished episodes; drop the oldest ones that exceed the limits."""
+        """Add finished episodes, dropping the oldest to stay within the limits on count and memory."""
         for episode in finished:
             self.episodes.append(episode)
             self._lengths.append(len(episode))

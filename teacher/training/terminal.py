@@ -15,10 +15,10 @@ _PRINT_SECONDS = 30.0
 
 @contextmanager
 def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar, and yield a function to call with the number of items completed.
+    """Show a progress bar, and yield a function that sets the number of items completed so far.
 
-    The bar is full when the ``with`` block ends. If the console is not a terminal, a line is printed at most
-    twice a minute instead.
+    When the ``with`` block ends, the bar is set to 100%. If the console is not a terminal, a line is printed
+    at most twice a minute instead.
     """
     if not console.is_terminal:
         say = _ThrottledPrinter(console)

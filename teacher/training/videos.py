@@ -22,7 +22,7 @@ class EpisodeVideos:
 
     In between, a video is due every 5% of the run or every two minutes, whichever comes first. A separate
     process renders the videos. If it falls behind, a waiting episode is replaced by a newer one. If a video
-    cannot be made, for example because no OpenGL library is installed, that is reported once and training
+    cannot be made, for example because no OpenGL library is installed, the error is printed once and training
     continues.
 
     Args:
@@ -30,7 +30,8 @@ class EpisodeVideos:
         num_timesteps: total steps of the run.
         fps: frames per second, with one frame per step.
         console: console to print to.
-        show: function that a different thread calls with each finished video's path and training step.
+        show: callback for each finished video, called from another thread with the video's path and the
+            training step at which its episode ended.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class EpisodeVideos:
             self._film()
 
     def finish(self) -> None:
-        """Make a video of the last offered episode and wait for it; Ctrl-C skips it."""
+        """Make a video of the last offered episode and wait until it is written; Ctrl-C skips the video."""
         self._film()
         if wait(self._handled, timeout=0).not_done:
             with waiting(self._console) as tell, contextlib.suppress(KeyboardInterrupt):

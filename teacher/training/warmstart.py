@@ -29,10 +29,11 @@ class WarmStart:
     """A policy, demonstrations, or both to start a run from.
 
     Attributes:
-        policy_path: path given by ``--policy``, for messages.
-        demonstrations_path: path given by ``--demonstrations``, for messages.
-        policy: state of a saved agent.
-        demonstrations: demonstrations to clone, after the policy is loaded.
+        policy_path: path given by ``--policy``, for messages; None if not given.
+        demonstrations_path: path given by ``--demonstrations``, for messages; None if not given.
+        policy: state dict of a saved agent; None if only demonstrations are given.
+        demonstrations: data for behavior cloning, which runs after the policy is loaded; None if only a
+            policy is given.
     """
 
     policy_path: str | None
@@ -100,7 +101,7 @@ def read_warm_start(policy_path: str | None, demonstrations_path: str | None) ->
 
 
 def read_policy(path: Path) -> State:
-    """Read an agent's state from a run directory or a checkpoint file.
+    """Read an agent's state dict from a run directory or a checkpoint file.
 
     Raises:
         DataError: the checkpoint is missing or damaged.
@@ -137,7 +138,7 @@ def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Con
 
 
 class _Counted:
-    """Wraps a train/validation split; each new epoch calls ``show`` with the number of epochs started."""
+    """Wraps a train/validation split; calls ``show`` with the epoch number (from 1) as each epoch starts."""
 
     def __init__(self, split: Split, show: Any) -> None:
         self.train, self.validation = split.train, split.validation

@@ -27,17 +27,17 @@ Mode = Literal["replay", "observations", "pictures", "none"]
 
 
 class ClipSource:
-    """Renders the clips of segments.
+    """Renders segments as clips.
 
     If ``env_fn`` is set, a thread replays the episode in an environment that ``env_fn`` makes. Otherwise,
     clips show the observations if they are images, or else frames rendered while the environment was stepped.
 
     Attributes:
-        mode: source of the frames; ``pictures`` means frames captured during training, and ``none``
-            means that no clips are needed.
+        mode: source of the frames: ``replay``, ``observations``, ``pictures`` (frames captured while the
+            environment was stepped) or ``none`` (no clips needed).
 
     Raises:
-        ConfigError: people label, but none of these sources of frames is available.
+        ConfigError: people provide the labels, but none of these sources of frames is available.
     """
 
     def __init__(self, config: WrapperConfig, source: Source, can_draw: bool) -> None:
@@ -118,7 +118,10 @@ class ClipSource:
         return TransformObservation(env, transform, self._source.observation_space)
 
     def _shown(self, image: NDArray[np.uint8]) -> Frame:
-        """Convert the last channels of an image observation to an RGB frame, enlarged by ``zoom_ratio``."""
+        """Convert the newest image in an observation to an RGB frame, upscaled by ``zoom_ratio``.
+
+        An observation may be a stack of several frames.
+        """
         shape = cast(spaces.Box, self._source.observation_space).shape
         if len(shape) == 4:
             image = image[-1]

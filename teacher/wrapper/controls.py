@@ -99,7 +99,7 @@ class Controls:
         return self._trainer.save_preferences()
 
     def save_reward_predictor(self) -> Path:
-        """Write the current predictor to the checkpoints in ``log_dir`` and return the file's path.
+        """Save the current predictor as a checkpoint in ``log_dir`` and return the file's path.
 
         Raises:
             DataError: there is no predictor yet.
@@ -214,8 +214,8 @@ def transformed_space(
     Args:
         space: the environment's observation space.
         function: the transform; None if observations are not transformed.
-        make: creates an environment to get a real observation from, if the function fails on a sample from
-            the space; may return None.
+        make: creates an environment, whose first observation is transformed if the function fails on a
+            random sample from the space. Returns None if there is no such environment.
 
     Raises:
         ConfigError: the function raises an exception.
@@ -263,7 +263,10 @@ def predict(
     after: NDArray[Any],
     terminated: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """Return the predicted rewards of ``n`` steps, ``(n,)``; each array argument has ``n`` rows."""
+    """Return the predicted rewards for a batch of ``n`` steps, shape ``(n,)``.
+
+    Each array argument has a leading axis of size ``n``.
+    """
     return predictor.step_rewards(StepsBatch(before, actions, after, terminated))
 
 
@@ -287,5 +290,8 @@ def drawn(env: Any) -> Any:
 
 
 def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:
-    """Return a step's reward while there is no predictor yet: zero, or the true reward."""
+    """Return the reward that ``step`` returns until there is a predictor.
+
+    It is zero or the true reward, depending on ``config``, and has the shape of ``true``.
+    """
     return np.zeros_like(true)[()] if config.predicts and config.initial_reward == "zero" else true

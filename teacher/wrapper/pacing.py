@@ -23,7 +23,9 @@ _log = logging.getLogger("teacher.wrapper.preferences")
 
 
 class QueryPacing:
-    """Submits comparisons of new segments as labels become due, and any remaining ones at the last step.
+    """Submits comparisons of new segments as labels become due, according to the label schedule.
+
+    With a scripted teacher, submits all remaining comparisons at the last step.
 
     Args:
         config: settings of the wrapper.
@@ -51,9 +53,10 @@ class QueryPacing:
         self._unused = min(self._unused + len(showable), self._learning.pool.capacity)
 
     def over(self, steps: int) -> bool:
-        """Return True if a scripted teacher labels, and all labels are due by step ``steps``.
+        """Return True if all remaining comparisons should be submitted at step ``steps``.
 
-        Always False if people label, because they should not get all remaining comparisons at once.
+        This is the case if the labels come from a scripted teacher and all are due by then. Always False if
+        people label, because they shouldn't get that many comparisons at once.
         """
         config = self._config
         return config.collect_prefs and config.synthetic_prefs and steps >= self._last_step
@@ -120,13 +123,16 @@ class QueryPacing:
         return self._learning.due(int(steps))
 
     def _missing(self, steps: int) -> int:
-        """Return how many comparisons are due now; only initial ones until all of those are submitted."""
+        """Return how many comparisons are due now.
+
+        Counts only the initial comparisons until all of them have been submitted.
+        """
         asked = self._learning.asked
         missing, initial = self._due(steps) - asked, self._config.n_initial_prefs - asked
         return min(missing, initial) if initial > 0 else missing
 
     def _warn_of_few(self, steps: int) -> None:
-        """Warn if too few new segments will be recorded by the last step for all labels due then."""
+        """Warn if the new segments recorded by the last step will be too few for all the labels due."""
         if self._last_step == math.inf or _FEW in self._warn_once:  # before _due(), which reads the ledger
             return
         missing = self._due(self._last_step) - self._learning.asked

@@ -19,7 +19,7 @@ _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 class _Learner(Protocol):
-    """Attributes of a :class:`PreferenceTrainer` that this module uses."""
+    """Protocol with the :class:`PreferenceTrainer` attributes that this module uses."""
 
     name: str
     config: WrapperConfig
@@ -50,10 +50,10 @@ def note_closed(trainer: _Learner) -> None:
 def require_own_agent(config: WrapperConfig) -> None:
     """Raise an error if a predictor would be trained in a worker process that only steps environments.
 
-    Worker processes of Stable-Baselines3, Gymnasium and Tianshou are recognized by being daemonic.
+    Workers of Stable-Baselines3, Gymnasium and Tianshou are detected as daemon processes.
 
     Raises:
-        ConfigError: this is a daemonic process, and ``own_agent`` is False.
+        ConfigError: this is a daemon process, and ``own_agent`` is False.
     """
     is_worker = multiprocessing.parent_process() is not None and multiprocessing.current_process().daemon
     if is_worker and (config.train_reward or config.collect_prefs) and not config.own_agent:

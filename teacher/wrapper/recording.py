@@ -120,7 +120,7 @@ class SegmentRecorder:
         return segments
 
     def _segment(self, part: slice, terminated: bool) -> Segment:
-        """Return the episode's steps in ``part`` as a segment, with frames if each step has one."""
+        """Return the slice ``part`` of the current episode as a segment, with frames if each step has one."""
         held = slice(part.start - self._first, part.stop - self._first)
         replayable = self._source.replayable  # otherwise the recipe contains only the segment's actions
         actions = np.stack(self._actions[: part.stop] if replayable else self._actions[held])

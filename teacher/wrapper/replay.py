@@ -94,7 +94,7 @@ class ReplayFormat:
             )
 
     def _observations(self, kept: Any, part: slice) -> NDArray[Any]:
-        """Return the transformed observations ``(n, *shape)`` of the stored time steps ``part``."""
+        """Return the observations in the slice ``part``, transformed, with shape ``(n, *shape)``."""
         if isinstance(kept, Mapping):
             return np.stack([np.asarray(self._transformed(one)) for one in self._dicts(kept, part)])
         flat = _as_returned(kept[part], self.observation_space)

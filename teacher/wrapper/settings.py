@@ -33,10 +33,10 @@ DROPPED: Mapping[str, str] = {
 class WrapperConfig:
     """Settings of the wrappers that learn from preferences.
 
-    A training step is one epoch over all labels.
+    In these settings, a training step is one epoch of predictor training over all labels.
 
     Raises:
-        ConfigError: a value is invalid, has no effect, or conflicts with a different setting.
+        ConfigError: a value is invalid, has no effect, or conflicts with another setting.
     """
 
     train_reward: Annotated[bool, "train a reward predictor on the labels"] = True

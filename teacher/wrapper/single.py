@@ -28,7 +28,7 @@ _MAX_BESIDE = 1024  # maximum environments that share a trainer; each draws diff
 
 
 class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Learns a reward from preferences about an agent's behavior and returns it from ``step``.
+    """Learns a reward function from preferences, and returns the predicted reward from ``step``.
 
     Works with any library that steps a Gymnasium environment::
 
@@ -39,8 +39,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     ``step`` returns the predicted reward as soon as there is a predictor; ``info["true_reward"]`` is always
     the environment's own reward.
 
-    A wrapper made from the ``spec`` of an open wrapper, or with its :meth:`beside`, shares that wrapper's
-    predictor.
+    To share an open wrapper's predictor, call its :meth:`beside` or make an environment from its ``spec``.
 
     Args:
         env: the environment to wrap; observations that are not numeric need ``obs_transform_func``.
@@ -51,8 +50,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     Raises:
         ConfigError: an argument is unknown or invalid.
         EnvironmentUnsuitableError: the observation or action space is not supported, or random episodes end
-            early or are shorter than a segment. If random episodes can't be run, ``step`` checks the agent's
-            first episodes instead and raises this.
+            early or are shorter than a segment. If random episodes can't be run, ``step`` raises this
+            error when one of the agent's first episodes is unsuitable.
         DataError: the files in ``prefs_dir`` or ``pretrained_reward_predictor_dir`` can't be read or don't
             match the environment.
         BackgroundError: collecting labels or training failed; raised by ``step`` and ``close``.

@@ -53,8 +53,8 @@ class _StoppedError(Exception):
 class PreferenceTrainer:
     """Submits comparisons, fits the predictor to the labels, and publishes copies of the predictor.
 
-    The thread that steps the environment calls the public methods. Learning runs in turns, in a separate
-    thread or, with ``background=False``, within :meth:`give`.
+    The thread that steps the environment calls the public methods. Learning proceeds in short
+    turns, which run in a background thread or, if ``background`` is False, in calls of :meth:`give`.
 
     Args:
         episodes: checks episode lengths; its ``config`` must have ``segment_length`` set.
@@ -221,7 +221,7 @@ class PreferenceTrainer:
         return self._turns.save_preferences()
 
     def save_predictor(self) -> Path:
-        """Write the current predictor to the checkpoints in ``log_dir`` and return the file's path.
+        """Save the current predictor as a checkpoint in ``log_dir`` and return the file's path.
 
         Raises:
             DataError: there is no predictor yet.
@@ -229,7 +229,7 @@ class PreferenceTrainer:
         return self._turns.save_predictor()
 
     def close(self) -> None:
-        """Stop submitting comparisons and training; comparisons and labels stay in ``log_dir``.
+        """Stop training, and stop submitting comparisons. Labels stay in ``log_dir``.
 
         Raises:
             BackgroundError: the background thread has failed.
@@ -270,7 +270,10 @@ class PreferenceTrainer:
         return self._turns.turn(self._given_now(), self._check_stop)
 
     def _given_now(self) -> list[Segment]:
-        """Remove and return the queued segments; segments added during the call may stay in the queue."""
+        """Drain the segment queue and return its contents.
+
+        Segments added during the call may be left for the next one.
+        """
         return [self._given.popleft() for _ in range(len(self._given))]
 
     def _check_stop(self, updates: int) -> None:

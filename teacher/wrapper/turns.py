@@ -109,7 +109,8 @@ class LearningTurns:
 
         Args:
             segments: new segments.
-            check_stop: called during a fit with the number of updates; may raise an exception to abort it.
+            check_stop: called after each update of a fit with the number of updates so far; may raise an
+                exception to abort the fit.
         """
         self.take(segments)
         if self._config.collect_prefs:
@@ -117,7 +118,7 @@ class LearningTurns:
         return self._config.train_reward and self._learn(check_stop)
 
     def take(self, segments: Sequence[Segment]) -> None:
-        """Add new segments to the pool, and to the predictor's running normalization if it has one."""
+        """Add new segments to the pool, and update the predictor's running normalization, if any."""
         self.pacing.add(segments)
         if self.learning.predictor.follows:
             for segment in segments:
@@ -169,7 +170,7 @@ class LearningTurns:
         return self.left > 0
 
     def _publish(self) -> None:
-        """Publish a copy of the trained predictor if the first one or an update is due."""
+        """Publish a copy of the trained predictor, if it is time for the first copy or for an update."""
         first = self.training_steps >= self._config.n_initial_training_steps and self.predictor is None
         age = self.training_steps - self._published
         if not first and (self.predictor is None or age < self._config.reward_predictor_refresh_interval):
@@ -202,7 +203,7 @@ class LearningTurns:
         return path
 
     def save_predictor(self) -> Path:
-        """Write the published predictor to the checkpoints and return the file's path.
+        """Save the published predictor as a checkpoint and return the file's path.
 
         Raises:
             DataError: there is no predictor yet.

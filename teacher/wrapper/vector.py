@@ -28,11 +28,11 @@ from teacher.wrapper.recording import SegmentRecorder, Step
 def replayable(
     env_fn: Callable[[], gym.Env[Any, Any]], num_envs: int, seed: int = 1
 ) -> list[Callable[[], gym.Env[Any, Any]]]:
-    """Return functions that make environments with replayable episodes, for a vector environment.
+    """Return environment factories for a vector environment whose episodes can be replayed.
 
-    Vector environments autoreset without a seed, so episodes could not be replayed for clips. The
+    Vector environments autoreset without a seed, so their episodes normally can't be replayed for clips. The
     environments made here draw a seed for each autoreset and report it in that reset's info. Their ``step``
-    returns an empty info.
+    returns an empty info dict.
 
     Args:
         env_fn: makes one environment.
@@ -171,7 +171,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             recorder.pause()
 
     def close(self, **kwargs: Any) -> None:
-        """Close the environments, and stop submitting comparisons and training the predictor.
+        """Close the environments, stop training the predictor, and stop submitting comparisons.
 
         Raises:
             BackgroundError: collecting labels or training failed earlier in the background thread.
