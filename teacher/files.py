@@ -31,13 +31,14 @@ _TRIES, _PAUSE_SECONDS = 20, 0.01  # for locking a folder
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing; at the end, sync it to disk and rename it to ``path``.
+    """Open a temporary file for writing; when the ``with`` block exits, rename it to ``path``.
 
-    If the block fails, ``path`` is unchanged. Concurrent writers each get their own temporary file.
+    The file is synced to disk (``fsync``). If the block fails, ``path`` is unchanged. Concurrent writers each
+    get their own temporary file.
 
     Args:
         path: final path of the file.
-        new: never replace an existing file, even one created while the block runs.
+        new: if True, never replace an existing file, even one created while the block runs.
 
     Raises:
         ConfigError: ``new`` is True and ``path`` exists.
@@ -55,12 +56,12 @@ def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Write a file with :func:`atomic_write`, and turn an OSError into a one-line :class:`StorageError`.
+    """Call :func:`atomic_write`, and convert an OSError to a one-line :class:`StorageError`.
 
     Args:
         path: final path of the file.
-        what: description of the file for the error message, such as ``the preferences labels.npz``.
-        new: never replace an existing file.
+        what: description of the file for the error message, such as ``the plot rewards.png``.
+        new: if True, never replace an existing file.
 
     Raises:
         ConfigError: ``new`` is True and ``path`` exists.
@@ -90,10 +91,10 @@ def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield a temporary file's path for another program to write; at the end, rename it to ``path``.
+    """Yield the path of a temporary file for another program to write to.
 
-    The temporary file is removed if the block fails. If ``new`` is True, an existing ``path`` is never
-    replaced.
+    When the ``with`` block exits, the file is renamed to ``path``; if the block fails, the file is removed.
+    If ``new`` is True, an existing ``path`` is never replaced.
 
     Raises:
         ConfigError: ``new`` is True and ``path`` exists.
@@ -181,14 +182,14 @@ def _free_part(path: Path, flags: int) -> tuple[Path, int]:
 
 
 def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
-    """Open and lock a file or folder, without waiting, and return its file descriptor.
+    """Open a file or folder, take a nonblocking lock on it, and return its file descriptor.
 
-    Return None if another process has locked ``path``, or removed or renamed it in the meantime.
+    Return None if another process holds the lock, or removed or renamed ``path`` before it was locked.
 
     Args:
         path: file or folder to lock.
         flags: flags for :func:`os.open`.
-        strict: raise OSError if the file system doesn't support locks, instead of continuing without one.
+        strict: if the file system doesn't support locks, raise OSError if True, continue unlocked if False.
 
     Raises:
         OSError: ``path`` can't be opened.

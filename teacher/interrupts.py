@@ -10,10 +10,10 @@ _asked: list[int] = []
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Make SIGTERM raise ``KeyboardInterrupt``, and record every interrupt during the ``with`` block.
+    """Make SIGTERM raise ``KeyboardInterrupt``, and record SIGINT and SIGTERM during the ``with`` block.
 
-    Python discards an exception raised in a finalizer or in a callback from C code. :func:`check` raises
-    such a lost interrupt again.
+    Python swallows exceptions raised in finalizers and in callbacks from C code. :func:`check` re-raises a
+    ``KeyboardInterrupt`` that was lost this way. The SIGTERM handler stays installed after the block.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     before = signal.getsignal(signal.SIGINT)
@@ -28,7 +28,7 @@ def listening() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise ``KeyboardInterrupt`` again if Python discarded an earlier one; call this often in long loops."""
+    """Re-raise a ``KeyboardInterrupt`` that Python swallowed, if any; call this often in long loops."""
     if _asked:
         raise KeyboardInterrupt
 

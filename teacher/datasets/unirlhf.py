@@ -220,7 +220,7 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """Read a D4RL HDF5 file like ``d4rl.qlearning_dataset``, but keep double precision.
+    """Read a D4RL HDF5 file as ``d4rl.qlearning_dataset`` does, but keep float64 observations and actions.
 
     Steps that ended at a time limit are left out, because the file lacks their next observations: the next
     row belongs to the next episode.

@@ -38,7 +38,7 @@ class Game:
 
     Attributes:
         rom: name of the game in ale-py.
-        hidden: areas of the 210 x 160 screen to black out, each as ``(rows, columns)``.
+        hidden: regions of the 210 x 160 screen to black out, each a pair of slices ``(rows, columns)``.
         end_penalty: amount subtracted from the reward when a game is over.
     """
 
@@ -60,7 +60,9 @@ GAMES: Mapping[str, Game] = {
 
 
 class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
-    """Atari game with stacks of four gray frames as observations: uint8 ``(4, 84, 84)``, newest last.
+    """Atari game whose observations are four stacked grayscale frames, newest last.
+
+    Observations are uint8 arrays of shape ``(4, 84, 84)``.
 
     Args:
         game: key of :data:`GAMES`, such as ``Pong``.
@@ -106,7 +108,7 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
         return np.stack(self._pictures), {}
 
     def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
-        """Repeat the action for four frames; if the game is over, start the next one."""
+        """Repeat the action for four frames; if the game ends, start a new game in the same episode."""
         score, screen = 0.0, self._screen()
         for _ in range(_FRAMES_A_STEP):
             score += self._ale.act(self._actions[action])

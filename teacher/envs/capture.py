@@ -18,7 +18,10 @@ _QUALITY = 90
 
 
 def prepare_drawing() -> None:
-    """Let pygame, which renders classic control and Box2D environments, run without a display."""
+    """Configure pygame for headless rendering.
+
+    Gymnasium's classic control and Box2D environments render with pygame.
+    """
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
@@ -34,11 +37,11 @@ def why_no_screen() -> str | None:
 
 
 class CapturedResets(SeededResets):
-    """Wrapper with seeded resets that puts a JPEG frame into ``info["frame"]`` after each step.
+    """Wrapper that seeds every reset and returns a JPEG frame in ``info["frame"]`` from each step.
 
     Args:
         env: environment made with render mode ``rgb_array``.
-        seeds: seeds for resets without a seed.
+        seeds: used by resets that are called without a seed.
 
     Raises:
         EnvironmentUnsuitableError: from :meth:`step`, if the environment can't render a frame.

@@ -22,12 +22,13 @@ LEAKS = "the length of an episode leaks the reward"
 
 @dataclass(frozen=True)
 class WithoutEnds:
-    """Variants of an environment whose episodes never end early.
+    """Ways to avoid early termination in an environment.
 
     Attributes:
-        env_id: ID of a different environment with the same robot or game; None if there is none.
-        arguments: ``make_env`` arguments that keep the given environment's episodes from ending early; may be
-            empty.
+        env_id: ID of a different environment with the same robot or game that never terminates early; None if
+            there is none.
+        arguments: ``make_env`` arguments that turn off early termination in the given environment; empty if
+            there are none.
     """
 
     env_id: str | None = None
@@ -35,7 +36,7 @@ class WithoutEnds:
 
 
 def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
-    """Find variants of an environment whose episodes never end early.
+    """Find ways to avoid early termination in an environment.
 
     Args:
         env_id: ID of the environment.
@@ -55,9 +56,10 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
 def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
     """Return both ``filling`` values of :class:`~teacher.envs.horizon.FixedHorizon`, the better one first.
 
-    If most episodes end before half the limit, ``absorb`` would mostly show a frozen final state, so
-    ``restart`` is better. The exception is a judge that uses true rewards, if only survival is rewarded: all
-    restarted episodes would have the same return, so the judge could not tell them apart.
+    If most episodes end in the first half of the step limit, ``absorb`` would mostly show a frozen final
+    state, so ``restart`` is better. There is one exception: if the only reward is a constant survival reward
+    and a judge labels by true return, ``absorb`` is better, because all restarted episodes would have the
+    same return.
 
     Args:
         trial: lengths of random episodes.

@@ -161,7 +161,10 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environments and start a new trajectory for each that was reset."""
+        """Reset the environments and start a new trajectory for each.
+
+        If ``options["reset_mask"]`` is set, only the selected environments are reset.
+        """
         observations, infos = self.env.reset(seed=seed, options=options)
         self._begin_episodes(observations, infos)
         return observations, infos
@@ -222,7 +225,11 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             self._starts[index] = self._filled
 
     def _finish(self, index: int) -> None:
-        """Move an environment's trajectory, which ended or was cut off, from running to finished."""
+        """Move an environment's trajectory from the running list to the finished list.
+
+        The trajectory has terminated, was truncated, or was interrupted by a reset. If :meth:`drain` has
+        already returned all of its steps, it is only removed from the running list.
+        """
         self._extend(index)
         trajectory = self._running[index]
         if trajectory is not None and len(trajectory) > self._drained_lengths[index]:
@@ -266,12 +273,12 @@ class ReplayedStep:
 
 
 def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Iterator[ReplayedStep]:
-    """Replay an episode; yield after each step.
+    """Replay an episode, yielding a :class:`ReplayedStep` after each step.
 
     Args:
         recipe: recipe of the episode.
-        env: environment made from the recipe's ID and kwargs, for example with a render mode; if None,
-            ``replay`` makes one and closes it at the end.
+        env: environment made from the recipe's ID and kwargs; pass one to set a render mode, for example. If
+            None, ``replay`` makes one and closes it at the end.
 
     Raises:
         ReplayMismatchError: the episode ends before all actions are executed.

@@ -18,18 +18,18 @@ _STREAM = 4  # seed stream; others are in teacher/envs/random_episodes.py and te
 
 
 class Explorer:
-    """Collects episodes in separate environments where the agent and a random policy take turns.
+    """Collects episodes with a random mixture of the agent's policy and a uniform random policy.
 
-    In each environment, the actor is drawn at the start and redrawn after each step with probability
-    ``switch_prob``. With probability ``random_prob``, the random policy acts, sampling actions uniformly;
-    otherwise, the agent acts. This is the exploration method of the ``imitation`` library, applied to each
-    environment independently.
+    The episodes run in separate environments. In each environment, the acting policy is sampled at the start
+    and resampled after each step with probability ``switch_prob``: the random policy with probability
+    ``random_prob``, otherwise the agent's policy. This is the exploration method of the ``imitation``
+    library, applied to each environment independently.
 
     Args:
         task: properties of the environment.
-        seed: seed for the episodes, random actions and turns.
-        switch_prob: probability of redrawing the actor after each step.
-        random_prob: probability of drawing the random policy rather than the agent.
+        seed: seed for the episodes, the random actions and the choice of the acting policy.
+        switch_prob: probability of resampling the acting policy after each step.
+        random_prob: probability of sampling the random policy rather than the agent's policy.
         num_envs: number of environments.
     """
 

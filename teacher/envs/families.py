@@ -89,7 +89,8 @@ class TaskFamily:
         horizon: steps per episode.
         short_horizon: steps per episode of the ``Short`` task.
         reward: computes the reward in the last column of the table.
-        weights: arguments of the v5 environment that reduce its reward to the forward or distance term.
+        weights: keyword arguments for the v5 environment that turn off its control cost, contact cost,
+            survival bonus and termination, where it has them.
     """
 
     base_id: str
@@ -191,7 +192,7 @@ def base_env_id(env_id: str) -> str:
 
 
 def old_names() -> dict[str, str]:
-    """Return a mapping of the tasks' old names, from rl-teacher and later Gym versions, to their IDs."""
+    """Return a dict that maps old task names, as used in rl-teacher and later in Gym, to task IDs."""
     names = {name: name for name in FAMILIES} | _ALIASES
     return {
         f"{prefix}{alias}-v1": f"{NAMESPACE}/{prefix}{name}-v1"
@@ -212,11 +213,12 @@ def resolve_env_id(name: str) -> str:
 
 
 def same_environment(one: str | None, other: str | None) -> bool:
-    """Return False if two IDs are known to name different environments, so their data can't be mixed.
+    """Return False if two IDs are known to refer to different environments, otherwise True.
 
-    A task, its ``Short`` variant and the underlying v5 environment count as one environment, because they
-    have the same observations and actions. None matches every ID, and so does a name without a version,
-    which is the class name of an unregistered environment or a placeholder for recorded episodes.
+    Data from different environments must not be mixed. A task, its ``Short`` variant and the underlying v5
+    environment count as one environment, because they have the same observations and actions. None matches
+    every ID. An unversioned name also matches every ID, because it is only the class name of an unregistered
+    environment or a placeholder for recorded episodes.
     """
     known = [_base(name) for name in (one, other) if name is not None and _VERSIONED.search(name)]
     return len(set(known)) < 2

@@ -46,10 +46,11 @@ def make_env(
 
 
 def make_again(env: Any) -> gym.Env[Any, Any] | None:
-    """Make a second instance of an environment (or of one in a vector environment) for trial episodes.
+    """Make another instance of an environment for trial episodes.
 
-    The instance opens no window and records no videos. Return None if making it fails or the spec is
-    incomplete, for example because a wrapper does not record its arguments.
+    If ``env`` is a vector environment, make another instance of its first sub-environment. The instance opens
+    no window and records no videos. Return None if making it fails or the spec is incomplete, for example
+    because a wrapper does not record its arguments.
     """
     try:
         spec = env.spec

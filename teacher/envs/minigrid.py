@@ -11,10 +11,10 @@ _DIRECTIONS = 4
 
 
 def cells(observation: Mapping[str, Any]) -> NDArray[np.float32]:
-    """Convert an observation to a one-hot vector ``(cells * 21 + 4,)``.
+    """Convert an observation to concatenated one-hot encodings, shape ``(cells * 21 + 4,)``.
 
-    The vector encodes the object, color and state of each visible cell, and the agent's direction; the
-    mission text is dropped. For use with ``--obs_transform teacher.envs.minigrid:cells``.
+    They encode the object type, color and state of each visible cell, and the agent's direction. The mission
+    text is dropped. For use with ``--obs_transform teacher.envs.minigrid:cells``.
     """
     codes = np.moveaxis(np.asarray(observation["image"]), -1, 0)
     parts = [np.eye(kinds, dtype=np.float32)[code].ravel() for kinds, code in zip(_KINDS, codes, strict=True)]

@@ -12,7 +12,7 @@ _OWN = {
 
 
 def register_own() -> None:
-    """Register both environments with Gymnasium, unless they are already registered."""
+    """Register ``teacher/MovingDot-v1`` and ``teacher/Collect-v1``, unless they are already registered."""
     for name, (entry_point, horizon) in _OWN.items():
         env_id = f"{NAMESPACE}/{name}"
         if env_id not in gym.registry:

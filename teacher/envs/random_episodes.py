@@ -19,7 +19,7 @@ _POLICY_STREAM = 3
 def random_trajectories(
     task: TaskInfo, seed: int, num_envs: int = 8, workers: int = 1
 ) -> Iterator[Trajectory]:
-    """Yield complete episodes of uniformly random actions indefinitely.
+    """Yield an endless stream of complete episodes from a uniform random policy.
 
     ``workers`` is the number of threads that step the environments; it does not affect the episodes.
     """
@@ -29,7 +29,7 @@ def random_trajectories(
 
 
 def policy_trajectories(task: TaskInfo, seed: int, act: Actor, num_envs: int = 8) -> Iterator[Trajectory]:
-    """Yield complete episodes of the policy ``act`` indefinitely."""
+    """Yield an endless stream of complete episodes from the policy ``act``."""
     yield from _finished(make_vector_env(task, num_envs, [seed, _POLICY_STREAM]), act)
 
 

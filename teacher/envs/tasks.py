@@ -46,12 +46,12 @@ class TaskInfo:
         fps: frames per second of clips, with one frame per environment step.
         horizon: maximum number of steps in an episode.
         never_terminates: True if the environment declares that it never terminates; False if unknown.
-        observation_space: space of one environment's observations, a Box of any shape; uint8 arrays with two
-            to four dimensions are treated as images.
-        action_space: space of one environment's actions, discrete or continuous.
+        observation_space: observation space of a single environment, a Box of any shape; uint8 arrays with
+            two to four dimensions are treated as images.
+        action_space: action space of a single environment, discrete or continuous.
         captures: True to capture a frame of every step, because episodes can't be replayed.
-        flattened: string form of the environment's own observation space if observations are flattened by
-            default; otherwise None.
+        flattened: the original observation space as a one-line string if observations are flattened
+            automatically because no transform was given; otherwise None.
     """
 
     env_id: str
@@ -72,13 +72,13 @@ def describe_task(
     *,
     captures: bool = False,
 ) -> TaskInfo:
-    """Make an environment once to find its properties for a run; raise if a run can't use it.
+    """Make an environment once to determine the properties that a run needs.
 
     Args:
         env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
         max_episode_steps: step limit per episode; None to use the environment's own limit.
-        obs_transform: name of a transform for :class:`TransformedObservations`. By default, observations that
-            are not a Box are flattened if they have a fixed size.
+        obs_transform: name of a transform for :class:`TransformedObservations`. If None, observations from
+            spaces other than Box are flattened if they are numeric and have a fixed size.
         captures: True to capture a frame of every step.
 
     Raises:
@@ -103,8 +103,8 @@ class Examined:
         fps: frames per second of clips.
         refusals: errors that prevent a run from using the environment; empty if there are none.
         without_ends: variants of the environment that never end early.
-        found: properties for a run; None if the spaces are not supported. If there is no limit, its
-            ``horizon`` is 1,000 steps.
+        found: the :class:`TaskInfo` for a run; None if the spaces are not supported. If the environment has
+            no step limit, ``found.horizon`` is 1,000.
     """
 
     env_id: str
@@ -118,7 +118,7 @@ class Examined:
 
     @property
     def task(self) -> TaskInfo:
-        """Return the properties for a run.
+        """Return the environment's :class:`TaskInfo`.
 
         Raises:
             EnvironmentUnsuitableError: a run can't use the environment; the message lists all reasons.
@@ -213,8 +213,8 @@ def make_vector_env(
     Args:
         task: properties of the environment.
         num_envs: number of environments.
-        seed: seed of the run; add stream numbers, as in ``[seed, 1]``, to seed other environments
-            independently.
+        seed: seed of the run, or a list such as ``[seed, 1]`` for an independent seed stream, for example for
+            evaluation environments.
         workers: number of threads that step the environments; does not affect results.
         autoreset_mode: as in Gymnasium.
         part: ``(index, count)`` of this vector environment if a run is split across ``count`` vector

@@ -185,7 +185,12 @@ class Trajectory:
 
 
 def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return flags of shape ``(*batch, steps)``: ``terminated`` at the last step, False elsewhere."""
+    """Return a boolean array that equals ``terminated`` at the last step and is False elsewhere.
+
+    Args:
+        shape: shape of the array, ``(*batch, steps)``.
+        terminated: a bool, or an array of shape ``batch``.
+    """
     flags = np.zeros(shape, np.bool_)
     flags[..., -1:] = np.asarray(terminated)[..., None]
     return flags
@@ -203,7 +208,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _enlarged(rows: NDArray[Any], like: NDArray[Any], capacity: int) -> NDArray[Any]:
-    """Copy the rows to a new array of ``capacity`` rows with the row shape and dtype of ``like``."""
+    """Return a copy of ``rows`` with room for ``capacity`` rows; row shape and dtype are as in ``like``."""
     larger = np.empty((capacity, *like.shape[1:]), like.dtype)
     if len(rows):  # an empty array may have a different shape
         larger[: len(rows)] = rows

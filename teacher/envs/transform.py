@@ -29,8 +29,8 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
     """Converts an environment's observations with a user-supplied function.
 
     The function takes one observation and returns a numeric array, always of the same shape and dtype. uint8
-    arrays with two to four dimensions are treated as images. Other integers and booleans are converted to
-    float32.
+    arrays with two to four dimensions are treated as images. Boolean arrays, and integer arrays other than
+    uint8, are converted to float32.
 
     Args:
         env: environment with any kind of observations.
@@ -110,7 +110,10 @@ def has_fixed_size(space: gym.Space[Any]) -> bool:
 
 
 def are_numbers(space: gym.Space[Any]) -> bool:
-    """Return True if observations consist only of numbers and discrete values, and have a fixed size."""
+    """Return True if a space is a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
+
+    Dict and Tuple spaces may be nested, and must flatten to between one and one million values.
+    """
     match space:
         case gym.spaces.Dict():
             parts: Iterable[gym.Space[Any]] = space.spaces.values()

@@ -28,12 +28,12 @@ _ENOUGH_REWARDS = 2  # distinct rewards, which show that not only survival is re
 
 @dataclass(frozen=True)
 class Trial:
-    """Lengths of an environment's random episodes.
+    """Episode lengths of a random policy in an environment.
 
     Attributes:
         lengths: number of steps in each episode.
         horizon: maximum number of steps in an episode; None if no limit is known.
-        only_survival: True if all steps that did not terminate an episode had the same positive reward.
+        only_survival: True if all nonterminal steps had the same positive reward.
     """
 
     lengths: Sequence[int]
@@ -49,7 +49,7 @@ class Trial:
     def limit(self) -> int:
         """Return the maximum number of steps in an episode.
 
-        If no limit is known, return the longest episode's length or, if lengths differ, at least 100.
+        If no limit is known, return the length of the longest episode; if lengths vary, return at least 100.
         """
         longest = max(self.lengths)
         return self.horizon or (max(_SHORTEST_LIMIT, longest) if self.early else longest)
@@ -95,7 +95,10 @@ class Trial:
 
 
 def usual_length(seconds: float | None, fps: int) -> int:
-    """Convert a segment duration in seconds (default: 1.5) to steps, one per clip frame."""
+    """Return the number of steps in a segment of ``seconds`` seconds, at one step per clip frame.
+
+    If ``seconds`` is None, use 1.5 seconds.
+    """
     return max(1, int((SEGMENT_SECONDS if seconds is None else seconds) * fps))
 
 
@@ -125,8 +128,9 @@ def try_episodes(
         env: an environment that is not used for anything else.
         horizon: maximum number of steps in an episode; None if no limit is known.
         seed: seed for the episodes and actions.
-        most: number of steps after which an episode is abandoned.
-        tell: function to call with the number of completed episodes, before the first and after each.
+        most: maximum number of steps per episode; longer episodes are truncated.
+        tell: progress callback, called with the number of completed episodes at the start (0) and after each
+            episode.
 
     Raises:
         EnvironmentUnsuitableError: the environment's ``reset`` or ``step`` fails.

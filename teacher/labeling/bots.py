@@ -42,7 +42,7 @@ class BotError(Exception):
 
 
 class Bot(threading.Thread):
-    """Thread of a scripted labeler, which labels until the experiment finishes or the site stops the bot.
+    """Thread that runs a scripted labeler until the experiment finishes or the site stops the bot.
 
     Args:
         site: URL of the site.
@@ -54,8 +54,8 @@ class Bot(threading.Thread):
             different errors.
 
     Attributes:
-        seconds: minimum seconds per pair, at most :data:`LONGEST_LOOK` because the lease expires soon after;
-            set it before :meth:`start`.
+        seconds: minimum time in seconds to spend on each pair; must not exceed :data:`LONGEST_LOOK`, because
+            the pair's lease expires shortly after that. Set it before calling :meth:`start`.
         answered: number of acknowledged labels so far.
         stopped: True if the site stopped the labeler for failing too many attention checks.
         error: exception that ended the bot before the experiment was finished; None if there was none.
@@ -202,11 +202,11 @@ def _json(answer: requests.Response) -> Any:
 
 
 def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
-    """Return a bot's answer to a pair: ``left``, ``right``, ``equal`` or ``cant_tell``.
+    """Return a bot's label for a pair: ``left``, ``right``, ``equal`` or ``cant_tell``.
 
     Args:
-        truth: the site's JSON: the true return of each side's clip, and the comparison's UUID.
-        answerer: chooses an answer based on the returns, with the error model's errors.
+        truth: parsed JSON response from the site, with each clip's true return and the comparison's UUID.
+        answerer: picks a label based on the returns, with errors simulated by the error model.
         name: the bot's name, which determines its errors.
     """
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
@@ -220,7 +220,8 @@ def _error_model(text: str) -> ErrorModel:
     """Parse the value of ``--teacher``.
 
     Raises:
-        ConfigError: the error model is invalid, or needs more than the returns that bots see.
+        ConfigError: the error model is invalid, returns probabilities instead of labels, or needs inputs
+            other than the true returns, which are all that bots see.
     """
     error_model = ErrorModel.parse(text)
     if error_model.needs_segment:

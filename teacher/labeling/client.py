@@ -253,7 +253,9 @@ class FeedbackClient:
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
     def add_episode(self, experiment: str, step: int, key: str) -> None:
-        """Show labelers the video of an episode at environment step ``step``, stored under ``key``.
+        """Show labelers the episode video recorded at environment step ``step``.
+
+        The video must be in the clip store under ``key``.
 
         Raises:
             SiteRefusedError: the site can't read the video in the clip store (status 422).
@@ -324,7 +326,7 @@ def _path(experiment: str, rest: str | None = None) -> str:
 
 
 def _detail(response: requests.Response) -> str:
-    """Return the response's RFC 9457 error on one line, or only its HTTP status if it has no such error."""
+    """Return the response's problem details (RFC 9457) on one line, or its HTTP status if it has none."""
     status = f"{response.status_code} {response.reason}"
     try:
         problem = response.json()

@@ -77,7 +77,7 @@ class SiteHandle:
 def ensure_site(
     state_dir: Path, bind: str = "127.0.0.1", public_url: str | None = None, storage: str | None = None
 ) -> SiteHandle:
-    """Start a state folder's site unless it is already running, and return a handle to the site.
+    """Start the site for a state folder unless it is already running, and return a handle to it.
 
     Several processes may call this at the same time.
 
@@ -85,7 +85,8 @@ def ensure_site(
         state_dir: folder of the site's database, clips, secrets and log.
         bind: IP address to listen on.
         public_url: URL at which other machines reach the site; None if only this machine uses it.
-        storage: clip store; None for the store in ``TEACHER_STORAGE``, or else a folder in ``state_dir``.
+        storage: clip store; None for the one set by ``TEACHER_STORAGE`` or, if that is unset, a folder in
+            ``state_dir``.
 
     Raises:
         ConfigError: the site can't listen on the address, the options contradict each other, or the site is
@@ -171,7 +172,8 @@ class _StateFolder:
     def find_site(self) -> Mapping[str, Any] | None:
         """Return the content of ``site/lock`` (URL, instance ID, options), or None if the site isn't running.
 
-        The site must respond with the instance ID in the file, so that a stale file doesn't count.
+        A stale lock file is ignored: the site counts as running only if it responds with the instance ID
+        from the file.
         """
         try:
             site: dict[str, Any] = json.loads((self.state_dir / "site" / "lock").read_text())
@@ -221,7 +223,7 @@ class _StateFolder:
 
 
 def _lock_run(folder: Path) -> IO[str]:
-    """Create a lock file in ``folder`` that tells the site that a run needs it; return the open file.
+    """Create and lock a file in ``folder`` that marks the site as in use; return the open file.
 
     The file gets its final name only after it is locked, because the site removes unlocked lock files.
     """

@@ -49,7 +49,9 @@ class EpisodeVideoUploader:
                 self._offered = None
 
     def announce(self) -> None:
-        """Announce the last uploaded video, unless announced before; log a warning if the site refuses it.
+        """Announce the last uploaded video to the site, unless it has already been announced.
+
+        If the site refuses the video, log a warning.
 
         Raises:
             SiteUnreachableError: the site is unreachable; the next call tries again.

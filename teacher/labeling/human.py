@@ -34,18 +34,18 @@ _CLOSE_SECONDS = 10.0
 class HumanCollector:
     """Collects people's labels through the labeling site; a background thread does all slow work.
 
-    The constructor creates or continues the experiment on the site. It also publishes comparisons that an
+    The constructor creates or resumes the experiment on the site. It also publishes comparisons that an
     earlier process of this run left unregistered. A permanent error (a revoked token, a full disk, clips that
-    can't be rendered) stops the thread, and the next :meth:`receive` or :meth:`submit` raises it.
+    can't be rendered) stops the thread and is raised by the next call to :meth:`receive` or :meth:`submit`.
 
     Attributes:
         experiment: the experiment as the site reported it when the collector was created.
-        asked_anew: number of comparisons that are registered again because the site lost the experiment
-            before this run had read any decision.
+        asked_anew: number of comparisons to register again because the site lost the experiment before this
+            run had read any decisions.
     """
 
     def __init__(self, publication: PublishTarget, revive: Callable[[], None] | None = None) -> None:
-        """Create or continue the experiment, and start the background thread.
+        """Create or resume the experiment, and start the background thread.
 
         Args:
             publication: the store and site to publish to.
@@ -90,7 +90,7 @@ class HumanCollector:
         Args:
             pairs: first and second segment of each comparison.
             phase: phase of training, or ``gold`` for attention checks.
-            step: environment steps of training so far.
+            step: number of environment steps taken so far.
 
         Raises:
             Exception: the error that stopped the background thread, if it has stopped.
@@ -130,8 +130,8 @@ class HumanCollector:
         """Queue training progress to show on the site.
 
         Args:
-            point: values by TensorBoard tag; values that are not finite are dropped.
-            step: environment steps of training so far.
+            point: metrics, keyed by TensorBoard tag; NaN and infinite values are dropped.
+            step: number of environment steps taken so far.
             waiting_for: number of labels that training is waiting for; None if it isn't waiting.
         """
         finite = {tag: float(value) for tag, value in point.items() if math.isfinite(value)}

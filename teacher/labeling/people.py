@@ -107,7 +107,7 @@ def ask_people(
     value: Value = true_return,
     renderer: Renderer | None = None,
 ) -> HumanCollector:
-    """Create or continue an experiment on the site, and return a collector of its labels.
+    """Create or resume an experiment on the site, and return a collector for its labels.
 
     Args:
         site: the labeling site.
@@ -115,7 +115,8 @@ def ask_people(
         settings: settings of the experiment.
         parts: ``ExitStack`` that will close the connections, the renderers and the collector.
         value: function that scores a segment; scripted labelers see the score as the true return.
-        renderer: renders the clips; None to use render workers if configured, or else this machine.
+        renderer: renders the clips; None to use render workers if they are configured, and otherwise
+            render on this machine.
 
     Raises:
         ForgottenError, SiteRefusedError, SiteUnreachableError: as in :class:`HumanCollector`.
@@ -143,9 +144,10 @@ def reopen_experiment(site: Site, ledger: Ledger, settings: ExperimentSettings) 
 
 
 def _open_renderer(site: Site, storage: Storage, parts: contextlib.ExitStack) -> "ClipRenderer | RenderQueue":
-    """Return a local renderer, wrapped in a client for render workers if they can be used.
+    """Return a client for the render workers if they can be used, otherwise a local renderer.
 
-    Render workers need ``REDIS_URL`` and a bucket as the clip store.
+    Render workers require ``REDIS_URL`` and a bucket as the clip store. If they fail, the client renders
+    locally.
     """
     renderer = parts.enter_context(ClipRenderer())
     redis_url = read_redis_url()

@@ -63,7 +63,7 @@ class PublishTarget:
     value: Value = true_return
 
     def key(self, comparison: Comparison, side: str) -> str:
-        """Return the clip store's key for a comparison's ``first`` or ``second`` clip."""
+        """Return the key under which a comparison's ``first`` or ``second`` clip is stored."""
         return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
 
 
@@ -83,7 +83,7 @@ class Publisher:
         publication: ledger, renderer, clip store and site to use.
         folder: folder for clips that are not uploaded yet; the constructor empties it, and :meth:`close`
             removes it.
-        wake: function that other threads call when a clip has been rendered, so :meth:`upload` has work.
+        wake: callback, called from other threads when a rendered clip is ready for :meth:`upload`.
 
     Attributes:
         failed: number of comparisons that were dropped because they couldn't be rendered.

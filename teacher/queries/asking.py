@@ -35,10 +35,10 @@ class Tally(Protocol):
         """Return the number of comparisons waiting for a decision."""
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons decided as first, second or equal."""
+        """Return the number of comparisons labeled ``first``, ``second`` or ``equal``."""
 
     def cant_tell(self) -> int:
-        """Return the number of comparisons decided as "can't tell"."""
+        """Return the number of comparisons labeled "can't tell"."""
 
     def gold(self) -> int:
         """Return the number of attention checks submitted."""
@@ -73,12 +73,12 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Received:
-    """Counts of the decisions received by one call of :meth:`Asking.receive`.
+    """Counts returned by one call to :meth:`Asking.receive`.
 
     Attributes:
-        decisions: number of new or revised decisions.
-        only_cant_tell: total number of "can't tell" decisions if there are ten or more and the dataset is
-            still empty; otherwise 0. Callers should warn if it is positive.
+        decisions: number of decisions made or revised since the previous call.
+        only_cant_tell: number of "can't tell" decisions in the whole run if there are ten or more and the
+            dataset is still empty; otherwise 0. Callers should warn the user if it is positive.
     """
 
     decisions: int
@@ -96,12 +96,12 @@ class Asking(Generic[TallyT]):
 
     Attributes:
         ledger: object that counts the comparisons, such as the run's ledger.
-        collector: source of labels, which takes comparisons and returns preferences.
+        collector: label source; comparisons are submitted to it, and preferences are received from it.
         dataset: the preferences received so far.
         pool: the segments to draw pairs from.
         schedule: label schedule, which determines how many labels are due at each step.
-        queries: settings of query selection; None selects pairs uniformly at random.
-        earlier: number of labels loaded from a file, which count as already requested.
+        queries: query selection settings; None to select pairs uniformly at random.
+        earlier: number of labels loaded from a file; these count as already requested.
         seconds: training time in seconds, used by time-based schedules.
         unfitted: number of preferences added, changed or dropped since the last fit.
     """
@@ -157,8 +157,8 @@ class Asking(Generic[TallyT]):
             step: number of environment steps taken.
             phase: phase to record for the comparisons.
             predictor: ensemble for active selection; None selects pairs at random.
-            shown: function that converts a selected segment to the one to submit to labelers; None submits
-                it unchanged.
+            shown: function that maps each selected segment to the segment shown to labelers; None shows
+                segments unchanged.
         """
         pairs = select_pairs(self.pool, count, self.queries, predictor)
         if pairs:
@@ -169,12 +169,13 @@ class Asking(Generic[TallyT]):
     def submit_checks(
         self, pool: SegmentPool, share: float, value: Callable[[Segment], float], step: int
     ) -> None:
-        """Submit attention checks until there are ``share`` checks per requested comparison.
+        """Submit attention checks until the ratio of checks to requested comparisons is ``share``.
 
         Args:
             pool: the segments to draw pairs from.
-            share: number of attention checks per comparison; if 0, submit none.
-            value: function that returns a segment's true value; pairs with the largest differences are used.
+            share: ratio of attention checks to requested comparisons; if 0, submit none.
+            value: function that scores a segment, for example by its true return; the pairs whose scores
+                differ most become attention checks.
             step: number of environment steps taken.
         """
         if share == 0:
@@ -199,7 +200,7 @@ class Asking(Generic[TallyT]):
                     return
 
     def receive(self) -> Received:
-        """Add preferences decided since the last call to the dataset; return counts. Doesn't block."""
+        """Add all newly received preferences to the dataset, and return the counts, without blocking."""
         return self._take(self.collector.receive())
 
     def _take(self, preferences: Sequence[Preference]) -> Received:

@@ -16,7 +16,8 @@ class CollectorStatus:
     """Status of the labelers and of the labeling site.
 
     Attributes:
-        state: experiment state on the site; training pauses while it is paused and ends once it is finished.
+        state: state of the experiment on the site; training pauses while the experiment is paused and ends
+            once it is finished.
         active_labelers: number of labelers currently active; None until the site has reported it.
         failed: number of comparisons dropped by this process because their clips could not be rendered.
         away: error message while the site is not responding, else None.
@@ -46,7 +47,8 @@ class Collector(Protocol):
     def receive(self) -> list[Preference]:
         """Return the preferences decided or revised since the last call, without blocking.
 
-        A preference whose value is None must be removed from the dataset.
+        A value of None means that the comparison's earlier preference is withdrawn: the caller must remove
+        that preference from the dataset.
         """
 
     @property

@@ -39,7 +39,7 @@ def wrote(path: Path) -> bool:
 
 
 def read(folder: Path) -> Recording:
-    """Read a folder's episodes; an episode's ``terminated`` is None if the reason it ended is unknown.
+    """Read the episodes in a folder; ``terminated`` is None for episodes that ended for an unknown reason.
 
     Raises:
         ConfigError: pyarrow is not installed.
@@ -71,11 +71,12 @@ def read_archive(path: Path) -> Recording:
 
 
 def relabel(source: Path, target: Path, model: StepRewards) -> None:
-    """Copy a folder, replacing its ``rews`` with the model's rewards.
+    """Copy a trajectory folder, replacing its ``rews`` with the reward model's predictions.
 
     Raises:
         ConfigError: pyarrow is not installed.
-        DataError: the source can't be read, or its steps don't match the model's spaces.
+        DataError: the source can't be read, or its observations or actions don't match the reward model's
+            spaces.
         StorageError: the copy can't be written.
     """
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
@@ -164,5 +165,9 @@ def _with_rewards(table: Any, rewards: Sequence[NDArray[np.float64]], path: Path
 
 
 def _declare_rewards(features: dict[str, Any]) -> None:
-    """Declare ``rews`` as lists of float64, in the same version of the metadata format as ``infos``."""
+    """Set the type of ``rews`` in the dataset's features to a list of float64.
+
+    The list type is copied from ``infos``, because its name depends on the version of Hugging Face
+    ``datasets``.
+    """
     features["rews"] = {**features["infos"], "feature": {"dtype": "float64", "_type": "Value"}}

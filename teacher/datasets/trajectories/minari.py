@@ -36,7 +36,7 @@ _STATISTICS = ("sum", "mean", "std", "max", "min")
 
 
 def wrote(path: Path) -> bool:
-    """Return True if the path is a Minari dataset's folder."""
+    """Return True if the path is a Minari dataset folder."""
     return (path / _METADATA).is_file()
 
 
@@ -52,11 +52,14 @@ def read(folder: Path) -> Recording:
 
 
 def relabel(source: Path, target: Path, model: StepRewards) -> None:
-    """Copy a dataset with the model's rewards; update the copy's ID and reward statistics.
+    """Copy a dataset, replacing its rewards with the reward model's predictions.
+
+    The copy's dataset ID and reward statistics are updated.
 
     Raises:
         ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.
-        DataError: the dataset can't be read, or its steps don't match the model's spaces.
+        DataError: the dataset can't be read, or its observations or actions don't match the reward model's
+            spaces.
         StorageError: the copy can't be written.
     """
     about = _metadata(source)

@@ -48,7 +48,7 @@ def as_demonstrations(recording: Recording) -> Demonstrations:
 
 
 def _in_rows(episode: Trajectory) -> Trajectory:
-    """Return the episode with scalar observations and actions converted to arrays of length 1."""
+    """Add a trailing axis of length 1 to scalar observations and actions; leave others unchanged."""
     observations, actions = (
         array[:, None] if array.ndim == 1 else array for array in (episode.all_observations, episode.actions)
     )
@@ -56,7 +56,7 @@ def _in_rows(episode: Trajectory) -> Trajectory:
 
 
 def _require_alike(episode: Trajectory, first: Trajectory) -> None:
-    """Raise :class:`DataError` if the episodes' observations or actions have different shapes."""
+    """Raise DataError if the episode's observation or action shape differs from the first episode's."""
     for name in ("observations", "actions"):
         found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
         if found != expected:

@@ -27,10 +27,10 @@ class Outcome(NamedTuple):
 
 
 def plain_entry_point(env_id: str, kwargs: Mapping[str, Any]) -> str | None:
-    """Return the entry point of the class that ``make_env`` would instantiate; None for special cases.
+    """Return the entry point of the class that ``make_env`` would instantiate, or None.
 
-    Special cases, which can't be batched, are arguments other than a step limit, additional wrappers, and
-    episodes without a step limit.
+    None means that the environment can't be batched: it is not registered, it has additional wrappers or no
+    step limit, or ``kwargs`` has arguments other than the step limit.
     """
     spec = gym.registry.get(resolve_env_id(env_id))
     if spec is None or spec.additional_wrappers or set(kwargs) - {"max_episode_steps"}:
@@ -63,11 +63,11 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
 
     @abc.abstractmethod
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
-        """Step the environments selected by the mask ``stepping``; results of the other rows are ignored."""
+        """Step the environments selected by the mask ``stepping``; the caller ignores the other rows."""
 
     @abc.abstractmethod
     def _take_over(self, index: int) -> None:
-        """Copy the state of an environment that was just reset."""
+        """Copy the state of an environment that was just reset into the batched state arrays."""
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None

@@ -20,13 +20,13 @@ from teacher.envs.fast.physics import Physics, Simulation
 
 
 class Motion(NamedTuple):
-    """Physics results of one step of ``n`` environments, with one row per environment.
+    """Batched physics results of stepping ``n`` environments once, with one row per environment.
 
     Attributes:
-        actions: actions of the step, ``(n, controls)``, in the caller's dtype.
-        velocity: mean x velocity of the root during the step, in m/s, ``(n,)``.
-        qpos: MuJoCo's positions after the step, ``(n, positions)``.
-        qvel: MuJoCo's velocities after the step, ``(n, velocities)``.
+        actions: actions of the step, in the caller's dtype, shape ``(n, nu)``.
+        velocity: mean x velocity of the root during the step, in m/s, shape ``(n,)``.
+        qpos: generalized positions after the step, shape ``(n, nq)``.
+        qvel: generalized velocities after the step, shape ``(n, nv)``.
     """
 
     actions: Array

@@ -92,7 +92,7 @@ class _Helper:
         self._wakes.put(True)
 
     def wait(self) -> None:
-        """Wait until no call of ``work`` is in progress; if a call raised an exception, raise it here."""
+        """Wait for any call to ``work`` that is in progress; if a call raised an exception, re-raise it."""
         with self._busy:
             error, self._error = self._error, None
         if error is not None:
