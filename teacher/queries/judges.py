@@ -22,7 +22,7 @@ Judge = Callable[[Segment, Segment], Decision | float]
 _MAX_SKIPPED_IN_A_ROW = 1000
 
 Value = Callable[[Segment | Trajectory], float]
-"""Function that returns the value of a segment or an episode; larger is better."""
+"""Function that returns the score of a segment or an episode; higher is better."""
 
 
 def true_return(steps: Segment | Trajectory) -> float:
@@ -37,7 +37,7 @@ def oracle(first: Segment, second: Segment) -> Decision:
 
 
 def goal_of(error_model: ErrorModel) -> Value:
-    """Return the value function that represents a scripted teacher's actual goal.
+    """Return the function that scores segments by a scripted teacher's true objective.
 
     This is the user's function if one is configured, else :func:`true_return`.
 
@@ -48,10 +48,10 @@ def goal_of(error_model: ErrorModel) -> Value:
 
 
 def value_of(error_model: ErrorModel) -> Value:
-    """Return the value function that a scripted teacher uses to compare segments.
+    """Return the function with which a scripted teacher scores the segments that it compares.
 
-    If ``myopic`` or ``discount`` is set, this is the discounted true return, else the function from
-    :func:`goal_of`.
+    If ``myopic`` or ``discount`` is set, the score is the discounted true return. Otherwise, the function is
+    the one from :func:`goal_of`.
 
     Raises:
         ConfigError: the user's function does not exist.
@@ -122,12 +122,12 @@ def decision_of(probability: float | None) -> Decision:
 
 
 class ScriptedTeacher:
-    """Judge that compares segments by a value function and makes mistakes according to an error model.
+    """Judge that compares segments by their scores and makes mistakes according to an error model.
 
     Random errors depend only on the seed and the two segments, so they are reproducible.
 
     Args:
-        error_model: settings of the value function and the errors.
+        error_model: settings of the scoring function and the errors.
         seed: seed for the random errors.
         seen: pairs that the teacher labeled in earlier processes, oldest first. Needed only for ``skip`` and
             ``equal``, whose thresholds depend on earlier returns.
@@ -166,7 +166,7 @@ class ScriptedTeacher:
 
 
 class Behavior:
-    """User-defined value function, which returns a number for a segment; larger is better.
+    """User-defined scoring function that maps a segment to a number; higher is better.
 
     It is also called with whole episodes, but only for reports. Its module is imported from ``sys.path`` or
     the current folder.
@@ -206,7 +206,10 @@ class Behavior:
 
 
 class _Discounted:
-    """Value function: true return, discounted from the first step or, if ``from_end``, from the last step."""
+    """Scores a segment by its discounted true return.
+
+    The first step has weight 1 or, if ``from_end`` is True, the last step does.
+    """
 
     def __init__(self, discount: float, *, from_end: bool) -> None:
         self._discount, self._from_end = discount, from_end

@@ -48,7 +48,10 @@ class PreferenceLearning(Asking[TallyT]):
         return self.schedule is not self._configured
 
     def receive(self) -> Received:
-        """Record whether the predictor agrees with new preferences, then add them to the dataset."""
+        """Receive new preferences and add them to the dataset; return the decision counts.
+
+        Before that, record whether the predictor agrees with each new preference.
+        """
         preferences = self.collector.receive()
         self._compare(preferences)
         return self._take(preferences)
@@ -75,7 +78,7 @@ class PreferenceLearning(Asking[TallyT]):
 
     @property
     def stale(self) -> bool:
-        """Return True if enough preferences are new or changed to justify a new fit."""
+        """Return True if enough preferences were added or changed since the last fit to justify a refit."""
         return self.unfitted > 0 and self.unfitted >= self.predictor.config.refit_after * len(self.dataset)
 
     def fit(self, **limits: Any) -> FitReport:

@@ -63,8 +63,9 @@ def learn_reward(
 ) -> RewardPredictor:
     """Cut episodes into segments, let a judge label pairs of them, and fit a predictor to the labels.
 
-    Warns if the fit diverges, if no label prefers a segment, if the predictor's inputs hardly differ between
-    steps, or if there are so few segments that some are in several pairs.
+    Warns if the fit diverges, if no label used for fitting is a strict preference, if the predictor's inputs
+    are nearly constant or too coarsely rounded to tell steps apart, or if there are so few segments that some
+    are in several pairs.
 
     Args:
         episodes: recorded episodes, for example from :meth:`Trajectory.from_arrays`.
@@ -78,8 +79,8 @@ def learn_reward(
         The fitted predictor.
 
     Raises:
-        DataError: there are too few segments or labels to learn from, or finished episodes differ in length
-            and ``config.allow_variable_horizon`` is False.
+        DataError: there are too few segments or labels to learn from, or finished episodes (terminated or
+            truncated) differ in length and ``config.allow_variable_horizon`` is False.
         BehaviorError: the judge failed, or returned neither a decision nor a probability.
         ConfigError: a setting has no effect on the predictor's network type.
     """

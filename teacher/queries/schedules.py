@@ -1,4 +1,4 @@
-"""Label schedules: the total number of labels due at each point in a run. It never decreases."""
+"""Label schedules: the cumulative number of labels due at each point in a run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class LabelSchedule(Protocol):
     """Protocol for label schedules, which determine how many labels are due at each point in training."""
 
     def due(self, step: int, seconds: float) -> int:
-        """Return the total number of labels due, including labels due before training.
+        """Return the cumulative number of labels due, including those due before training.
 
         Args:
             step: number of environment steps taken in training.
@@ -37,9 +37,9 @@ class LabelSchedule(Protocol):
 class ExponentialSchedule:
     """Schedule with an exponentially decaying label rate, like rl-teacher's ``LabelAnnealer``.
 
-    ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))`` labels are due, rounded down. The
-    formula leaves out 1% of the labels during training; these are due at the last step, so that exactly
-    ``total`` labels are requested.
+    ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))`` labels are due, rounded down.
+    This formula reaches only 99% of the labels after pretraining; the remaining 1% become due at the last
+    step, so that exactly ``total`` labels are requested.
 
     Attributes:
         pretrain: number of labels due before training.
@@ -58,7 +58,7 @@ class ExponentialSchedule:
         _check_counts(self)
 
     def due(self, step: int, seconds: float) -> int:
-        """Return the total number of labels due by ``step``; ``seconds`` is ignored."""
+        """Return the cumulative number of labels due by ``step``; ``seconds`` is ignored."""
         if step >= self.num_timesteps:
             return self.total
         share = 1 - 0.01 ** (step / self.num_timesteps)
@@ -76,7 +76,8 @@ class RateSchedule:
         pretrain: number of labels due before training.
         total: total number of labels, including ``pretrain``.
         num_timesteps: total number of environment steps of training.
-        rate: function of training progress; its values must be finite, not negative, and not all 0.
+        rate: function that maps training progress, from 0 to 1, to the label rate in any unit; must be
+            finite, nonnegative and not zero everywhere.
 
     Raises:
         ConfigError: the rate is invalid, or ``pretrain`` is negative or exceeds ``total``.
@@ -92,7 +93,7 @@ class RateSchedule:
         _ = self._shares  # evaluate the rate now, so that errors appear before training
 
     def due(self, step: int, seconds: float) -> int:
-        """Return the total number of labels due by ``step``; ``seconds`` is ignored."""
+        """Return the cumulative number of labels due by ``step``; ``seconds`` is ignored."""
         if step >= self.num_timesteps:
             return self.total
         cell, within = divmod(_CELLS * step / self.num_timesteps, 1)
@@ -102,7 +103,7 @@ class RateSchedule:
 
     @cached_property
     def _shares(self) -> NDArray[np.float64]:
-        """Return the cumulative share of labels due at the bounds of each interval, from 0 to 1."""
+        """Return the cumulative fraction of labels due at each interval boundary, ``(_CELLS + 1,)``."""
         bounds = np.linspace(0, 1, _CELLS + 1).tolist()
         try:
             rates = np.array([float(self.rate(progress)) for progress in bounds])
@@ -123,7 +124,7 @@ class RateSchedule:
 
 
 def _check_counts(schedule: ExponentialSchedule | RateSchedule) -> None:
-    """Raise ConfigError unless 0 <= pretrain <= total; otherwise, the labels due could decrease."""
+    """Raise ConfigError unless 0 <= pretrain <= total, so that the number of labels due never decreases."""
     fits = 0 <= schedule.pretrain <= schedule.total
     refuse_all(schedule, [("pretrain", fits, f"expected 0 to total ({schedule.total})")], prefix="")
 
@@ -148,7 +149,7 @@ class ConstantRate:
         refuse_all(self, [("period", fits, "expected more than 0 seconds")], prefix="")
 
     def due(self, step: int, seconds: float) -> int:
-        """Return the total number of labels due after ``seconds``; ``step`` is ignored."""
+        """Return the cumulative number of labels due after ``seconds``; ``step`` is ignored."""
         return self.pretrain + int(seconds / self.period)
 
 
@@ -172,8 +173,8 @@ def named_rate(name: RateName, num_timesteps: int) -> Rate:
 
     ``hyperbolic`` and ``inverse_quadratic`` come from the imitation library; they fall to half their initial
     rate by the end of training, regardless of its length. ``paper_mujoco`` and ``paper_atari`` fall to half
-    their initial rate over 2 or 5 million steps: at step T they are proportional to ``2e6 / (T + 2e6)`` and
-    ``5e6 / (T + 5e6)`` (Christiano et al. 2017, appendix A).
+    their initial rate after 2 and 5 million steps, respectively: at step T, they are proportional to
+    ``2e6 / (T + 2e6)`` and ``5e6 / (T + 5e6)`` (Christiano et al. 2017, appendix A).
     """
     match name:
         case "constant":
@@ -189,7 +190,7 @@ def named_rate(name: RateName, num_timesteps: int) -> Rate:
 
 
 def _hyperbola(halvings: float, progress: float) -> float:
-    """Return the rate at ``progress``: 1 at the start, 1/2 at ``1 / halvings``."""
+    """Return the rate relative to its initial value: ``1 / (1 + halvings * progress)``."""
     return 1.0 / (1.0 + halvings * progress)
 
 
@@ -200,7 +201,7 @@ class ExtendedSchedule:
     Attributes:
         before: schedule up to ``step``.
         step: environment step at which the run was extended.
-        after: schedule after ``step``; its own step count starts at 0 there.
+        after: schedule after ``step``; its steps are counted from ``step``.
     """
 
     before: LabelSchedule
@@ -208,7 +209,7 @@ class ExtendedSchedule:
     after: LabelSchedule
 
     def due(self, step: int, seconds: float) -> int:
-        """Return the total number of labels due according to the schedule in effect at ``step``."""
+        """Return the cumulative number of labels due by ``step``, using the schedule in effect then."""
         if step <= self.step:
             return self.before.due(step, seconds)
         return self.after.due(step - self.step, seconds)

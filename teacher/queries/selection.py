@@ -71,7 +71,7 @@ def sure_pairs(
 ) -> list[SegmentPair]:
     """Select pairs with large differences in ``value`` for attention checks, and mark them as queried.
 
-    Candidates are drawn like other queries, so that labelers can't recognize the checks.
+    Candidates are sampled in the same way as other queries, so that labelers can't recognize the checks.
 
     Args:
         pool: the segments to select from.
@@ -99,8 +99,9 @@ def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty:
     Args:
         predictor: the ensemble.
         pairs: the segment pairs.
-        uncertainty: prediction whose variance is taken: the ``probability`` that the first segment is
-            preferred, its ``logit`` (the difference in returns), or the more probable ``label``.
+        uncertainty: quantity whose variance across members is returned. ``probability``: probability that the
+            first segment is preferred. ``logit``: difference between predicted returns. ``label``: predicted
+            label.
     """
     rows = {segment: row for row, segment in enumerate(dict.fromkeys(s for pair in pairs for s in pair))}
     returns = predictor.member_returns(list(rows))
@@ -170,8 +171,9 @@ def _most_diverse_first(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPai
     """Order pairs so that each is as far as possible from earlier queries and from the pairs before it.
 
     This is greedy k-center selection; without earlier queries, it starts with the first pair. Pairs are
-    compared by the means and standard deviations of their segments' observations, each scaled by its standard
-    deviation over ``pairs``. Distances between pairs use whichever order of the segments is closer.
+    compared by the mean and standard deviation of each observation feature in each segment. Each of these
+    statistics is divided by its own standard deviation over ``pairs``. The distance between two pairs is the
+    smaller of the distances for the two segment orders.
     """
     if not pairs:
         return []
@@ -197,7 +199,7 @@ def _summaries(pair: SegmentPair) -> Array:
 
 
 def _squared_distances(points: Array, point: Array) -> Array:
-    """Return each point's squared distance to ``point``, using whichever segment order is closer.
+    """Return each pair's squared distance to ``point``, for the segment order that minimizes it.
 
     Args:
         points: ``(n, 2, statistics)``, the :func:`_summaries` of each pair.
@@ -212,7 +214,10 @@ def _squared_distances(points: Array, point: Array) -> Array:
 
 
 def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
-    """Return pairs that share no segments, chosen greedily in order, and the remaining pairs."""
+    """Greedily split pairs, in order, into those that share no segment with a chosen pair, and the rest.
+
+    A pair is chosen if none of its segments belongs to an earlier chosen pair.
+    """
     used: set[Segment] = set()
     fresh: list[SegmentPair] = []
     others: list[SegmentPair] = []

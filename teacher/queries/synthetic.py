@@ -14,13 +14,16 @@ from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
 def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
-    """Return the run's scripted teacher; if it has thresholds, pass it previously labeled pairs."""
+    """Return the run's scripted teacher.
+
+    If its error model has thresholds, it starts with the pairs labeled so far.
+    """
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
     return ScriptedTeacher(error_model, seed, seen)
 
 
 class InstantTeacher:
-    """Base class of collectors that label immediately and have no labelers to inform."""
+    """Base class of collectors that label automatically and immediately, without human labelers."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -39,13 +42,13 @@ class InstantTeacher:
         )
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """Do nothing because there are no labelers to inform."""
+        """Do nothing because there are no human labelers to notify."""
 
     def show(self, film: Path, step: int) -> None:
-        """Do nothing because there are no labelers."""
+        """Do nothing because there are no human labelers."""
 
     def finish(self) -> None:
-        """Do nothing because there are no labelers to inform."""
+        """Do nothing because there are no human labelers to notify."""
 
     def close(self) -> None:
         """Do nothing because there is nothing to close."""
@@ -129,9 +132,9 @@ class UnrecordedTeacher(InstantTeacher):
         return self._total
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons that have a preference.
+        """Return the number of comparisons that were not decided as "can't tell".
 
-        None are ever open, because every comparison is labeled immediately.
+        No comparison is ever open, because every comparison is labeled immediately.
         """
         return self._usable
 

@@ -56,11 +56,11 @@ def make_ensemble(
 
 
 def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Convert a saved state dict to tensors, and check that names, shapes and dtypes match the network's.
+    """Convert a saved state dict to tensors; check that names, shapes and dtypes match the network's.
 
     Args:
         expected: the network's current state dict.
-        found: the saved tensors or arrays, keyed by name.
+        found: the saved state dict, with tensors or arrays as values.
 
     Raises:
         ValueError: a name is missing or unexpected, or a shape or dtype differs.

@@ -21,11 +21,11 @@ _CERTAINTY_BOUNDS = np.linspace(0.5, 1.0, 6)
 
 @dataclass(frozen=True)
 class MarginGroup:
-    """Predictor's accuracy on pairs whose segments differ by similar amounts in true return.
+    """Predictor accuracy in one margin bin: pairs with similar absolute differences in true return.
 
     Attributes:
-        low: smallest absolute difference in true return in the group.
-        high: largest absolute difference in true return in the group.
+        low: smallest absolute difference in true return in the bin.
+        high: largest absolute difference in true return in the bin.
         pairs: number of pairs.
         accuracy: fraction of these pairs whose label is predicted correctly.
     """
@@ -38,13 +38,13 @@ class MarginGroup:
 
 @dataclass(frozen=True)
 class CertaintyGroup:
-    """Predictor's calibration on pairs that it predicts with similar confidence.
+    """One confidence bin of a reliability diagram: pairs predicted with similar confidence.
 
     The confidence is the predicted probability of the segment that the predictor prefers.
 
     Attributes:
-        low: lower bound of the confidence in this group.
-        high: upper bound of the confidence in this group.
+        low: lower bound of the confidence in this bin.
+        high: upper bound of the confidence in this bin.
         pairs: number of pairs.
         predicted: mean confidence.
         answered: fraction of labels that agree with the prediction; ``equal`` counts as one half.
@@ -68,10 +68,11 @@ class Evaluation:
         loss: mean cross-entropy in nats; predicting 0.5 for every pair gives ln 2 = 0.69.
         accuracy: fraction of labels predicted correctly, as defined in :attr:`FitReport.accuracy`.
         rank_correlation: Spearman's rank correlation between predicted and true return differences.
-        calibration_error: mean of ``|predicted - answered|`` over ``certainties``, weighted by ``pairs``.
-        certainties: results for up to five groups of pairs, grouped by confidence.
-        margins: results for up to four groups of pairs of about equal size, grouped by difference in true
-            return, smallest first; empty if the difference is 0 for every pair.
+        calibration_error: expected calibration error (ECE), the mean of ``|predicted - answered|`` over
+            ``certainties``, weighted by ``pairs``.
+        certainties: one result per confidence bin, at most five.
+        margins: one result per quantile bin of the absolute difference in true return, at most four, smallest
+            first; empty if the difference is 0 for every pair.
     """
 
     pairs: int
@@ -83,7 +84,7 @@ class Evaluation:
     margins: Sequence[MarginGroup]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the metrics as a nested dict of JSON values."""
+        """Return the metrics as a nested, JSON-serializable dict."""
         return dataclasses.asdict(self)
 
 

@@ -29,7 +29,8 @@ class Reader(Protocol):
     """Protocol for objects that convert steps to features, which a network then standardizes.
 
     Attributes:
-        doubt: warning that the features hardly distinguish the labeled steps, or an empty string.
+        doubt: warning that the features are nearly constant across the labeled steps or too coarsely rounded
+            to tell them apart; otherwise an empty string.
     """
 
     doubt: str
@@ -71,8 +72,8 @@ class Features:
     """Converts batches of raw steps to float32 vectors that concatenate the chosen inputs.
 
     Inputs are concatenated in the order of ``INPUTS``. Box values are flattened, discrete values are one-hot
-    encoded, and ``terminated`` becomes 0 or 1. Values so far from 0 that float32 would lose
-    their variation are centered before the conversion; see :meth:`center_on`.
+    encoded, and ``terminated`` becomes 0 or 1. Values so large in magnitude that float32 can't
+    resolve how they vary are centered before the conversion; see :meth:`center_on`.
 
     Args:
         observation_space: observation space of a single environment.
@@ -81,7 +82,7 @@ class Features:
 
     Attributes:
         size: length of a feature vector.
-        columns: each input's slice of the feature vector, keyed by the name of the input.
+        columns: slice of the feature vector for each input, keyed by input name.
 
     Raises:
         EnvironmentUnsuitableError: a space is not Box, Discrete or MultiDiscrete.
@@ -113,10 +114,9 @@ class Features:
             return torch.from_numpy(np.concatenate(parts, axis=-1, dtype=np.float32, casting="same_kind"))
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Update :attr:`doubt`, and the centers of values too far from 0 for float32's precision.
+        """Update :attr:`doubt` and the centers of values too large in magnitude for float32 precision.
 
-        Once set, a center changes only if the centered values drift too far from 0, for example if they are
-        timestamps.
+        Once set, a center changes only if the centered values drift too far from 0, as timestamps do.
 
         Returns:
             The change in each feature's center, ``(size,)``; None if no center changed.
@@ -216,7 +216,7 @@ class _Vectors:
         """Update the center from a dataset column.
 
         Returns:
-            A warning if the column's floats are too coarse to show how the values vary, else ''.
+            A warning if the column's dtype has too little precision to resolve how the values vary, else ''.
         """
         spread = Spread.of(column.all_parts(), self._shape or (1,))
         self.varies = bool(spread.varies.any())

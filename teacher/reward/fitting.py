@@ -28,7 +28,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class FitBudget:
-    """Length of a fit: a number of epochs, or until convergence.
+    """Length of a fit: ``epochs`` epochs if ``updates`` is None, otherwise until convergence.
 
     Attributes:
         epochs: passes over all pairs; ignored if ``updates`` is given.
@@ -47,7 +47,8 @@ class PairEvaluation:
         outputs: ``(members, n, 2, length)``, the raw reward of each step, before normalization.
         logits: ``(members, n)``, the predicted return of the first segment minus the second's.
         losses: ``(members, n)``, in nats.
-        training: ``(members,)``, mean loss on each member's training pairs, weighted by its bootstrap sample.
+        training: ``(members,)``, mean loss on each member's training pairs, weighted by their counts in its
+            bootstrap sample.
         validation: ``(members,)``, mean loss on each member's held-out pairs; NaN if it has none.
     """
 
@@ -133,10 +134,10 @@ class Fitter:
         return before + len(batches)
 
     def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[PairBatch]:
-        """Split the pairs of one update into ``accumulate`` batches for gradient accumulation.
+        """Split one update's minibatch into ``accumulate`` micro-batches for gradient accumulation.
 
-        The batch losses add up to the sum of all members' losses, each a weighted mean over the member's
-        pairs. Held-out pairs have weight 0 and do not contribute to the gradient.
+        The micro-batch losses add up to the sum over members of each member's weighted mean loss. Held-out
+        pairs have weight 0 and do not contribute to the gradient.
 
         Args:
             pairs: the dataset.
@@ -193,7 +194,7 @@ class Fitter:
         return rows.tensor_split(-(-rows.shape[1] // self._config.batch_size), dim=1) if rows.numel() else ()
 
     def converge(self, pairs: Pairs, max_updates: int, progress: Progress | None = None) -> int:
-        """Fit until held-out losses stop improving, then restore each member's best parameters.
+        """Fit with early stopping on held-out losses, then restore each member's best parameters.
 
         The fit stops once no member has improved for ``patience`` updates, or after ``max_updates``. For a
         member without held-out pairs, the training loss is used instead.
@@ -282,19 +283,21 @@ class Fitter:
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc's malloc keep freed memory; otherwise page faults take 40 % of a CPU fit's time.
+    """Raise glibc malloc's mmap threshold so that freed memory is kept and page faults don't slow fits.
 
-    malloc returns a freed block to the system if its size exceeds a threshold, which rises to the size of the
-    largest block freed so far, up to 32 MiB. This function allocates and frees a block just below that limit.
-    The block is never written to, so it takes no physical memory.
+    Otherwise, page faults take 40% of the time of a fit on a CPU. malloc returns a freed block to the OS if
+    it is larger than the mmap threshold, which grows to the size of the largest block freed so far, up to
+    32 MiB. This function therefore allocates and frees a block just under 32 MiB. The block is never written
+    to, so it uses no physical memory.
     """
     torch.empty(8_000_000, dtype=torch.float32)
 
 
 def _weighted_rows(weights: Tensor, order: Tensor) -> Tensor:
-    """Return the indices of each member's pairs with nonzero weight, sorted by ``order``: ``(members, n)``.
+    """Return the indices of each member's pairs with nonzero weight, ``(members, n)``.
 
-    For members with fewer such pairs than others, the indices are padded with pairs whose weight is 0.
+    The indices are in ascending order of the sort keys ``order``, ``(members, pairs)``. Members with fewer
+    such pairs than other members are padded with pairs of weight 0.
     """
     rows = torch.where(weights > 0, order, torch.inf).argsort(dim=1)
     return rows[:, : int((weights > 0).sum(dim=1).max())]

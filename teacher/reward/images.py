@@ -109,7 +109,7 @@ class Images:
         return self._arranged(images)
 
     def _arranged(self, images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Move the channel axis first, and merge stacked images into one image with all their channels."""
+        """Move the channel axis first, and fold the axis of stacked frames into it."""
         if len(self._space_shape) == 2:
             return np.expand_dims(images, -3)
         images = np.moveaxis(images, self._channel_axis, -3)
@@ -159,7 +159,10 @@ class ImageEnsemble(ModuleEnsemble):
         return averaged.view(*features.shape[:-2], *averaged.shape[-2:])
 
     def _average(self, images: Tensor) -> Tensor:
-        """Downsample images by averaging blocks of pixels, including partial blocks at the edges."""
+        """Downsample images by average pooling.
+
+        Partial blocks at the edges are averaged over their own pixels.
+        """
         numbers = images.to(torch.float32)
         means = nn.functional.avg_pool2d(numbers, self.averaged, ceil_mode=True, count_include_pad=False)
         return means.round().to(torch.uint8)

@@ -14,8 +14,8 @@ def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
 
     Labelers are assumed to choose at random with probability ``noise``, and by the Bradley-Terry model
     otherwise. They choose the first segment with probability ``(1 - noise) * sigmoid(logit) + noise / 2``.
-    The loss is computed in log space without clamping, so that a confidently wrong prediction keeps its full
-    gradient of 1 if there is no noise.
+    The loss is computed in log space without clamping. Without noise, a confidently wrong prediction
+    therefore keeps the full gradient magnitude of 1 with respect to the logit.
 
     Args:
         logits: predicted return of the first segment minus the second's.
@@ -34,7 +34,7 @@ def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:
 def preference_slope(logits: Tensor, values: Tensor, noise: float) -> Tensor:
     """Return the derivative of :func:`preference_loss` with respect to the logits.
 
-    For a label of 0 or 1, its magnitude is the probability that the label was not random, times the
+    For a label of 0 or 1, its magnitude is the posterior probability that the label was not random, times the
     Bradley-Terry probability of the opposite label.
     """
     first = _slope(logits, noise)
@@ -54,10 +54,10 @@ def _slope(logits: Tensor, noise: float) -> Tensor:
 def smoothed(values: Tensor, smoothing: float) -> Tensor:
     """Apply label smoothing: map targets from [0, 1] to [``smoothing``, ``1 - smoothing``].
 
-    Smoothing (Szegedy et al. 2016, section 7) keeps the optimal difference in returns finite, as does a
-    squared loss around a fixed margin (Azar et al. 2023). Conservative DPO (Mitchell 2023) also smooths
-    preference labels. ``smoothing`` has an effect only if it exceeds half of the assumed label noise, because
-    the noise already keeps probabilities that far away from 0 and 1.
+    Smoothing (Szegedy et al. 2016, section 7) keeps the optimal difference in returns finite, as does the IPO
+    loss (Azar et al. 2023). Conservative DPO (Mitchell 2023) also smooths preference labels. ``smoothing``
+    has an effect only if it exceeds half of the assumed label noise, because the noise already keeps
+    probabilities between ``noise / 2`` and ``1 - noise / 2``.
     """
     return values if smoothing == 0 else smoothing + (1 - 2 * smoothing) * values
 

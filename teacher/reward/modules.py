@@ -27,11 +27,11 @@ class ModuleEnsemble(RewardNetwork):
     """Ensemble of torch modules with the same architecture, evaluated one after another.
 
     Args:
-        make: function that makes one module; called after torch's global random generator is seeded.
+        make: factory for one module; called after torch's global random generator is seeded.
         members: number of modules.
         generator: random generator for initial parameters, which differ between members, and for random
             numbers in training, such as dropout masks.
-        dimensions: number of dimensions of one step's input.
+        dimensions: number of axes (``ndim``) of one step's input.
     """
 
     def __init__(
@@ -118,15 +118,15 @@ class ModuleEnsemble(RewardNetwork):
 
 
 class OwnEnsemble(ModuleEnsemble):
-    """Ensemble of reward networks made by a user's function.
+    """Ensemble of reward networks built by a user-supplied factory.
 
-    The networks get images with values from 0 to 1, or standardized feature vectors. The statistics for
-    standardization are computed in the first fit and then stay fixed: it is unknown which layer of a custom
-    network would have to be adjusted if they changed. Parameters with ``requires_grad=False`` are not
+    The networks get images with values from 0 to 1, or standardized feature vectors. The standardization
+    statistics are computed in the first fit and then frozen, because RL-Teacher can't know which layer of a
+    custom network would have to compensate for a change. Parameters with ``requires_grad=False`` are not
     trained.
 
     Args:
-        make: the user's function that makes one network.
+        make: the user's factory for one network.
         shape: shape of one step's input; if it has three dimensions, the input is an image.
         members: number of networks.
         generator: random generator for initial parameters and for random numbers in training.

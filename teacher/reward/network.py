@@ -29,7 +29,7 @@ class RewardNetwork(nn.Module, ABC):
 
     Attributes:
         LEARNING_RATE: default learning rate.
-        strength: default strength of the weight decay.
+        strength: default weight decay coefficient.
     """
 
     LEARNING_RATE: ClassVar[float] = 3e-3
@@ -73,10 +73,10 @@ class RewardNetwork(nn.Module, ABC):
 
 
 class RewardEnsemble(RewardNetwork):
-    """Ensemble of MLPs with two hidden layers and leaky ReLU, evaluated together.
+    """Ensemble of MLPs with two hidden layers, leaky ReLU and stacked parameters.
 
     Features are standardized with statistics stored in the network and clipped to ten standard deviations, so
-    that a feature that hardly varied in training can't dominate the others.
+    that a feature that was nearly constant in training can't dominate the others.
 
     If ``even`` is True, each feature adds two inputs: the square of the standardized feature, and the
     logarithm of the raw feature's square. Many distances and control costs are close to sums of squares, so
@@ -160,9 +160,9 @@ class RewardEnsemble(RewardNetwork):
     def logits(self, inputs: Tensor, step_weights: Tensor) -> Tensor:
         """Return each member's preference logit: the first segment's return minus the second segment's.
 
-        The last layer is linear, so instead of every step, it is applied once per pair, to the difference
-        between the segments' weighted sums of activations. Its bias is left out because it cancels if the
-        step weights of both segments have the same sum.
+        Because the last layer is linear, it is applied once per pair, to the difference between the segments'
+        weighted sums of activations, rather than to every step. The layer's bias is omitted because it
+        cancels if the step weights of both segments have the same sum.
         """
         members, pairs, _, length, size = inputs.shape
         hidden = self._hidden(inputs.reshape(members, -1, size))
@@ -177,7 +177,7 @@ class RewardEnsemble(RewardNetwork):
         return hidden
 
     def _activated(self, sums: Tensor) -> Tensor:
-        """Apply leaky ReLU and, in training, dropout to pre-activations; overwrites ``sums``."""
+        """Apply leaky ReLU, in place, to the pre-activations ``sums`` and, in training, dropout."""
         hidden = functional.leaky_relu(sums, inplace=True)
         if self.training and self.dropout > 0:
             kept = torch.rand(hidden.shape, generator=self._generator) >= self.dropout

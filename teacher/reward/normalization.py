@@ -19,8 +19,8 @@ class RewardNormalizer:
     - ``preferences``: over the labeled steps, each member's rewards get mean 0 and standard deviation 1, and
       the final reward gets mean 0 and standard deviation ``reward_std`` (Christiano et al. 2017, section
       2.2.3).
-    - ``running``: the final reward is normalized over all steps that it was used for, as in imitation's
-      ``RunningNorm``.
+    - ``running``: the final reward is normalized with the running mean and standard deviation over all
+      rollout steps so far, as in imitation's ``RunningNorm``.
     - ``none``: the members' raw rewards are averaged without normalization.
 
     ``uncertainty_bonus`` times the members' standard deviation is added to their average.

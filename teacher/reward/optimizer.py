@@ -1,4 +1,4 @@
-"""Adam for ensembles, on all parameters joined into one flat tensor."""
+"""Adam for ensembles, on all parameters flattened into one vector."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _EPSILON = 1e-8
 
 
 class FlatParameters:
-    """Joins all parameters of a module into one tensor, and their gradients into another.
+    """Flattens all of a module's parameters into one vector, and their gradients into another.
 
     Attributes:
         values: ``(n,)``, all parameters; the module's parameters become views of this tensor.
@@ -46,8 +46,8 @@ class FlatParameters:
 class FlatOptimizer:
     """Adam on flat parameters, so that a single call updates all layers.
 
-    Calls :func:`torch.optim.adam.adam`, the function behind :class:`torch.optim.Adam`. The class itself would
-    import torch's compiler, which takes longer than many fits.
+    Calls the functional form, :func:`torch.optim.adam.adam`, because creating a :class:`torch.optim.Adam`
+    would import torch's compiler, and that import takes longer than many fits.
     """
 
     def __init__(self, parameters: FlatParameters) -> None:

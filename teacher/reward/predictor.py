@@ -46,8 +46,8 @@ class RewardPredictor:
         config: settings of the predictor.
         seed: random seed for initial parameters and minibatches.
         device: name of the torch device, such as ``cuda:0``.
-        network: function that makes each ensemble member, a
-            :data:`~teacher.reward.modules.MakeNetwork`; None for built-in networks.
+        network: factory called once per ensemble member (see :data:`~teacher.reward.modules.MakeNetwork`);
+            None for the built-in networks.
 
     Attributes:
         inputs: parts of each step that rewards are predicted from, such as ``next_state``.
@@ -108,8 +108,9 @@ class RewardPredictor:
     ) -> FitReport:
         """Fit the ensemble to preferences, starting from its current parameters.
 
-        By default, the settings determine the length of the fit. A fit to convergence ends when the members'
-        held-out losses have stopped improving, and then restores each member's best parameters.
+        By default, the settings determine the length of the fit. A fit to convergence uses early stopping: it
+        ends when the members' held-out losses stop improving, and then restores each member's best
+        parameters.
 
         With ``features="auto"``, the first fit also chooses the features. If there are 40 or more
         preferences, it fits both variants to convergence and keeps ``even`` if it predicts held-out labels
@@ -123,8 +124,8 @@ class RewardPredictor:
             dataset: the preferences, at most ``config.max_preferences``.
             max_epochs: fit for this many epochs, regardless of the settings.
             max_updates: fit to convergence with at most this many updates, regardless of the settings.
-            progress: called with the number of updates already made: after each update, or less often in a
-                fit to convergence. The count includes the fits that choose the features.
+            progress: called with the number of updates made so far in this call, including the fits that
+                choose the features; called after each update, or less often in a fit to convergence.
 
         Raises:
             ConfigError: the dataset exceeds ``max_preferences``, a limit is not a nonnegative integer, or
@@ -240,12 +241,13 @@ class RewardPredictor:
         All steps are processed in one batch.
 
         Args:
-            observations: ``(*batch, *observation_shape)``, unnormalized observations before the steps.
+            observations: ``(*batch, *observation_shape)``, unnormalized observation at the start of each
+                step.
             actions: ``(*batch, *action_shape)``, actions passed to the environment.
-            next_observations: ``(*batch, *observation_shape)``, unnormalized observations after the steps;
-                required only if ``next_state`` is one of the predictor's inputs.
-            terminated: ``(*batch,)``, True where the environment ended the episode; required only if
-                ``terminated`` is one of the predictor's inputs.
+            next_observations: ``(*batch, *observation_shape)``, unnormalized observation that each step
+                returned; required only if ``next_state`` is one of the predictor's inputs.
+            terminated: ``(*batch,)``, Gymnasium's ``terminated`` flag (not ``truncated``) of each step;
+                required only if ``terminated`` is one of the predictor's inputs.
 
         Returns:
             ``(*batch,)``. By default, rewards have mean 0 and standard deviation ``reward_std`` over the
@@ -267,7 +269,10 @@ class RewardPredictor:
 
     @property
     def follows(self) -> bool:
-        """Return True if normalization is ``running``, so :meth:`follow` must be called with each rollout."""
+        """Return True if :meth:`follow` must be called with each rollout.
+
+        This is the case if ``config.normalization`` is ``running``.
+        """
         return self.config.normalization == "running"
 
     @torch.no_grad()
@@ -422,5 +427,5 @@ class RewardPredictor:
 
 
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
-    """Return a callback that adds ``made`` to the count for ``progress``; None if ``progress`` is None."""
+    """Return a callback that calls ``progress`` with its argument plus ``made``; None if it is None."""
     return None if progress is None else lambda updates: progress(made + updates)

@@ -22,12 +22,12 @@ _MOST_DECAY = 0.1  # maximum fraction by which weight decay shrinks a parameter 
 class Regularizer:
     """Applies weight decay, or an L1 or L2 penalty, before each optimizer step.
 
-    ``weight_decay`` multiplies parameters by ``1 - learning_rate * strength`` (AdamW: Loshchilov, Hutter
-    2019). ``l1`` and ``l2`` add ``strength`` times the sum of the parameters' absolute values or squares to
-    each member's loss.
+    ``weight_decay`` is decoupled weight decay, as in AdamW (Loshchilov and Hutter 2019): it multiplies
+    parameters by ``1 - learning_rate * strength``. ``l1`` and ``l2`` add ``strength`` times the sum of the
+    parameters' absolute values or squares to each member's loss.
 
-    A strength is specified for 100 labels and scales with 1/sqrt(labels). In experiments, the strengths that
-    worked best scaled like this (docs/fitting.md).
+    Strengths are specified for 100 labels and scaled in proportion to 1/sqrt(labels), as the best strengths
+    did in experiments (docs/fitting.md).
 
     Attributes:
         strengths: ``(members,)``, each member's strength at 100 labels; fixed unless ``config.adapt`` is set.
@@ -40,7 +40,7 @@ class Regularizer:
         self.strengths = torch.full((config.members,), strength, dtype=torch.float64)
 
     def apply(self, learning_rate: float, labels: int) -> None:
-        """Decay the parameters, or add the penalty's gradient, in a fit to ``labels`` preferences."""
+        """Decay the parameters, or add the penalty's gradient; ``labels`` is the fit's number of labels."""
         values, gradient = self._parameters.values, self._parameters.gradient
         strength = self._of_parameters() * (_LABELS / labels) ** 0.5
         match self._config.regularization:
@@ -60,9 +60,9 @@ class Regularizer:
     def adapt(self, training: Tensor, validation: Tensor) -> None:
         """Increase the strength for members that overfit, and decrease it for members that underfit.
 
-        The 2017 paper keeps the held-out loss between 1.1 and 1.5 times the training loss but does not say
-        how. Here, each call changes a strength by at most 10 %, within a factor of 100 of the configured
-        strength. Members without held-out pairs keep their strength.
+        Christiano et al. (2017) keep the held-out loss between 1.1 and 1.5 times the training loss, but do
+        not say how. Here, each call changes a strength by at most 10%, within a factor of 100 of the
+        configured strength. Members without held-out pairs keep their strength.
 
         Args:
             training: ``(members,)``, mean loss on each member's training pairs.

@@ -18,16 +18,16 @@ def relabeled(
     next_observations: NDArray[Any] | None = None,
     terminated: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the predictor's current rewards ``(n,)`` for ``n`` stored steps.
+    """Relabel ``n`` stored steps: return the predictor's current rewards, ``(n,)``.
 
     Args:
         predictor: the reward predictor.
-        observations: ``(n, *observation_shape)``, unnormalized observations before the steps.
+        observations: ``(n, *observation_shape)``, unnormalized observation at the start of each step.
         actions: ``(n, *action_shape)``, actions passed to the environment.
-        next_observations: ``(n, *observation_shape)``, unnormalized observations after the steps, including
-            each episode's final observation. Required only if ``next_state`` is one of the predictor's
-            inputs.
-        terminated: ``(n,)``, True where the environment, not a time limit, ended the episode. Required only
+        next_observations: ``(n, *observation_shape)``, unnormalized observation that each step returned; for
+            an episode's last step, its final observation, not the first one after the reset. Required only if
+            ``next_state`` is one of the predictor's inputs.
+        terminated: ``(n,)``, Gymnasium's ``terminated`` flag (not ``truncated``) of each step. Required only
             if ``terminated`` is one of the predictor's inputs.
 
     Raises:

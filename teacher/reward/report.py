@@ -29,17 +29,19 @@ class FitReport:
         updates: optimizer steps made; 0 if every member holds out all pairs, so nothing was learned.
         loss: training loss in nats, averaged over the members.
         validation_loss: loss on held-out pairs in nats, averaged over the members.
-        accuracy: fraction of held-out labels that are predicted correctly, over all members. A prediction is
+        accuracy: fraction of held-out labels predicted correctly, pooled over the members. A prediction is
             correct if the preferred segment's predicted probability is above 0.5 or, for the label ``equal``,
             between 0.25 and 0.75.
         true_loss: for reference, the loss on all pairs if true rewards are used as predictions. It is high
             if labels are wrong or true rewards have a different scale than the Bradley-Terry model assumes.
-        order_loss: loss on held-out pairs after predicted returns are multiplied by the best factor from 0.05
-            to 1.9. It measures the order of the returns and ignores overconfidence.
+        order_loss: loss on held-out pairs after temperature scaling, which multiplies predicted returns by
+            the best factor from 0.05 to 1.9. It measures how well returns are ranked, regardless of
+            overconfidence.
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
-        settled: True if this fit decided to use squares and logarithms of features as network inputs.
-        undecided: True if no label used for fitting prefers either segment, so predictions are meaningless.
-        doubt: warning that the features hardly distinguish the labeled steps, or an empty string.
+        settled: True if squares and logarithms of features were chosen as network inputs in this fit.
+        undecided: True if no label used for fitting is a strict preference, so predictions are meaningless.
+        doubt: warning that the features are nearly constant across the labeled steps or too coarsely rounded
+            to tell them apart; otherwise an empty string.
     """
 
     updates: int = 0

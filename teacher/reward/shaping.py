@@ -11,12 +11,13 @@ from teacher.settings.options import RewardConfig
 
 
 class ShapedEnsemble(RewardNetwork):
-    """Ensemble that predicts reward + discount * potential(next state) - potential(state).
+    """Ensemble with potential-based reward shaping (Ng et al. 1999).
 
-    Reward and potential are separate networks, trained together.
+    It predicts ``reward + discount * potential(next state) - potential(state)``. Reward and potential are
+    separate networks, trained together.
 
-    The potential can explain labels that depend on the state in which a segment starts or ends, and it does
-    not change the optimal policy. After a terminal step, the potential is 0. The design follows
+    The potential can explain labels that depend on the state in which a segment starts or ends, without
+    changing the optimal policy. After a terminal step, the potential is 0. The design follows
     imitation's ``BasicShapedRewardNet``.
 
     Args:
@@ -63,7 +64,7 @@ class ShapedEnsemble(RewardNetwork):
         self.potential.restandardize(self.reward.input_mean[self._state], self.reward.input_std[self._state])
 
     def recenter(self, moved: Tensor) -> None:
-        """Adjust both networks so that subtracting ``moved`` from the features keeps the outputs."""
+        """Adjust both networks so that subtracting ``moved`` from features does not change the outputs."""
         self.reward.recenter(moved)
         self.potential.recenter(moved[self._state])
 

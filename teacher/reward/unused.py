@@ -16,12 +16,12 @@ def reject_unused_of_network(
     own_network: bool = False,
     prefix: str = "reward.",
 ) -> None:
-    """Raise :class:`ConfigError` if a changed setting has no effect on this kind of reward network.
+    """Raise :class:`ConfigError` for a non-default setting without effect on this kind of network.
 
     Args:
         config: settings of the predictor.
         observation_space: observation space of a single environment, which determines the kind of network.
-        own_network: True if the user's own function builds the networks.
+        own_network: True if the networks are custom.
         prefix: text before each setting's name in the error message.
     """
     if own_network:

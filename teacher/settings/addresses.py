@@ -26,7 +26,7 @@ PublicURL = Annotated[str | None, "URL at which labelers reach this machine's si
 
 
 def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
-    """Return checks of the labeling site's settings, named like the fields of ``TeachConfig``."""
+    """Return validation checks for the labeling site's settings, each named after the setting it checks."""
     store = storage or ""
     return [
         ("site_url", site_url is None or is_http_url(site_url), "expected http(s)://host[/path]"),

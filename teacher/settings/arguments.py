@@ -58,7 +58,7 @@ class OneLineParser(argparse.ArgumentParser):
         return f"unknown option {' '.join(options)}{hint}"
 
     def error(self, message: str) -> NoReturn:
-        """Print an error in one line and exit with status 2."""
+        """Print a one-line error message, and exit with status 2."""
         self.exit(2, f"{self.name}: {message} ({self.prog} {self._all_settings} lists all settings)\n")
 
     @property

@@ -35,7 +35,10 @@ class Fits:
 
 
 def at_most(limit: str) -> Fits:
-    """Return the constraint that a value is at most ``limit``, a number in the form for error messages."""
+    """Return the constraint that a value is at most ``limit``.
+
+    ``limit`` is a number as a string, such as ``1e6``, which is quoted in error messages.
+    """
     return Fits(f"{limit} or less", lambda value: value <= float(limit))
 
 
@@ -150,7 +153,7 @@ def _type_words(kind: Any) -> str:
 
 
 def _range_checks(settings: object) -> list[Check]:
-    """Check all constraints that a dataclass's fields are annotated with; return the checks."""
+    """Return one check per constraint in the annotations of a dataclass's fields, applied to ``settings``."""
     values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
     return [
         (name, value is None or fits.holds(value), f"expected {fits.expectation}")
@@ -166,7 +169,10 @@ def _as_number(value: Any, kind: Any) -> Any:
 
 
 def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
-    """Raise :class:`ConfigError` if any of the setting ``names`` read from the file ``path`` is unknown."""
+    """Raise :class:`ConfigError` for an unknown setting, which a newer version must have written.
+
+    ``names`` are the names of the settings in the file ``path``.
+    """
     known = {field.name for field in dataclasses.fields(settings)}
     unknown = [name for name in names if name not in known]
     if unknown:

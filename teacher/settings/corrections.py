@@ -69,9 +69,9 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
 
 
 def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return new values, keyed by option, that make the option ``name`` valid.
+    """Return corrected option values, keyed by option, that make the option ``name`` valid.
 
-    A new value can also be for an option that ``name`` requires. None means to omit the option.
+    They may include options that ``name`` requires. An option whose value is None must be omitted.
     """
     value = str(given.get(name))
     changes: dict[str, dict[str, Any]] = {

@@ -317,7 +317,7 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
 def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``options`` with ``preset`` replaced by the option values of that preset.
 
-    Explicit options override the preset. Its values for options that have no effect are left out.
+    Explicit options override the preset. Preset values that would have no effect are omitted.
     """
     name = options.get("preset", "default")
     if name not in PRESETS:

@@ -49,11 +49,10 @@ _EXCLUSIVE = (("noisy", "soft"), ("myopic", "discount"), ("myopic", "function"),
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorModel:
-    """Error model of a scripted teacher, with one field for each kind of error; None disables it.
+    """Error model of a scripted teacher; each field sets one kind of error, and None disables that kind.
 
     Attributes:
-        function: ``module:function``, the name of a function that computes a return to use instead of the
-            true one.
+        function: name (``module:function``) of a function whose result replaces a segment's true return.
 
     Raises:
         ConfigError: a value is out of range, or two kinds of error can't be combined.
@@ -137,7 +136,8 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
 class Answerer:
     """Labels pairs of returns according to an error model.
 
-    A label depends only on the seed, the key, both returns and, for ``skip`` and ``equal``, earlier returns.
+    A label depends only on the seed, the comparison's key, both returns and, for ``skip`` and ``equal``, the
+    returns of earlier comparisons.
 
     Args:
         error_model: the error model.
