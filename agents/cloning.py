@@ -192,7 +192,7 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
     ):
         if array.shape[1:] != shape:
             raise DemonstrationMismatchError(
-                f"Expected demonstrated {what} of shape {shape}, got {array.shape[1:]}; {_HINT}"
+                f"Expected demonstrations with {what} of shape {shape}, got {array.shape[1:]}; {_HINT}"
             )
     if observations.dtype.kind == "f":
         require_finite("demonstrated observations (step, component)", observations)
@@ -200,7 +200,7 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
         # Integer actions are from a discrete environment, for example CartPole instead of InvertedPendulum.
         if actions.dtype.kind != "f":
             raise DemonstrationMismatchError(
-                f"Expected demonstrated actions with a float dtype, got {actions.dtype}; {_HINT}"
+                f"Expected demonstrations with actions of a float dtype, got {actions.dtype}; {_HINT}"
             )
         slack = 1e-6 * np.maximum(1, np.abs(actions))  # allows for rounding in the file
         fits = (actions >= action_space.low - slack) & (actions <= action_space.high + slack)
@@ -210,7 +210,8 @@ def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], actio
         fits = (counted >= 0) & (counted < n) & (counted % 1 == 0)
     if not fits.all():
         raise DemonstrationMismatchError(
-            f"Expected demonstrated actions in {one_line(action_space)}, got {actions[~fits][0]}; {_HINT}"
+            f"Expected demonstrations with actions in {one_line(action_space)}, got {actions[~fits][0]}; "
+            f"{_HINT}"
         )
 
 

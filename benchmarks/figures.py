@@ -23,7 +23,7 @@ SENTENCES: Mapping[str, str] = {
 it takes {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time and reaches
 {Pendulum/imitation/200} of the true reward's gain, RL-Teacher {Pendulum/oracle/200}
 
-On Reacher 175 labels reach f = {Reacher/oracle/175}, 350 reach {Reacher/oracle/350}
+On Reacher, 175 labels reach f = {Reacher/oracle/175}, and 350 reach {Reacher/oracle/350}
 """,
     INDEX: """
 Pendulum f = {Pendulum/oracle/50} with 50, Reacher {Reacher/oracle/175} with 175, Hopper
@@ -64,8 +64,8 @@ f = {Pendulum/oracle/50} on Pendulum with 50, {Reacher/oracle/175} on Reacher wi
 | Swimmer | 1M | 700 | {Swimmer/oracle/700} | {Swimmer/mistakes-10/700} |
 {Swimmer/mistakes-30/700} | {Swimmer/uniform/700} | {Swimmer/paper/700} |
 
-On Pendulum imitation reaches {Pendulum/imitation/200} with the same 200 labels and steps in
-{Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time, and {Pendulum/imitation/50} with 50
+On Pendulum, the imitation library reaches {Pendulum/imitation/200} with 200 labels and the same number of
+steps in {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time, and {Pendulum/imitation/50} with 50
 """,
     OPTIONS: """
 | defaults | {Pendulum/oracle/200} | {Pendulum/oracle/200!worst} | {Reacher/oracle/350} |

@@ -72,7 +72,7 @@ def open_storage(url: str) -> Storage:
     """
     if "://" not in url:
         if not url:
-            raise ConfigError("the clip store is not set; set it to a folder or s3://bucket/prefix")
+            raise ConfigError("no clip store is configured; use a folder or s3://bucket/prefix")
         return FolderStorage(Path(url))
     parts = urlsplit(url)
     if parts.scheme != "s3" or not parts.netloc:

@@ -128,9 +128,9 @@ class CategoricalDistribution:
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
         """Compute this rank's contribution to the batch-averaged Fisher-vector product, ``(batch, choices)``.
 
-        ``change`` has the vector's components for the logits, ``(batch, choices)``. ``direction`` is ignored,
-        because the distribution has no parameters besides the logits. ``size`` is the total batch size over
-        all ranks.
+        ``change`` is the part of the vector that corresponds to the logits, ``(batch, choices)``.
+        ``direction`` is ignored, because the distribution has no parameters besides the logits. ``size`` is
+        the total batch size over all ranks.
         """
         weighted = np.exp(self._all) * change
         weighted -= np.exp(self._all) * np.add.reduce(weighted, axis=1, keepdims=True)

@@ -271,7 +271,7 @@ class Ledger:
 
 
 def _probability(item: FeedItem) -> float | None:
-    """Return the item's probability, or None if its decision has none; raise DataError if it is invalid."""
+    """Return a feed item's probability, or None for ``cant_tell``; raise DataError for an invalid one."""
     has_target = item.decision in ("first", "second", "equal")
     if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
         raise DataError(

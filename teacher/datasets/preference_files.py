@@ -336,9 +336,7 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
     for name, of_a_step in (("observations", "observation_space"), ("actions", "action_space")):
         kept, described = columns[name].rows.shape[3:], space_of(about[of_a_step]).shape or ()
         if kept != described:
-            raise DataError(
-                f"the {name} of a step have shape {kept}, but the {of_a_step} has shape {described}"
-            )
+            raise DataError(f"{name} have shape {kept} per step, but the {of_a_step} has shape {described}")
     values = columns["values"].rows
     if count == 0:
         raise DataError("the file has no preferences; save it again once there are labels")

@@ -26,7 +26,7 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
     enter another player's cell. A player collects a ball by entering the ball's cell. The reward is the total
     number of balls collected in the step; ``info["rewards"]`` lists the count per player.
 
-    Each player's view is the whole grid as a uint8 array ``(size, size, 3)`` of 0s and 255s. The three
+    Each player observes the whole grid as a uint8 array ``(size, size, 3)`` of 0s and 255s. The three
     channels mark the player itself, the other players, and the balls.
 
     Args:

@@ -232,5 +232,5 @@ def more_specific_id(old: str | None, new: str | None) -> str | None:
 
 
 def _base(name: str) -> str:
-    """Return the ID of the environment underlying a name, ignoring a ``module:`` prefix."""
+    """Return the base environment ID for a name, without any ``module:`` prefix."""
     return base_env_id(resolve_env_id(name.rpartition(":")[2]))

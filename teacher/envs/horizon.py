@@ -43,8 +43,8 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         horizon: steps per episode; None to use the environment's own limit.
 
     Raises:
-        EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or the filling is
-            unknown.
+        EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or ``filling`` is
+            invalid.
     """
 
     never_terminates = True

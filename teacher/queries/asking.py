@@ -52,7 +52,7 @@ TallyT = TypeVar("TallyT", bound=Tally)
 
 @dataclass(frozen=True)
 class Submitted:
-    """Comparisons submitted by one call of :meth:`Asking.submit`.
+    """Comparisons submitted by one call to :meth:`Asking.submit`.
 
     Attributes:
         pairs: the two segments of each comparison.
@@ -200,7 +200,7 @@ class Asking(Generic[TallyT]):
                     return
 
     def receive(self) -> Received:
-        """Add all newly received preferences to the dataset, and return the counts, without blocking."""
+        """Add all newly received preferences to the dataset without blocking, and return their counts."""
         return self._take(self.collector.receive())
 
     def _take(self, preferences: Sequence[Preference]) -> Received:

@@ -99,7 +99,7 @@ class PreferenceLearning(Asking[TallyT]):
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Restore a state from :meth:`state_dict`; load the dataset from the ledger first."""
+        """Restore a state from :meth:`state_dict`. The caller must load the dataset from the ledger first."""
         self.predictor.load_state_dict(state["predictor"])
         self.pool.load_state_dict(state["pool"])
         self.seconds = state["seconds"]

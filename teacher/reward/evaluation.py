@@ -68,8 +68,8 @@ class Evaluation:
         loss: mean cross-entropy in nats; predicting 0.5 for every pair gives ln 2 = 0.69.
         accuracy: fraction of labels predicted correctly, as defined in :attr:`FitReport.accuracy`.
         rank_correlation: Spearman's rank correlation between predicted and true return differences.
-        calibration_error: expected calibration error (ECE), the mean of ``|predicted - answered|`` over
-            ``certainties``, weighted by ``pairs``.
+        calibration_error: expected calibration error (ECE), the mean of ``|predicted - answered|`` over the
+            bins in ``certainties``, each weighted by its number of pairs.
         certainties: one result per confidence bin, at most five.
         margins: one result per quantile bin of the absolute difference in true return, at most four, smallest
             first; empty if the difference is 0 for every pair.

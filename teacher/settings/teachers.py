@@ -113,8 +113,9 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
         if _FUNCTION.fullmatch(part):
             return "function", part
         raise ConfigError(
-            "expected a comma-separated list of oracle, "
-            f"{', '.join(f'{known}:NUMBER' for known in _RANGES)} or module:function; got {text!r}"
+            "expected one or more of oracle, "
+            f"{', '.join(f'{known}:NUMBER' for known in _RANGES)} and module:function, separated by "
+            f"commas; got {text!r}"
         )
     try:
         return name, float(number)

@@ -84,7 +84,7 @@ def spare_pairs(config: TeachConfig) -> int:
 
 
 def first_pairs(run: Run, count: int) -> list[SegmentPair]:
-    """Return ``count`` pairs of segments from random episodes, using each segment once.
+    """Return ``count`` pairs of segments from episodes with random actions, using each segment once.
 
     If the run starts from a saved policy or demonstrations, half of the segments come from the run's current
     policy instead.

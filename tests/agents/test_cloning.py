@@ -299,13 +299,13 @@ def test_choices_of_several_kinds_are_learned_together(counting_envs: Callable[.
 def test_numbers_that_are_no_actions_of_the_space_are_refused() -> None:
     observations, box = np.zeros((3, 2)), Box(-1, 1, (1,), np.float32)
     for actions, space, message in (
-        (np.array([[0], [1], [0]]), box, "actions with a float dtype, got int64"),
+        (np.array([[0], [1], [0]]), box, "actions of a float dtype, got int64"),
         (np.array([[0.0], [np.nan], [0]]), box, r"actions in Box\(-1.0, 1.0, \(1,\), float32\), got nan"),
         (np.array([[0.0], [1.1], [0]]), box, r"actions in Box\(-1.0, 1.0, \(1,\), float32\), got 1.1"),
         (np.array([[0, 1], [0, 2], [0, 0]]), MultiDiscrete([2, 2]), r"actions in MultiDiscrete.*, got 2"),
         (np.array([[0], [1], [0]]), MultiDiscrete([2, 2]), r"actions of shape \(2,\), got \(1,\)"),
     ):
-        with pytest.raises(DemonstrationMismatchError, match=f"^Expected demonstrated {message}"):
+        with pytest.raises(DemonstrationMismatchError, match=f"^Expected demonstrations with {message}"):
             check_demonstrations((observations, actions), (2,), space)
     check_demonstrations((observations, np.array([[0.0], [1 + 1e-7], [-1]])), (2,), box)
 

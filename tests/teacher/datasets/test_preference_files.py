@@ -252,10 +252,10 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
         "about": newer(old["about"], columns=3)
     },
     "is damaged": lambda old: {"about": np.array("not json")},
-    "the observations of a step have shape .3,., but the observation_space has shape .4,.": lambda old: {
+    "observations have shape .3,. per step, but the observation_space has shape .4,.": lambda old: {
         "about": newer(old["about"], observation_space=describe_space(spaces.Box(-1, 1, (4,))))
     },
-    r"the actions of a step have shape .2,., but the action_space has shape \(\)": lambda old: {
+    r"actions have shape .2,. per step, but the action_space has shape \(\)": lambda old: {
         "about": newer(old["about"], action_space=describe_space(spaces.Discrete(2)))
     },
     "description of a space": lambda old: {"about": newer(old["about"], action_space={"kind": "Discrete"})},

@@ -81,7 +81,7 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
         ({"predictor": "human", "bind": "0.0.0.0"}, "needs public_url"),  # noqa: S104 (refused)
         ({"gold": 0.6, "predictor": "human"}, "0 to 0.5"),
         ({"gold": 0.1}, "--gold: has no effect with -p synth; leave it out; got 0.1"),
-        ({"teacher": "mistaken"}, "expected a comma-separated list of oracle"),
+        ({"teacher": "mistaken"}, "expected one or more of oracle"),
         ({"teacher": "mistake:2"}, "mistake"),
         ({"teacher": "noisy:1", "predictor": "human"}, "python -m teacher.bots --teacher"),
         (

@@ -105,8 +105,8 @@ def test_parts_are_read_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("mistaken:0.1", "expected a comma-separated list of oracle, noisy:NUMBER"),
-        ("", "expected a comma-separated list of oracle"),
+        ("mistaken:0.1", "expected one or more of oracle, noisy:NUMBER"),
+        ("", "expected one or more of oracle"),
         ("mistake", "expected mistake:NUMBER with a probability from 0 to 1"),
         ("mistake:ten", "a probability"),
         ("mistake:1.1", "a probability"),
@@ -115,8 +115,8 @@ def test_parts_are_read_in_any_order() -> None:
         ("noisy:inf", "a temperature"),
         ("equal:-0.1", "a share of the average return, 0 or more"),
         ("myopic:1.1", "a discount"),
-        ("a:b:c", "expected a comma-separated list of oracle"),
-        ("module:", "expected a comma-separated list of oracle"),
+        ("a:b:c", "expected one or more of oracle"),
+        ("module:", "expected one or more of oracle"),
         ("mistake:0.1,mistake:0.2", "mistake may appear only once"),
         ("noisy:1,soft:1", "noisy or soft, not both"),
         ("myopic:0.9,a:b", "myopic or function, not both"),
