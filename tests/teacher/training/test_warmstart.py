@@ -196,7 +196,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     (
         "--demonstrations expert.npz -e InvertedPendulum-v1",
         lambda: None,
-        "actions with a float dtype, got int64",
+        "actions of a float dtype, got int64",
     ),
     ("--policy nowhere", lambda: None, "nowhere does not exist"),
     ("--policy runs", lambda: None, "runs/checkpoint.npz does not exist"),
