@@ -56,7 +56,7 @@ def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
-    """Call :func:`atomic_write`, and convert an OSError to a one-line :class:`StorageError`.
+    """Yield a file like :func:`atomic_write`, but convert an OSError to a one-line :class:`StorageError`.
 
     Args:
         path: final path of the file.
@@ -132,7 +132,7 @@ def _take_new_name(part: Path, path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder; at the end, rename it to ``path``.
+    """Yield an empty temporary folder; when the ``with`` block exits, rename it to ``path``.
 
     The temporary folder is removed if the block fails.
 
@@ -189,7 +189,8 @@ def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
     Args:
         path: file or folder to lock.
         flags: flags for :func:`os.open`.
-        strict: if the file system doesn't support locks, raise OSError if True, continue unlocked if False.
+        strict: True to raise OSError if the file system doesn't support locks; False to continue without a
+            lock.
 
     Raises:
         OSError: ``path`` can't be opened.
@@ -251,7 +252,10 @@ def require_folder(path: Path) -> None:
 
 
 def read_token(path: Path) -> str:
-    """Return the API token stored in a file; invalid UTF-8 is replaced, so the site will reject the token."""
+    """Return the API token stored in a file.
+
+    Invalid UTF-8 bytes are replaced instead of raising an error here; the site then rejects the token.
+    """
     return path.read_text(errors="replace").strip()
 
 

@@ -44,9 +44,9 @@ class CrowdLabels:
     """Labels for ``n`` pairs of segments in a table of transitions.
 
     Attributes:
-        env_id: name of the environment or dataset in the label files, such as ``hopper-medium-v2``.
+        env_id: environment or dataset name given in the label files, such as ``hopper-medium-v2``.
         length: steps per segment.
-        starts: row indices at which the first and the second segment start, shape ``(n, 2)``.
+        starts: row index of the start of each pair's first and second segment, shape ``(n, 2)``.
         values: probability that the first segment is better, shape ``(n,)``.
     """
 
@@ -145,8 +145,8 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
 
     Args:
         labels: labels from :func:`load_crowd_labels`.
-        table: file with the labeled transitions: an ``.npz`` with the arrays of ``d4rl.qlearning_dataset``,
-            or an HDF5 file from D4RL.
+        table: file with the labeled transitions: an ``.npz`` file with the arrays that
+            ``d4rl.qlearning_dataset`` returns, or a D4RL HDF5 file.
         env_id: environment ID for the preferences; None to use the labels' ``env_id``.
 
     Raises:
@@ -220,10 +220,10 @@ def _table(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _d4rl(path: Path) -> dict[str, NDArray[Any]]:
-    """Read a D4RL HDF5 file as ``d4rl.qlearning_dataset`` does, but keep float64 observations and actions.
+    """Read a D4RL HDF5 file like ``d4rl.qlearning_dataset``, but without casting float64 to float32.
 
-    Steps that ended at a time limit are left out, because the file lacks their next observations: the next
-    row belongs to the next episode.
+    Only rewards are cast to float32. The last step of the file and of each timed-out episode is left out,
+    because its next observation is not in the file: the next row, if any, belongs to the next episode.
     """
     h5py = require_extra("h5py", f"the table {path}", "minari")
     with h5py.File(path, "r") as file:

@@ -153,7 +153,7 @@ def _seen(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def register_games() -> None:
-    """Register the games with Gymnasium unless they already are; this does not require ale-py."""
+    """Register the games with Gymnasium unless they are already registered; does not require ale-py."""
     for name in GAMES:
         env_id = f"{NAMESPACE}/{name}-v1"
         if env_id not in gym.registry:

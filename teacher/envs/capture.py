@@ -41,7 +41,7 @@ class CapturedResets(SeededResets):
 
     Args:
         env: environment made with render mode ``rgb_array``.
-        seeds: used by resets that are called without a seed.
+        seeds: iterator of seeds for resets that are called without one.
 
     Raises:
         EnvironmentUnsuitableError: from :meth:`step`, if the environment can't render a frame.

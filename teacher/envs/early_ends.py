@@ -25,8 +25,8 @@ class WithoutEnds:
     """Ways to avoid early termination in an environment.
 
     Attributes:
-        env_id: ID of a different environment with the same robot or game that never terminates early; None if
-            there is none.
+        env_id: ID of a different environment that has the same robot or game and never terminates early; None
+            if there is none.
         arguments: ``make_env`` arguments that turn off early termination in the given environment; empty if
             there are none.
     """

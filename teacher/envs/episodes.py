@@ -227,8 +227,8 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
     def _finish(self, index: int) -> None:
         """Move an environment's trajectory from the running list to the finished list.
 
-        The trajectory has terminated, was truncated, or was interrupted by a reset. If :meth:`drain` has
-        already returned all of its steps, it is only removed from the running list.
+        The episode has terminated, been truncated, or been interrupted by a reset. If :meth:`drain` has
+        already returned all of the trajectory's steps, the trajectory is only removed from the running list.
         """
         self._extend(index)
         trajectory = self._running[index]

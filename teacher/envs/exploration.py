@@ -20,10 +20,10 @@ _STREAM = 4  # seed stream; others are in teacher/envs/random_episodes.py and te
 class Explorer:
     """Collects episodes with a random mixture of the agent's policy and a uniform random policy.
 
-    The episodes run in separate environments. In each environment, the acting policy is sampled at the start
-    and resampled after each step with probability ``switch_prob``: the random policy with probability
-    ``random_prob``, otherwise the agent's policy. This is the exploration method of the ``imitation``
-    library, applied to each environment independently.
+    The episodes run in separate environments. In each environment, the acting policy is sampled at the
+    start, and resampled after each step with probability ``switch_prob``. Each sample is the random policy
+    with probability ``random_prob``, otherwise the agent's policy. This is the exploration method of the
+    ``imitation`` library, applied to each environment independently.
 
     Args:
         task: properties of the environment.
@@ -45,7 +45,7 @@ class Explorer:
         self._envs: EpisodeRecorder | None = None
 
     def explore(self, act: Actor, steps: int) -> list[Trajectory]:
-        """Step all environments, and return the episodes that grew, finished or not.
+        """Step all environments, and return all episodes that gained steps, including unfinished ones.
 
         The first call makes the environments; each later call continues their episodes.
 

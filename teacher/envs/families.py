@@ -88,7 +88,7 @@ class TaskFamily:
         fps: frames per second of clips, with one frame per environment step.
         horizon: steps per episode.
         short_horizon: steps per episode of the ``Short`` task.
-        reward: computes the reward in the last column of the table.
+        reward: function that computes the task's reward, given in the last column of the table.
         weights: keyword arguments for the v5 environment that turn off its control cost, contact cost,
             survival bonus and termination, where it has them.
     """

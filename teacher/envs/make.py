@@ -28,8 +28,8 @@ def make_env(
     Args:
         env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
         kwargs: arguments of ``gymnasium.make``, such as ``max_episode_steps``, and two more:
-            ``fixed_horizon`` is the ``filling`` of :class:`FixedHorizon`, and ``obs_transform`` is the
-            ``name`` of :class:`TransformedObservations`. Recipes store all of them.
+            ``fixed_horizon``, passed to :class:`FixedHorizon` as ``filling``, and ``obs_transform``, passed
+            to :class:`TransformedObservations` as ``name``. Recipes store all of them.
         render_mode: as in ``gymnasium.make``.
         rendering: further arguments that only affect rendering, such as ``width``, ``height`` and
             ``camera_name``. Recipes don't store them.
@@ -102,8 +102,9 @@ def _quiet_mujoco() -> Iterator[None]:
 def _import_mujoco() -> Any:
     """Import and return the mujoco module; return None if it is not installed.
 
-    On import, mujoco loads the OpenGL library selected by ``MUJOCO_GL``, and fails if it is missing. Physics
-    does not need OpenGL, so the import is then retried without it; rendering will report the problem.
+    On import, mujoco loads the OpenGL library selected by ``MUJOCO_GL``, and fails if the library is missing.
+    Physics does not need OpenGL, so the import is then retried with OpenGL disabled; an error is raised only
+    later, if the environment is rendered.
     """
     try:
         import mujoco  # noqa: PLC0415

@@ -45,7 +45,7 @@ class TaskInfo:
         kwargs: arguments of :func:`~teacher.envs.make.make_env`, JSON values only.
         fps: frames per second of clips, with one frame per environment step.
         horizon: maximum number of steps in an episode.
-        never_terminates: True if the environment declares that it never terminates; False if unknown.
+        never_terminates: True if the environment declares that it never terminates, otherwise False.
         observation_space: observation space of a single environment, a Box of any shape; uint8 arrays with
             two to four dimensions are treated as images.
         action_space: action space of a single environment, discrete or continuous.
@@ -99,7 +99,7 @@ class Examined:
         env_id: Gymnasium ID, or ``module:Env-v0``.
         kwargs: arguments of :func:`~teacher.envs.make.make_env`.
         horizon: maximum number of steps in an episode; None if there is no limit.
-        never_terminates: True if the environment declares that it never terminates; False if unknown.
+        never_terminates: True if the environment declares that it never terminates, otherwise False.
         fps: frames per second of clips.
         refusals: errors that prevent a run from using the environment; empty if there are none.
         without_ends: variants of the environment that never end early.
@@ -213,8 +213,8 @@ def make_vector_env(
     Args:
         task: properties of the environment.
         num_envs: number of environments.
-        seed: seed of the run, or a list such as ``[seed, 1]`` for an independent seed stream, for example for
-            evaluation environments.
+        seed: seed of the run. To get an independent seed stream, for example for evaluation environments,
+            pass a list such as ``[seed, 1]``.
         workers: number of threads that step the environments; does not affect results.
         autoreset_mode: as in Gymnasium.
         part: ``(index, count)`` of this vector environment if a run is split across ``count`` vector

@@ -25,7 +25,7 @@ class Trajectory:
         episode_index: number of earlier episodes in this environment.
 
     Attributes:
-        terminated: True if the environment ended the episode; None if unknown, which counts as False.
+        terminated: True if the environment ended the episode; None if unknown (treated as False).
         truncated: True if a time limit or an unknown cause ended the episode.
         replayable: True if the episode can be replayed from :meth:`recipe`.
     """
@@ -118,7 +118,7 @@ class Trajectory:
 
     @property
     def final_observation(self) -> NDArray[Any]:
-        """Return the raw observation after the latest step, ``(*observation_shape)``."""
+        """Return the raw observation after the latest step, shape ``observation_shape``."""
         return _read_only(self._observations[self._length, ...])
 
     @property

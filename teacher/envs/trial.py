@@ -49,7 +49,7 @@ class Trial:
     def limit(self) -> int:
         """Return the maximum number of steps in an episode.
 
-        If no limit is known, return the length of the longest episode; if lengths vary, return at least 100.
+        If no limit is known, return the length of the longest episode, but at least 100 if the lengths vary.
         """
         longest = max(self.lengths)
         return self.horizon or (max(_SHORTEST_LIMIT, longest) if self.early else longest)
@@ -103,7 +103,7 @@ def usual_length(seconds: float | None, fps: int) -> int:
 
 
 def of_fixed_length(horizon: int) -> Trial:
-    """Return the trial of an environment whose episodes all have ``horizon`` steps."""
+    """Create the :class:`Trial` for an environment whose episodes all have ``horizon`` steps."""
     return Trial([horizon] * TRIAL_EPISODES, horizon)
 
 

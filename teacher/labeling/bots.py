@@ -49,9 +49,9 @@ class Bot(threading.Thread):
         experiment: name of the experiment.
         token: API token of the researcher who owns the experiment.
         name: the labeler's name; a later bot with this name acts as the same labeler.
-        log: file to append each acknowledged label to, as a line of JSON; None for no log.
-        error_model: model of the bot's errors; by default, it makes none. Bots with different names make
-            different errors.
+        log: JSON Lines file to which each acknowledged label is appended; None for no log.
+        error_model: model of the bot's errors; by default, the bot makes no errors. Bots with different names
+            make different errors.
 
     Attributes:
         seconds: minimum time in seconds to spend on each pair; must not exceed :data:`LONGEST_LOOK`, because
@@ -157,7 +157,7 @@ class Bot(threading.Thread):
         return self._until_answered(method, path, auth=self._token, **request)
 
     def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
-        """Post as the labeler; if the session has expired, sign in again and retry once."""
+        """Send a POST request as the labeler; if the session has expired, sign in again and retry once."""
         answer = self._post(path, body)
         if answer.status_code in _SIGNED_OUT:
             self._sign_in()
@@ -170,7 +170,7 @@ class Bot(threading.Thread):
         return self._until_answered("POST", self._labeling_site + path, json=body, headers=headers)
 
     def _until_answered(self, method: str, path: str, **request: Any) -> requests.Response:
-        """Retry a request, with backoff, until the site responds with a status other than 5xx or 429."""
+        """Send a request, retrying with backoff until the response status is other than 5xx or 429."""
         wait = 0.25
         while True:
             try:
@@ -206,7 +206,7 @@ def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
 
     Args:
         truth: parsed JSON response from the site, with each clip's true return and the comparison's UUID.
-        answerer: picks a label based on the returns, with errors simulated by the error model.
+        answerer: object that picks a label based on the returns, with errors simulated by its error model.
         name: the bot's name, which determines its errors.
     """
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
@@ -235,7 +235,7 @@ def _error_model(text: str) -> ErrorModel:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run bots until all have ended, and return the exit status, which is 1 if a bot failed."""
+    """Run bots until all have ended; return exit status 1 if any bot failed, otherwise 0."""
     parser = OneLineParser(
         prog="python -m teacher.bots",
         description="Run scripted labelers that label an experiment's clips until it is finished.",

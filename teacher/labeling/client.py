@@ -203,7 +203,7 @@ class FeedbackClient:
         return self._call(lambda data: convert(data, Experiment), "PUT", _path(settings.name), body)
 
     def register(self, experiment: str, comparisons: Sequence[Registration]) -> Registered:
-        """Register comparisons for labeling; if the site refuses one, none are registered.
+        """Register comparisons for labeling, atomically: if the site refuses any, none are registered.
 
         Args:
             experiment: name of the experiment.

@@ -79,10 +79,10 @@ def ensure_site(
 ) -> SiteHandle:
     """Start the site for a state folder unless it is already running, and return a handle to it.
 
-    Several processes may call this at the same time.
+    It is safe to call this concurrently from several processes.
 
     Args:
-        state_dir: folder of the site's database, clips, secrets and log.
+        state_dir: folder that holds the site's database, clips, secrets and log.
         bind: IP address to listen on.
         public_url: URL at which other machines reach the site; None if only this machine uses it.
         storage: clip store; None for the one set by ``TEACHER_STORAGE`` or, if that is unset, a folder in

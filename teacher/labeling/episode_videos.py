@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 class EpisodeVideoUploader:
     """Uploads the newest episode video to the clip store and announces it to the site.
 
-    :meth:`offer` may be called from any thread. Only one thread may call the other methods.
+    :meth:`offer` is thread-safe; the other methods are not.
     """
 
     def __init__(self, experiment: str, storage: Storage, client: FeedbackClient) -> None:

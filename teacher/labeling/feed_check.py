@@ -18,7 +18,7 @@ _LOOKED_BACK = 100  # number of decisions to compare
 
 
 def take_up(client: FeedbackClient, settings: ExperimentSettings, ledger: Ledger) -> tuple[Experiment, int]:
-    """Create the experiment on the site, or continue it if its decisions match the run's ledger.
+    """Create the experiment on the site, or resume it if the site's decisions match the run's ledger.
 
     Returns:
         The experiment, and the number of comparisons that must be registered again. That number is 0 unless

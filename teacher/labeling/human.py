@@ -89,7 +89,7 @@ class HumanCollector:
 
         Args:
             pairs: first and second segment of each comparison.
-            phase: phase of training, or ``gold`` for attention checks.
+            phase: ``pretraining`` or ``training``, or ``gold`` for attention checks.
             step: number of environment steps taken so far.
 
         Raises:
@@ -249,7 +249,7 @@ class HumanCollector:
         return feed
 
     def _reconcile(self, feed: Feed) -> None:
-        """Synchronize the ledger with the site if the site has fewer open comparisons.
+        """Synchronize the ledger with the site if the site has fewer open comparisons than expected.
 
         Without this, training would wait forever for the missing comparisons. Comparisons that were canceled
         on the site are closed in the ledger. Comparisons that are not on the site, because its database was

@@ -60,7 +60,7 @@ class Site:
         url: URL of the site.
         token: a researcher's API token.
         storage: clip store, ``s3://bucket/prefix`` or a folder.
-        revive: restarts the site if it has died; None for a site on a different machine.
+        revive: function that restarts the site if it has died; None for a site on a different machine.
         welcome: lines to print at the start, such as how to sign in to the admin site.
     """
 
@@ -77,7 +77,9 @@ class Site:
 
 
 def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack) -> Site:
-    """Return the site at ``options.site_url``, or else this machine's site, which is started if needed.
+    """Return the site at ``options.site_url``, or this machine's site if no URL is set.
+
+    This machine's site is started if it is not already running.
 
     Args:
         options: the site's options.
@@ -115,8 +117,8 @@ def ask_people(
         settings: settings of the experiment.
         parts: ``ExitStack`` that will close the connections, the renderers and the collector.
         value: function that scores a segment; scripted labelers see the score as the true return.
-        renderer: renders the clips; None to use render workers if they are configured, and otherwise
-            render on this machine.
+        renderer: clip renderer; if None, clips are rendered by render workers, or on this machine if no
+            workers are configured.
 
     Raises:
         ForgottenError, SiteRefusedError, SiteUnreachableError: as in :class:`HumanCollector`.

@@ -77,7 +77,7 @@ class _Rendering:
 
 
 class Publisher:
-    """Publishes comparisons in steps (render, upload, register); only one thread may use it.
+    """Publishes comparisons in steps (render, upload, register); not thread-safe.
 
     Args:
         publication: ledger, renderer, clip store and site to use.
@@ -196,7 +196,7 @@ class Publisher:
 
         Raises:
             SiteUnreachableError: the site couldn't read a clip, so the batch was queued again.
-            SiteRefusedError: the site refused for a different reason, or too many times in a row.
+            SiteRefusedError: the site refused the batch for any other reason, or too many times in a row.
         """
         if error.status != _UNPROCESSABLE:
             raise error

@@ -39,8 +39,8 @@ class Collector(Protocol):
 
         Args:
             pairs: the segments to compare.
-            phase: phase of training, or ``gold`` for attention checks, which detect careless labelers and
-                never return a preference.
+            phase: ``pretraining`` or ``training``, or ``gold`` for attention checks, which detect careless
+                labelers and never return a preference.
             step: number of environment steps taken.
         """
 

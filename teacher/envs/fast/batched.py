@@ -67,7 +67,7 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
 
     @abc.abstractmethod
     def _take_over(self, index: int) -> None:
-        """Copy the state of an environment that was just reset into the batched state arrays."""
+        """Copy a freshly reset environment's state into the batched state arrays."""
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None

@@ -52,7 +52,7 @@ class BatchedCartPole(BatchedVectorEnv):
         return Outcome(self._state.T.astype(np.float32, order="C"), np.ones(self.num_envs), terminated)
 
     def _accelerations(self, actions: Array, theta: Array, theta_dot: Array) -> Array:
-        """Return the cart's linear and the pole's angular acceleration, shape ``(2, num_envs)``."""
+        """Return the cart's linear acceleration and the pole's angular acceleration, ``(2, num_envs)``."""
         cart, cos, sin = self._physical[0], np.cos(theta), np.sin(theta)
         force = np.where(actions == 1, cart.force_mag, -cart.force_mag)
         temp = (force + cart.polemass_length * np.square(theta_dot) * sin) / cart.total_mass

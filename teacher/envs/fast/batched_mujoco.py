@@ -20,7 +20,7 @@ from teacher.envs.fast.physics import Physics, Simulation
 
 
 class Motion(NamedTuple):
-    """Batched physics results of stepping ``n`` environments once, with one row per environment.
+    """Actions and physics results of one step of ``n`` environments, with one row per environment.
 
     Attributes:
         actions: actions of the step, in the caller's dtype, shape ``(n, nu)``.

@@ -42,8 +42,7 @@ class Physics:
         """Step the simulations at ``indices``; leave the others unchanged.
 
         Args:
-            controls: ``(simulations, controls)``, with one row per simulation; rows that are not in
-                ``indices`` are ignored.
+            controls: array of shape ``(num_simulations, nu)``; rows that are not in ``indices`` are ignored.
             indices: indices of the simulations to step.
 
         Raises:
@@ -92,7 +91,7 @@ class _Helper:
         self._wakes.put(True)
 
     def wait(self) -> None:
-        """Wait for any call to ``work`` that is in progress; if a call raised an exception, re-raise it."""
+        """If ``work`` is running, wait until it returns; if it failed, re-raise its exception."""
         with self._busy:
             error, self._error = self._error, None
         if error is not None:
