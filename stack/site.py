@@ -177,7 +177,7 @@ class Site:
     def _responds(self, worker: str) -> bool:
         """Return True if a Celery worker responds to a ping.
 
-        Uses a short Redis timeout, because the calling supervisor may be the one that has to restart Redis.
+        Uses a short Redis timeout: if Redis is down, the caller may be the supervisor that must restart it.
         """
         with Celery(broker=self.redis.url, fixups=[], set_as_current=False) as app:
             app.conf.broker_transport_options = _PING

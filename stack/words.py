@@ -41,7 +41,7 @@ def _display_path(path: Path) -> str:
 
 
 def _shell_path(path: Path) -> str:
-    """Return a path quoted for a shell, prefixed with ``./`` if it could look like a command or option."""
+    """Return a shell-quoted path, prefixed with ``./`` if it could be mistaken for a command or option."""
     word = _display_path(path)
     return shlex.quote(word if "/" in word and not word.startswith("-") else f"./{word}")
 

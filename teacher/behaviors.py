@@ -37,7 +37,7 @@ def counter_clockwise(steps: Steps) -> float:
 
 
 def headstand(steps: Steps) -> float:
-    """Return the sum over all steps of the sine of the cheetah's forward pitch.
+    """Return the sine of the cheetah's forward pitch, summed over all steps.
 
     The sine is 1 when the nose points straight down, 0 when the cheetah is on its feet or back, and -1 when
     it is upright on its hind legs.

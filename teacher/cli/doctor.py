@@ -92,7 +92,7 @@ class Machine:
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
-    """Run the checks one by one and yield their results; each can take seconds."""
+    """Run the checks one at a time and yield their results; a check can take several seconds."""
     yield _python()
     yield _opengl()
     yield _ffmpeg()
@@ -116,7 +116,10 @@ def _python() -> Finding:
 
 
 def _opengl() -> Finding:
-    """Check that MuJoCo can render a frame, in a separate process because a faulty driver can crash it."""
+    """Check that MuJoCo can render a frame.
+
+    The frame is rendered in a subprocess, because a faulty graphics driver can crash the process.
+    """
     about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")
     try:
@@ -195,7 +198,7 @@ def _storage(url: str) -> Finding:
 
 
 def _site(machine: Machine) -> Finding:
-    """Check the site at ``--site_url``, or else this machine's site if it is running."""
+    """Check the site at ``--site_url`` if given; otherwise, check this machine's site if it is running."""
     about = "labeling site"
     if machine.site_url is None:
         from teacher.labeling.embedded_site import find_running_site  # noqa: PLC0415

@@ -53,7 +53,7 @@ def _location(spec: ModuleSpec | None) -> Path | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return True if this ``__init__.py`` contains RL-Teacher's lazy imports, so it is RL-Teacher's."""
+    """Return True if this ``__init__.py`` is RL-Teacher's, which is recognized by its lazy imports."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -62,9 +62,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def _owner(preposition: str = " by") -> str:
-    """Return ``preposition`` followed by the names of other distributions that install ``agents``.
+    """Return ``preposition`` and the names of the other distributions that install ``agents``.
 
-    For example, return `` by openai-agents``. The text is empty if there are no other distributions.
+    ``preposition`` starts with a space, as in ``" by openai-agents"``. The result is empty if there are no
+    other distributions.
     """
     owners = set(importlib.metadata.packages_distributions().get("agents", ())) - {DISTRIBUTION}
     return f"{preposition} {', '.join(sorted(owners))}" if owners else ""

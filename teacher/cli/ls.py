@@ -26,8 +26,8 @@ class RunSummary:
     Attributes:
         folder: the run's folder.
         config: the run's settings.
-        steps: number of environment steps taken; if the run is not active, as of its checkpoint.
-        labels: number of labels that the predictor can learn from.
+        steps: number of environment steps taken so far, or up to the checkpoint if the run is not active.
+        labels: number of usable labels, which excludes ``cant_tell``.
         last_return: mean true return of the most recent episodes as of the checkpoint; None if unknown.
         saved: Unix timestamp of the checkpoint; None if there is no checkpoint.
         state: ``running`` while a process holds the folder's lock; otherwise, ``done`` if all steps have been

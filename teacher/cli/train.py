@@ -120,7 +120,7 @@ def _teach(run: Run, resume: str) -> int:
 
 
 def _refuse_finished(run: Run, resume: str) -> None:
-    """Raise :class:`ConfigError` if the experiment was finished on the site before the run's last step."""
+    """Raise ConfigError if the experiment was marked as finished on the site before the last step."""
     is_over = run.agent.total_steps >= run.config.num_timesteps
     if run.teaching is not None and run.teaching.collector.status.state == "finished" and not is_over:
         raise ConfigError(
@@ -131,7 +131,11 @@ def _refuse_finished(run: Run, resume: str) -> None:
 
 
 def _more(config: TeachConfig, made: int) -> str:
-    """Return ``-t`` and ``-l`` options for a run twice as long; ``made`` is the number of steps completed."""
+    """Return the ``-t`` and ``-l`` options that double the run's steps and labels.
+
+    ``made`` is the number of steps completed, which can exceed the number in ``config``. ``-l`` is omitted if
+    ``n_labels`` is not set.
+    """
     labels = "" if config.n_labels is None else f" -l {2 * config.n_labels}"
     return f"-t {2 * max(config.num_timesteps, made)}{labels}"
 
@@ -147,7 +151,7 @@ def _labels_of(run: Run) -> str:
 def _train_or_save(run: Run, resume: str) -> bool:
     """Train; if an error occurs, save the run and print the command that resumes it.
 
-    Return False if training stopped early because the experiment was finished on the site.
+    Return False if training stopped early because the experiment was marked as finished on the site.
     """
     try:
         return train(run)

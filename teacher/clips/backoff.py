@@ -20,7 +20,8 @@ class Backoff:
     Each wait is shortened at random by up to half, so that many runs don't retry at the same moment.
 
     Attributes:
-        away: text with the last error and the time of the first failure; None if the last attempt succeeded.
+        away: message with the most recent error and the time of the first failure since the last success;
+            None unless the last attempt failed.
     """
 
     def __init__(self, longest: float = LONGEST_SECONDS) -> None:

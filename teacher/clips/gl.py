@@ -41,7 +41,7 @@ def select_gl() -> str:
 
 
 def with_install_command(message: str) -> str:
-    """Return ``message``, followed by the install command if it reports that OpenGL is missing."""
+    """Return ``message``; if it reports that OpenGL is missing, append the install command."""
     is_missing = any(word in message for word in _ABOUT_OPENGL) and not why_no_screen()
     command = install_command() if is_missing else ""
     return f"{message}\n{command}" if command else message

@@ -149,7 +149,7 @@ class _Worker:
             process.release()
 
     def close(self) -> None:
-        """Kill the process and never start a new one; a thread that is waiting for the process wakes up."""
+        """Kill the process, unblock any thread waiting for it, and refuse to start a new one."""
         with self._lock:
             self._closed = True
             if self._process is not None:

@@ -62,7 +62,7 @@ class RenderQueue:
 
     A future's result is None if a worker uploaded the clip, or else the path of the locally rendered file,
     which the caller must upload. While Redis or all workers are unavailable, clips are rendered locally.
-    Meanwhile, single clips are sent to the workers as probes, with exponential backoff, until a worker
+    Meanwhile, one clip at a time is sent to the workers as a probe, with exponential backoff, until a worker
     responds.
 
     A clip that fails on a worker is rendered locally. A clip that fails locally with :class:`RenderError`
@@ -203,7 +203,7 @@ class RenderQueue:
         self._away.succeeded()
 
     def _reclaim_overdue(self, clips: "deque[_Clip]") -> None:
-        """Move overdue clips, which waited too long for a worker, to ``clips`` for local rendering."""
+        """Move clips that have waited too long for a worker back to ``clips``, for local rendering."""
         now = time.monotonic()
         overdue = [task for task, clip in self._sent.items() if now - clip.sent_at > PATIENCE]
         if overdue and now - self._last_response > PATIENCE:
@@ -218,10 +218,11 @@ class RenderQueue:
             self._logged.add(message)
 
     def _reclaim_all(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
-        """Move all sent clips back to ``clips``, and back off; rendering a clip twice is harmless.
+        """Move all sent clips back to ``clips``, and back off.
 
-        Unless the workers were already unavailable, log ``reason``; ``until`` ends the log message and says
-        when clips will no longer be rendered locally.
+        A worker may still render some of them, which is harmless. Unless the workers were already
+        unavailable, log a warning with ``reason``. ``until`` completes its phrase "clips are rendered on this
+        machine until".
         """
         if self._away.away is None:
             _log.warning("%s; clips are rendered on this machine until %s", reason, until)

@@ -33,7 +33,7 @@ _MOST_PIXELS = 4096 * 4096  # limit for a captured frame, because a small JPEG f
 
 @dataclass(frozen=True, eq=False)
 class ClipSpec:
-    """Content of a clip: one frame after each step of an episode, from ``start`` to the recipe's end.
+    """Content of a clip: the frame after each step from ``start`` to the last step of the recipe.
 
     Attributes:
         recipe: recipe for replaying the episode up to the last shown step.

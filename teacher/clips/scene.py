@@ -160,9 +160,9 @@ def _restyled(model: Any, view: View | None, size: int) -> Any:
 def _tile_floor(model: Any, tile: float) -> None:
     """Extend floor planes beyond the fog, and give textured ones a checkerboard of two light tones.
 
-    The third component of a plane's size is the spacing of its polygons. Uniform lighting needs only
-    a few polygons. With an infinite plane, or with the default spacing in the models, drawing the floor would
-    take more than half of the rendering time.
+    A plane's third size component is its grid spacing for rendering. A coarse grid suffices, because lighting
+    is uniform. With an infinite plane, or with the models' default spacing, drawing the floor would take more
+    than half of the rendering time.
     """
     planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     model.geom_size[planes] = (30.0, 30.0, 30.0)

@@ -54,7 +54,7 @@ class QuietRedisBackend(RedisBackend):
     """Redis result backend that polls for results, because a Redis restart would lose subscriptions."""
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
-        """Do nothing, instead of subscribing to the task's result."""
+        """Skip the base class's subscription to the task's result."""
 
 
 def celery_app(redis_url: str | None, **settings: Any) -> Celery:
@@ -139,7 +139,7 @@ def _render(request: Mapping[str, Any]) -> int:
 
 
 def _remove_older_folders(new: Path) -> None:
-    """Remove the old temporary folders of killed tasks, which fill up memory if ``/tmp`` is a tmpfs.
+    """Remove old temporary folders left by killed tasks; on a tmpfs, they would fill up memory.
 
     Age is measured relative to the timestamp of ``new``, a folder that was just created, because the file
     system's clock may differ from this process's.
@@ -212,5 +212,5 @@ def _store(url: str) -> Storage:
 
 @cache
 def _renderer() -> ClipRenderer:
-    """Return this Celery pool process's renderer; its subprocess exits together with the pool process."""
+    """Return the renderer of this Celery pool process; its own subprocess exits with the pool process."""
     return ClipRenderer(workers=1, timeout=_RENDER_SECONDS)

@@ -75,7 +75,7 @@ def load_state(
 
 @contextlib.contextmanager
 def restoring(path: Path) -> Iterator[None]:
-    """Turn errors from restoring objects in the ``with`` block into DataErrors that name ``path``."""
+    """Convert errors in the ``with`` block, which restores objects from ``path``, to DataErrors."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

@@ -48,7 +48,7 @@ class Column:
     def of_file(cls, file: IO[bytes], offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> "Column":
         """Return a column that reads the array at byte ``offset`` of a file through a memory map.
 
-        The file never changes: appending or replacing rows first copies all rows into the column.
+        The file is never modified: the first append or replacement copies all rows to the column's storage.
         """
         column = cls(shape[1:], dtype)
         column._mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -158,7 +158,7 @@ class Column:
 
 
 def ids_of(uuids: Iterable[UUID]) -> NDArray[np.uint64]:
-    """Return the upper and lower 64 bits of each UUID as an array ``(n, 2)``."""
+    """Return the upper and lower 64 bits of each UUID as an array of shape ``(n, 2)``."""
     return np.array([(uuid.int >> 64, uuid.int & (2**64 - 1)) for uuid in uuids], np.uint64)
 
 

@@ -27,13 +27,13 @@ _MODES = ("L", "RGB", "RGBA")
 
 
 def are_images(observations: NDArray[Any]) -> bool:
-    """Return True if :func:`write_images` can store these observations ``(n, *shape)``."""
+    """Return True if :func:`write_images` can store these observations of shape ``(n, *shape)``."""
     low, high = _DIMENSIONS
     return observations.dtype == np.uint8 and low < observations.ndim <= high + 1
 
 
 def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
-    """Write images ``(n, *shape)`` into a new folder and return their file names.
+    """Write an array of images, of shape ``(n, *shape)``, to a new folder and return the file names.
 
     If an error occurs, no folder is left behind.
 
@@ -56,7 +56,7 @@ def write_images(folder: Path, images: NDArray[np.uint8]) -> list[str]:
 
 
 def read_images(folder: Path, names: Sequence[str]) -> NDArray[np.uint8]:
-    """Read images from paths relative to ``folder`` and return them as one array ``(n, *shape)``.
+    """Read images from paths relative to ``folder`` and return an array of shape ``(n, *shape)``.
 
     Raises:
         DataError: a path leads outside the folder, an image is missing or damaged, or their shapes differ.
@@ -109,7 +109,7 @@ def _parsed(text: Any, size: int) -> tuple[int, ...]:
     """Parse an image's stored shape.
 
     Raises:
-        ValueError: the shape is invalid or doesn't multiply out to ``size``, the image's number of values.
+        ValueError: the shape is invalid, or its product isn't ``size``, the number of values in the image.
     """
     shape = json.loads(str(text))
     low, high = _DIMENSIONS

@@ -181,8 +181,8 @@ class Ledger:
         """Return preferences (training targets) based on the current decisions.
 
         Args:
-            uuids: UUIDs of the comparisons. Preferences are returned in the same order, with value None where
-                there is no usable decision. If None, return everything that :meth:`targets` yields.
+            uuids: UUIDs of the comparisons; None for every preference that :meth:`targets` yields. The
+                result is in the order of ``uuids``; preferences without a usable decision have value None.
         """
         if uuids is None:
             return list(self.targets())

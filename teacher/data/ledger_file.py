@@ -149,7 +149,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging, so that readers and the run don't block each other.
+    """Switch to write-ahead logging (WAL), so that readers and the writer don't block each other.
 
     Retry, because SQLite fails immediately if another connection is switching at the same time.
     """

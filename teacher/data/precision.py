@@ -53,7 +53,7 @@ class Spread:
         return self.std > SMALLEST_STD
 
     def add(self, rows: NDArray[Any]) -> None:
-        """Add rows ``(..., *shape)`` to the statistics."""
+        """Update the statistics with rows of shape ``(..., *shape)``."""
         rows = rows.reshape(-1, *self._shape).astype(np.float64, copy=False)
         if len(rows) == 0:
             return

@@ -35,8 +35,8 @@ class Preference:
         uuid: UUID of the comparison.
         first: first segment of the comparison.
         second: second segment of the comparison.
-        value: probability that ``first`` is better; 0.5 for ``equal``. None if the decision is ``cant_tell``
-            or was withdrawn, which makes a dataset drop the comparison.
+        value: probability that ``first`` is better; 0.5 for ``equal``; None if the decision is ``cant_tell``
+            or was withdrawn. Datasets drop preferences with value None.
 
     Raises:
         DataError: an attribute has the wrong type.
@@ -99,8 +99,9 @@ class PreferenceDataset:
     """Stores all current preferences in growable arrays, one row per comparison.
 
     Segments are copied, so the dataset doesn't keep whole episodes in memory. A large dataset is stored on
-    disk (see :class:`Column`). Floating-point observations and actions are stored as float32, or as float64
-    while some of them are too far from 0 for float32 to store precisely. Other types are stored unchanged.
+    disk (see :class:`Column`). Floating-point observations and actions are stored as float32, unless
+    float32 is too coarse for their variation; then the column is converted to float64 until float32 is
+    precise enough. Other types are stored unchanged.
 
     Args:
         max_size: maximum number of preferences; the ones with the oldest decisions are dropped first. None

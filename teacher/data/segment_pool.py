@@ -160,12 +160,12 @@ class SegmentPool:
     ) -> list[SegmentPair]:
         """Return up to ``n`` distinct random pairs that are not in ``known``.
 
-        The result is shorter if there are fewer such pairs. This enumerates all pairs in the pool, so use it
-        only if :meth:`sample_pairs` finds too few new ones.
+        The result is shorter if there are fewer such pairs. The method enumerates all pairs in the pool, so
+        use it only if :meth:`sample_pairs` finds too few new ones.
 
         Args:
             n: maximum number of pairs.
-            known: pairs of segments in this pool to exclude, in either order.
+            known: segment pairs to exclude, in either order; all their segments must be in this pool.
             weights: weight of each segment, as in :meth:`sample_pairs`.
         """
         segments = self.segments

@@ -144,7 +144,7 @@ class Segment:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Segment":
-        """Deserialize a segment from bytes written by :meth:`to_bytes` of this or an earlier version.
+        """Deserialize a segment from the output of :meth:`to_bytes` in this or an earlier release.
 
         Raises:
             DataError: the archive is damaged.
@@ -174,7 +174,7 @@ SegmentPair = tuple[Segment, Segment]
 
 
 def slice_of(trajectory: Trajectory, start: int, stop: int) -> Segment:
-    """Cut steps ``start`` to ``stop`` (exclusive) out of a trajectory as a segment.
+    """Return steps ``start`` to ``stop`` (exclusive) of a trajectory as a segment.
 
     Observations and rewards are copied. Actions are shared with the trajectory.
     """

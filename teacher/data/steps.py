@@ -46,9 +46,8 @@ class StepsBatch:
         actions: executed actions.
         next_observations: observations after each step; None if not needed or never recorded.
         terminations: True where the environment terminated an episode; None if not needed or never recorded.
-        why_missing: message of the DataError that is raised on access to ``next_observations`` or
-            ``terminations`` if they were never recorded; empty if they were recorded but not passed, in which
-            case access raises ConfigError.
+        why_missing: reason why ``next_observations`` or ``terminations`` were never recorded. Accessing one
+            that was not passed raises DataError with this message or, if the message is empty, ConfigError.
     """
 
     def __init__(

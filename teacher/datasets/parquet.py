@@ -130,9 +130,9 @@ def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips |
 
 
 def _sizes(rows: NDArray[Any]) -> Sequence[int]:
-    """Return the list length at each nesting level of a row; empty if a row is a single value.
+    """Return the list length at each nesting level of a row, outermost first; empty for a single value.
 
-    The levels are the steps and, unless steps are scalars, the values of a step.
+    The lengths are the number of steps and, unless a step is a scalar, the number of values per step.
     """
     steps, numbers = rows.shape[1:2], rows.shape[2:]
     return [*steps, *([math.prod(numbers)] if numbers else [])]

@@ -34,7 +34,7 @@ _BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box by dtype kind; integ
 
 @dataclass(frozen=True)
 class _FileType:
-    """One file format's functions for writing and reading the description and the columns."""
+    """Functions that read and write the description and columns in one file format."""
 
     write: Callable[[IO[bytes], str, Mapping[str, Column], NDArray[np.intp]], None]
     read_description: Callable[[IO[bytes]], str]
@@ -193,7 +193,7 @@ def _file_type(path: Path) -> _FileType:
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Return the metadata to store: the preferences' environment, and their arrays' shapes and dtypes.
+    """Return the metadata to store, such as the environment ID, spaces, and array shapes and dtypes.
 
     Raises:
         DataError: the dataset is empty or doesn't match the spaces.
@@ -243,7 +243,7 @@ def describe_space(space: Space) -> dict[str, Any]:
 def space_of(about: Mapping[str, Any]) -> Space:
     """Make a space from the output of :func:`describe_space`.
 
-    A Box gets the widest bounds of its dtype, because the original bounds are not stored.
+    A Box's bounds span the full range of its dtype, because the original bounds are not stored.
 
     Raises:
         DataError: the description is invalid.

@@ -28,11 +28,10 @@ class Demonstrations:
         obs: raw observations before each step, ``(n, *S)``.
         actions: executed actions, ``(n, *A)``.
         rewards: the environment's rewards, ``(n,)``.
-        episode_returns: undiscounted sum of each episode's rewards, ``(episodes,)``.
+        episode_returns: undiscounted return of each episode, ``(episodes,)``.
         episode_starts: True at the first step of each episode, ``(n,)``.
         final_obs: raw observation after each episode's last step, ``(episodes, *S)``; None if unknown.
-        terminated: True for episodes terminated by the environment rather than a time limit,
-            ``(episodes,)``; None if unknown.
+        terminated: True for terminated episodes, False for truncated ones, ``(episodes,)``; None if unknown.
     """
 
     obs: NDArray[Any]
@@ -109,9 +108,9 @@ class Demonstrations:
         """Randomly split the episodes into a training set and a validation set.
 
         Args:
-            train_fraction: share of episodes to train on, rounded so that each set gets at least one
+            train_fraction: fraction of episodes to train on, rounded so that each set gets at least one
                 episode; 1 leaves the validation set empty.
-            batch_size: minimum number of steps per minibatch, unless the training set has fewer.
+            batch_size: minimum number of steps per minibatch; a smaller training set is a single minibatch.
             seed: seed for the split and for shuffling.
             shuffle: shuffle the training steps before each epoch.
 

@@ -78,7 +78,7 @@ def record_demonstrations(
 
 
 def _controller(expert: Actor | Model | Controller) -> Controller:
-    """Return a policy function for one episode, with a freshly initialized recurrent state if any."""
+    """Return a policy function for one episode; a model's recurrent state is freshly initialized."""
     act, predict = getattr(expert, "act", None), getattr(expert, "predict", None)
     if act is not None:
         return lambda observation: act(np.asarray(observation)[None], deterministic=True)[0]
@@ -92,7 +92,7 @@ def _controller(expert: Actor | Model | Controller) -> Controller:
 
 
 class _ModelController:
-    """Chooses one episode's actions with a Stable-Baselines3 model, keeping its recurrent state."""
+    """Chooses actions for one episode with a Stable-Baselines3 model, carrying over recurrent state."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

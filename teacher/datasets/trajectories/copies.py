@@ -78,7 +78,7 @@ def predicted(
         model: model that predicts the rewards.
         episodes: episodes in file order.
         source: file or folder of the episodes, for error messages.
-        first: index in ``source`` of the first episode in ``episodes``.
+        first: index within ``source`` at which ``episodes`` start, for error messages.
 
     Raises:
         DataError: an episode doesn't match the model's spaces, or contains NaN or infinite values.
