@@ -186,7 +186,7 @@ class Asking(Generic[TallyT]):
             self.collector.submit(pairs, "gold", step)
 
     def submit_rest(self, submit: Callable[[], Sized]) -> None:
-        """Call ``submit`` repeatedly to replace comparisons that were decided as "can't tell".
+        """Call ``submit`` repeatedly to replace comparisons that were labeled "can't tell".
 
         Used at the end of a run, when no later round will request the missing labels. Stops when ``submit``
         returns an empty result, after 50 calls, or when a scripted teacher skips too many pairs in a row.
