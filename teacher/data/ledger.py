@@ -150,14 +150,14 @@ class Ledger:
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons decided as ``first``, ``second`` or ``equal``.
+        """Return the number of comparisons labeled ``first``, ``second`` or ``equal``.
 
         If ``phase`` is None, count all phases except attention checks.
         """
         return self._count(_USABLE, phase)
 
     def cant_tell(self) -> int:
-        """Return the number of comparisons decided as ``cant_tell``."""
+        """Return the number of comparisons labeled ``cant_tell``."""
         return self._count("(decision = 'cant_tell')", None)
 
     def open(self, phase: Phase | None = None) -> int:

@@ -31,7 +31,7 @@ def true_return(steps: Segment | Trajectory) -> float:
 
 
 def oracle(first: Segment, second: Segment) -> Decision:
-    """Return the decision for the segment with the larger true return, or ``equal`` for a tie."""
+    """Return the decision that prefers the segment with the larger true return, or ``equal`` on a tie."""
     difference = first.true_return - second.true_return
     return "equal" if difference == 0 else "first" if difference > 0 else "second"
 
@@ -48,10 +48,10 @@ def goal_of(error_model: ErrorModel) -> Value:
 
 
 def value_of(error_model: ErrorModel) -> Value:
-    """Return the function with which a scripted teacher scores the segments that it compares.
+    """Return the function that a scripted teacher uses to score the segments it compares.
 
-    If ``myopic`` or ``discount`` is set, the score is the discounted true return. Otherwise, the function is
-    the one from :func:`goal_of`.
+    If ``myopic`` or ``discount`` is set, it returns the discounted true return. Otherwise, it is the function
+    from :func:`goal_of`.
 
     Raises:
         ConfigError: the user's function does not exist.
@@ -115,7 +115,7 @@ def _closed(value: Any) -> Any:
 
 
 def decision_of(probability: float | None) -> Decision:
-    """Return the decision for a probability that the first segment is better; ``cant_tell`` for None."""
+    """Convert the probability that the first segment is better to a decision; None means ``cant_tell``."""
     if probability is None:
         return "cant_tell"
     return "equal" if probability == 0.5 else "first" if probability > 0.5 else "second"
@@ -127,10 +127,10 @@ class ScriptedTeacher:
     Random errors depend only on the seed and the two segments, so they are reproducible.
 
     Args:
-        error_model: settings of the scoring function and the errors.
+        error_model: settings for the scoring function and the simulated errors.
         seed: seed for the random errors.
         seen: pairs that the teacher labeled in earlier processes, oldest first. Needed only for ``skip`` and
-            ``equal``, whose thresholds depend on earlier returns.
+            ``equal``, whose thresholds depend on the returns of earlier pairs.
     """
 
     def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[SegmentPair] = ()) -> None:
@@ -146,7 +146,7 @@ class ScriptedTeacher:
         """Return the decision for two segments, or the probability that the first is better.
 
         Raises:
-            BehaviorError: a user's function failed.
+            BehaviorError: the user's scoring function failed.
             UndecidedError: the teacher skipped too many pairs in a row.
         """
         key = _fingerprint(first, second)
@@ -169,7 +169,7 @@ class Behavior:
     """User-defined scoring function that maps a segment to a number; higher is better.
 
     It is also called with whole episodes, but only for reports. Its module is imported from ``sys.path`` or
-    the current folder.
+    the current working directory.
 
     Args:
         name: ``module:function``.
@@ -208,7 +208,7 @@ class Behavior:
 class _Discounted:
     """Scores a segment by its discounted true return.
 
-    The first step has weight 1 or, if ``from_end`` is True, the last step does.
+    Weights decay from 1 at the first step or, if ``from_end`` is True, backward from 1 at the last step.
     """
 
     def __init__(self, discount: float, *, from_end: bool) -> None:

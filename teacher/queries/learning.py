@@ -48,9 +48,10 @@ class PreferenceLearning(Asking[TallyT]):
         return self.schedule is not self._configured
 
     def receive(self) -> Received:
-        """Receive new preferences and add them to the dataset; return the decision counts.
+        """Receive new preferences, record the predictor's agreement with each, and add them to the dataset.
 
-        Before that, record whether the predictor agrees with each new preference.
+        Returns:
+            The decision counts.
         """
         preferences = self.collector.receive()
         self._compare(preferences)

@@ -98,7 +98,7 @@ def learn_reward(
 
 
 def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> None:
-    """Raise :class:`ConfigError` for settings that have no effect if :func:`fit_once` is the only fit.
+    """Raise :class:`ConfigError` for settings that have no effect in a single fit (:func:`fit_once`).
 
     Args:
         config: settings of the predictor.

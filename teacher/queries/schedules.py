@@ -14,7 +14,7 @@ from teacher.settings.checks import refuse_all
 from teacher.settings.config import RateName, ScheduleName
 
 Rate = Callable[[float], float]
-"""Function that maps training progress, from 0 to 1, to a label rate in any unit."""
+"""Function that maps training progress, from 0 to 1, to the label rate, up to a constant factor."""
 
 _CELLS = 10_000  # intervals of training progress, within which the rate is interpolated linearly
 _ROUNDING = 1e-11  # share of all labels, above the rounding error of the sum, so that no label is due late
@@ -38,8 +38,8 @@ class ExponentialSchedule:
     """Schedule with an exponentially decaying label rate, like rl-teacher's ``LabelAnnealer``.
 
     ``pretrain + (total - pretrain) * (1 - 0.01 ** (step / num_timesteps))`` labels are due, rounded down.
-    This formula reaches only 99% of the labels after pretraining; the remaining 1% become due at the last
-    step, so that exactly ``total`` labels are requested.
+    At the last step, this formula gives only 99% of the ``total - pretrain`` training labels. The remaining
+    1% become due then, so that exactly ``total`` labels are requested.
 
     Attributes:
         pretrain: number of labels due before training.
@@ -69,15 +69,15 @@ class ExponentialSchedule:
 class RateSchedule:
     """Schedule with a label rate that depends on training progress.
 
-    The number of labels due is the integral of the rate, scaled so that exactly ``total`` are due at the last
-    step, and rounded down.
+    The number of labels due is ``pretrain`` plus the integral of the rate, rescaled so that exactly ``total``
+    are due at the last step, and rounded down.
 
     Attributes:
         pretrain: number of labels due before training.
         total: total number of labels, including ``pretrain``.
         num_timesteps: total number of environment steps of training.
-        rate: function that maps training progress, from 0 to 1, to the label rate in any unit; must be
-            finite, nonnegative and not zero everywhere.
+        rate: function that maps training progress, from 0 to 1, to the label rate, up to a constant factor;
+            the rate must be finite, nonnegative and not zero everywhere.
 
     Raises:
         ConfigError: the rate is invalid, or ``pretrain`` is negative or exceeds ``total``.
@@ -190,7 +190,10 @@ def named_rate(name: RateName, num_timesteps: int) -> Rate:
 
 
 def _hyperbola(halvings: float, progress: float) -> float:
-    """Return the rate relative to its initial value: ``1 / (1 + halvings * progress)``."""
+    """Return the rate relative to its initial value: ``1 / (1 + halvings * progress)``.
+
+    ``halvings`` is the length of training divided by the time until the rate first halves.
+    """
     return 1.0 / (1.0 + halvings * progress)
 
 

@@ -39,7 +39,7 @@ class Ensemble(Protocol):
 def select_pairs(
     pool: SegmentPool, count: int, config: QueryConfig | None = None, predictor: Ensemble | None = None
 ) -> list[SegmentPair]:
-    """Select pairs of different segments to query, and mark them as queried in the pool.
+    """Select pairs of two distinct segments to query, and mark the pairs as queried in the pool.
 
     Args:
         pool: the segments to select from.
@@ -69,14 +69,14 @@ def select_pairs(
 def sure_pairs(
     pool: SegmentPool, count: int, value: Callable[[Segment], float], config: QueryConfig
 ) -> list[SegmentPair]:
-    """Select pairs with large differences in ``value`` for attention checks, and mark them as queried.
+    """Select pairs with very different true scores for attention checks, and mark them as queried.
 
     Candidates are sampled in the same way as other queries, so that labelers can't recognize the checks.
 
     Args:
         pool: the segments to select from.
-        count: number of pairs; fewer are returned if too few new pairs differ in value.
-        value: function that returns a segment's true value.
+        count: number of pairs; fewer are returned if too few new pairs differ in score.
+        value: function that returns a segment's true score, such as its true return.
         config: settings of query selection.
     """
     if count < 1 or len(pool) < 2:
@@ -171,9 +171,9 @@ def _most_diverse_first(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPai
     """Order pairs so that each is as far as possible from earlier queries and from the pairs before it.
 
     This is greedy k-center selection; without earlier queries, it starts with the first pair. Pairs are
-    compared by the mean and standard deviation of each observation feature in each segment. Each of these
-    statistics is divided by its own standard deviation over ``pairs``. The distance between two pairs is the
-    smaller of the distances for the two segment orders.
+    compared by the mean and standard deviation of each observation feature in each segment, with each
+    statistic scaled to unit variance over ``pairs``. Because the order of a pair's segments is irrelevant,
+    the distance between two pairs is the minimum over both orders.
     """
     if not pairs:
         return []
@@ -193,7 +193,7 @@ def _most_diverse_first(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPai
 
 
 def _summaries(pair: SegmentPair) -> Array:
-    """Return the observation means, then standard deviations, of both segments, ``(2, 2 * size)``."""
+    """Return each segment's observation means followed by its standard deviations, ``(2, 2 * size)``."""
     steps = [segment.observations.reshape(len(segment), -1).astype(np.float64) for segment in pair]
     return np.array([np.concatenate([step.mean(axis=0), step.std(axis=0)]) for step in steps])
 
@@ -214,9 +214,9 @@ def _squared_distances(points: Array, point: Array) -> Array:
 
 
 def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
-    """Greedily split pairs, in order, into those that share no segment with a chosen pair, and the rest.
+    """Split pairs into a greedy selection in which no segment occurs twice, and the rest.
 
-    A pair is chosen if none of its segments belongs to an earlier chosen pair.
+    Pairs are considered in order; each is selected if it shares no segment with a pair selected before it.
     """
     used: set[Segment] = set()
     fresh: list[SegmentPair] = []

@@ -16,7 +16,8 @@ from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
     """Return the run's scripted teacher.
 
-    If its error model has thresholds, it starts with the pairs labeled so far.
+    If the error model has thresholds, the teacher is initialized with the pairs already labeled in
+    ``ledger``.
     """
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
     return ScriptedTeacher(error_model, seed, seen)
@@ -132,14 +133,14 @@ class UnrecordedTeacher(InstantTeacher):
         return self._total
 
     def asked(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons that were not decided as "can't tell".
+        """Return the number of comparisons not labeled ``cant_tell``.
 
         No comparison is ever open, because every comparison is labeled immediately.
         """
         return self._usable
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons decided as first, second or equal."""
+        """Return the number of comparisons labeled ``first``, ``second`` or ``equal``."""
         return self._usable
 
     def open(self, phase: Phase | None = None) -> int:
@@ -147,7 +148,7 @@ class UnrecordedTeacher(InstantTeacher):
         return 0
 
     def cant_tell(self) -> int:
-        """Return the number of comparisons decided as "can't tell"."""
+        """Return the number of comparisons labeled ``cant_tell``."""
         return self._total - self._usable
 
     def gold(self) -> int:

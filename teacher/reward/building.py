@@ -34,14 +34,14 @@ def make_ensemble(
 ) -> RewardNetwork:
     """Return an untrained ensemble of reward networks.
 
-    The architecture is the user's ``network`` if given, else a CNN for images, else an MLP, with
-    potential-based shaping if ``config.shaping`` is set.
+    The architecture is the user's ``network`` if given, else a CNN for images, else an MLP. If
+    ``config.shaping`` is set, the MLP is combined with a potential network for reward shaping.
 
     Args:
         read: the reader that provides the ensemble's features.
         config: settings of the predictor.
         generator: random generator for initial parameters and dropout masks.
-        network: the user's function that makes one member; None for the built-in architectures.
+        network: the user's factory for one member; None for the built-in architectures.
         full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
     """
     if network is not None:

@@ -40,7 +40,7 @@ class MarginGroup:
 class CertaintyGroup:
     """One confidence bin of a reliability diagram: pairs predicted with similar confidence.
 
-    The confidence is the predicted probability of the segment that the predictor prefers.
+    The confidence is the larger of the two predicted preference probabilities, so it is at least 0.5.
 
     Attributes:
         low: lower bound of the confidence in this bin.

@@ -29,8 +29,8 @@ class Reader(Protocol):
     """Protocol for objects that convert steps to features, which a network then standardizes.
 
     Attributes:
-        doubt: warning that the features are nearly constant across the labeled steps or too coarsely rounded
-            to tell them apart; otherwise an empty string.
+        doubt: warning that the features are nearly constant across the labeled steps, or rounded too coarsely
+            to distinguish the steps; otherwise an empty string.
     """
 
     doubt: str
@@ -51,7 +51,7 @@ class Reader(Protocol):
         """
 
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Update the centers that are subtracted from raw values, to prepare a fit to ``dataset``.
+        """Update the centers that are subtracted from raw values, in preparation for a fit to ``dataset``.
 
         Returns:
             The change in each feature's center, ``(size,)``; None if no center changed.
@@ -72,8 +72,8 @@ class Features:
     """Converts batches of raw steps to float32 vectors that concatenate the chosen inputs.
 
     Inputs are concatenated in the order of ``INPUTS``. Box values are flattened, discrete values are one-hot
-    encoded, and ``terminated`` becomes 0 or 1. Values so large in magnitude that float32 can't
-    resolve how they vary are centered before the conversion; see :meth:`center_on`.
+    encoded, and ``terminated`` becomes 0 or 1. If values are so large that float32 can't resolve their
+    variation, they are centered before the conversion; see :meth:`center_on`.
 
     Args:
         observation_space: observation space of a single environment.

@@ -28,11 +28,11 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class FitBudget:
-    """Length of a fit: ``epochs`` epochs if ``updates`` is None, otherwise until convergence.
+    """Stopping criterion of a fit: a fixed number of epochs if ``updates`` is None, otherwise convergence.
 
     Attributes:
-        epochs: passes over all pairs; ignored if ``updates`` is given.
-        updates: maximum number of updates in a fit to convergence; None to fit for exactly ``epochs``.
+        epochs: number of epochs (passes over all pairs); ignored if ``updates`` is set.
+        updates: maximum number of updates in a fit to convergence; None to fit for exactly ``epochs`` epochs.
     """
 
     epochs: int = 0
@@ -136,8 +136,8 @@ class Fitter:
     def minibatches(self, pairs: Pairs, rows: Tensor) -> Sequence[PairBatch]:
         """Split one update's minibatch into ``accumulate`` micro-batches for gradient accumulation.
 
-        The micro-batch losses add up to the sum over members of each member's weighted mean loss. Held-out
-        pairs have weight 0 and do not contribute to the gradient.
+        The micro-batch losses add up to the minibatch loss, which is the sum of the members' weighted mean
+        losses. Held-out pairs have weight 0 and do not contribute to the gradient.
 
         Args:
             pairs: the dataset.
@@ -285,10 +285,10 @@ class Fitter:
 def _keep_freed_memory() -> None:
     """Raise glibc malloc's mmap threshold so that freed memory is kept and page faults don't slow fits.
 
-    Otherwise, page faults take 40% of the time of a fit on a CPU. malloc returns a freed block to the OS if
-    it is larger than the mmap threshold, which grows to the size of the largest block freed so far, up to
-    32 MiB. This function therefore allocates and frees a block just under 32 MiB. The block is never written
-    to, so it uses no physical memory.
+    Otherwise, page faults account for 40% of the fitting time on a CPU. malloc returns a freed block to the
+    OS if it is larger than the mmap threshold, which grows to the size of the largest block freed so far, up
+    to 32 MiB. This function therefore allocates and frees a block just under 32 MiB. The block is never
+    written to, so it uses no physical memory.
     """
     torch.empty(8_000_000, dtype=torch.float32)
 

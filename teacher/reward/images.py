@@ -49,7 +49,8 @@ class Images:
         inputs: ``state``, ``next_state``, or both separated by a comma; None means ``state``.
 
     Attributes:
-        shape: ``(channels, height, width)``, where ``channels`` includes stacked images and both states.
+        shape: ``(channels, height, width)``. ``channels`` counts the channels of all stacked frames and, if
+            both are inputs, of state and next state.
 
     Raises:
         ConfigError: ``inputs`` contains any other name.
@@ -161,7 +162,7 @@ class ImageEnsemble(ModuleEnsemble):
     def _average(self, images: Tensor) -> Tensor:
         """Downsample images by average pooling.
 
-        Partial blocks at the edges are averaged over their own pixels.
+        Partial pooling windows at the edges are averaged without padding, over the pixels they contain.
         """
         numbers = images.to(torch.float32)
         means = nn.functional.avg_pool2d(numbers, self.averaged, ceil_mode=True, count_include_pad=False)

@@ -132,8 +132,8 @@ class OwnEnsemble(ModuleEnsemble):
         generator: random generator for initial parameters and for random numbers in training.
 
     Raises:
-        ConfigError: the function fails, or its module has no trainable parameters or does not return one
-            reward per step.
+        ConfigError: the factory fails, or the module that it returns has no trainable parameters or does not
+            output one reward per step.
     """
 
     input_mean: Tensor
@@ -182,7 +182,7 @@ class OwnEnsemble(ModuleEnsemble):
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """Subtract ``moved`` from the input mean, because it will also be subtracted from the features.
+        """Subtract ``moved`` from the input mean, to compensate for subtracting ``moved`` from the features.
 
         If the resulting mean is more than ``FARTHEST_SHIFT`` standard deviations from 0, it is reset to 0.
         """
@@ -208,7 +208,10 @@ def _refusal(shape: tuple[int, ...], found: str) -> ConfigError:
 
 @contextlib.contextmanager
 def seeded(generator: torch.Generator) -> Iterator[Any]:
-    """Seed torch's global generator from ``generator`` within the block, and restore it afterwards."""
+    """Return a context manager that seeds torch's global random generator from ``generator``.
+
+    The global generator's previous state is restored on exit.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         yield

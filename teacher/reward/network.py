@@ -88,7 +88,7 @@ class RewardEnsemble(RewardNetwork):
         inputs: number of features per step.
         hidden: units per hidden layer.
         generator: random generator for dropout masks and initial parameters, which differ between members.
-        dropout: probability that a hidden unit is dropped for a step in training.
+        dropout: dropout probability of hidden units; in training, each step of a segment gets its own mask.
         even: True to add squares and logarithms as inputs.
 
     Attributes:
@@ -177,7 +177,7 @@ class RewardEnsemble(RewardNetwork):
         return hidden
 
     def _activated(self, sums: Tensor) -> Tensor:
-        """Apply leaky ReLU, in place, to the pre-activations ``sums`` and, in training, dropout."""
+        """Apply leaky ReLU to the pre-activations ``sums`` in place; in training, then apply dropout."""
         hidden = functional.leaky_relu(sums, inplace=True)
         if self.training and self.dropout > 0:
             kept = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
@@ -197,7 +197,7 @@ class RewardEnsemble(RewardNetwork):
 
     @torch.no_grad()
     def recenter(self, moved: Tensor) -> None:
-        """Subtract ``moved`` from the input mean, because it will also be subtracted from the features.
+        """Subtract ``moved`` from the input mean, to compensate for subtracting ``moved`` from the features.
 
         Does nothing if the statistics were never set, which is the case in an untrained network.
         """

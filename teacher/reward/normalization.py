@@ -35,7 +35,7 @@ class RewardNormalizer:
         self._steps = 0  # steps in the running statistics
 
     def fit(self, outputs: Tensor) -> None:
-        """Set the normalization from the raw rewards of the labeled steps, ``(members, ...)``."""
+        """Compute the normalization statistics from the labeled steps' raw rewards, ``(members, ...)``."""
         if self._config.normalization == "none":
             return
         std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)

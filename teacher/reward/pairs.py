@@ -42,7 +42,7 @@ class Pairs:
         return len(self.values)
 
     def standardize(self, standardize: Standardize) -> None:
-        """Set the function that converts features to the network inputs that :meth:`inputs` returns."""
+        """Set the function that :meth:`inputs` uses to convert features to network inputs."""
         self._standardize = standardize
         if self._kept is not None:  # once for the whole fit
             self._kept = standardize(self._kept)

@@ -112,9 +112,10 @@ class RewardPredictor:
         ends when the members' held-out losses stop improving, and then restores each member's best
         parameters.
 
-        With ``features="auto"``, the first fit also chooses the features. If there are 40 or more
-        preferences, it fits both variants to convergence and keeps ``even`` if it predicts held-out labels
-        clearly better. Otherwise it keeps ``plain``. Later fits do not change the choice.
+        With ``features="auto"``, the first fit also chooses the features. Given 40 or more preferences, it
+        fits a ``plain`` and an ``even`` network to convergence, and chooses ``even`` if that network predicts
+        held-out labels clearly better, or if only the ``plain`` fit diverges. In all other cases, it chooses
+        ``plain``. Later fits do not change the choice.
 
         If the dataset is empty, the predictor is not changed. If the fit diverges, the last good parameters
         are kept: in a fit to convergence, the best ones found before it diverged, else the parameters from
@@ -300,7 +301,8 @@ class RewardPredictor:
     def member_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Return each member's predicted return for each segment, discounted but not normalized.
 
-        The difference of two segments' returns is the logit of the member's preference between them.
+        The first segment's return minus the second's is the logit of the member's predicted probability that
+        the first is preferred.
 
         Args:
             segments: segments of equal length.
@@ -427,5 +429,5 @@ class RewardPredictor:
 
 
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
-    """Return a callback that calls ``progress`` with its argument plus ``made``; None if it is None."""
+    """Wrap ``progress`` to add ``made`` to the count it receives; return None if ``progress`` is None."""
     return None if progress is None else lambda updates: progress(made + updates)

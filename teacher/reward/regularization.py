@@ -26,8 +26,8 @@ class Regularizer:
     parameters by ``1 - learning_rate * strength``. ``l1`` and ``l2`` add ``strength`` times the sum of the
     parameters' absolute values or squares to each member's loss.
 
-    Strengths are specified for 100 labels and scaled in proportion to 1/sqrt(labels), as the best strengths
-    did in experiments (docs/fitting.md).
+    Strengths are specified for 100 labels and scaled by ``sqrt(100 / labels)``, because the best strength was
+    proportional to ``1 / sqrt(labels)`` in experiments (docs/fitting.md).
 
     Attributes:
         strengths: ``(members,)``, each member's strength at 100 labels; fixed unless ``config.adapt`` is set.

@@ -40,8 +40,8 @@ class FitReport:
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
         settled: True if squares and logarithms of features were chosen as network inputs in this fit.
         undecided: True if no label used for fitting is a strict preference, so predictions are meaningless.
-        doubt: warning that the features are nearly constant across the labeled steps or too coarsely rounded
-            to tell them apart; otherwise an empty string.
+        doubt: warning that the features are nearly constant across the labeled steps, or rounded too coarsely
+            to distinguish the steps; otherwise an empty string.
     """
 
     updates: int = 0

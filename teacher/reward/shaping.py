@@ -87,5 +87,5 @@ class ShapedEnsemble(RewardNetwork):
         return self.reward.logits(steps, step_weights) + gained - self.potential.logits(before, step_weights)
 
     def _next_discount(self, ended: Tensor) -> Tensor:
-        """Return the next state's discount factor, ``(*batch,)``, which is 0 after a terminal step."""
+        """Return the next state potential's discount factor, ``(*batch,)``; 0 after a terminal step."""
         return self._discount * (1 - ended.squeeze(-1))

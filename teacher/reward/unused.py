@@ -16,7 +16,7 @@ def reject_unused_of_network(
     own_network: bool = False,
     prefix: str = "reward.",
 ) -> None:
-    """Raise :class:`ConfigError` for a non-default setting without effect on this kind of network.
+    """Raise :class:`ConfigError` if a non-default setting has no effect on the kind of network in use.
 
     Args:
         config: settings of the predictor.

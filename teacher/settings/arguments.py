@@ -23,8 +23,8 @@ _NEGATIVE_NUMBER = re.compile(r"-(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$", re.IGNORECASE)
 class OneLineParser(argparse.ArgumentParser):
     """Argument parser that prints one-line errors without usage text and suggests similar options.
 
-    An error starts with the name of the command or module in ``prog``. Options can't be abbreviated, so that
-    ``--token SECRET`` is never read as ``--token-file SECRET``.
+    Each error message starts with the command or module name, taken from ``prog``. Options can't be
+    abbreviated, so that ``--token SECRET`` is never read as ``--token-file SECRET``.
 
     Args:
         all_settings: option that lists all settings, mentioned at the end of errors.

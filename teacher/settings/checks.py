@@ -37,7 +37,7 @@ class Fits:
 def at_most(limit: str) -> Fits:
     """Return the constraint that a value is at most ``limit``.
 
-    ``limit`` is a number as a string, such as ``1e6``, which is quoted in error messages.
+    ``limit`` is a numeric string, such as ``"1e6"``; error messages quote it as written.
     """
     return Fits(f"{limit} or less", lambda value: value <= float(limit))
 
@@ -153,7 +153,7 @@ def _type_words(kind: Any) -> str:
 
 
 def _range_checks(settings: object) -> list[Check]:
-    """Return one check per constraint in the annotations of a dataclass's fields, applied to ``settings``."""
+    """Return one check of ``settings``, a dataclass instance, per constraint in its field annotations."""
     values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
     return [
         (name, value is None or fits.holds(value), f"expected {fits.expectation}")
@@ -169,9 +169,9 @@ def _as_number(value: Any, kind: Any) -> Any:
 
 
 def refuse_newer(path: Path, settings: type, names: Iterable[str], prefix: str = "") -> None:
-    """Raise :class:`ConfigError` for an unknown setting, which a newer version must have written.
+    """Raise :class:`ConfigError` if a setting is unknown, presumably because a newer version saved it.
 
-    ``names`` are the names of the settings in the file ``path``.
+    ``names`` are the names of the settings in the file at ``path``.
     """
     known = {field.name for field in dataclasses.fields(settings)}
     unknown = [name for name in names if name not in known]

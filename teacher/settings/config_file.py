@@ -14,8 +14,8 @@ from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 def read_config_file(path: Path) -> dict[str, Any]:
     """Return the options in a TOML file, such as ``{"seed": 3, "reward.members": 5, "agent.gamma": 0.9}``.
 
-    The tables ``[reward]``, ``[queries]`` and ``[agent]`` contain the options with these prefixes. The
-    key ``name`` in ``[agent]`` is the RL algorithm.
+    Each of the tables ``[reward]``, ``[queries]`` and ``[agent]`` contains the options prefixed with its
+    name. The key ``name`` in ``[agent]`` selects the RL algorithm.
 
     Raises:
         ConfigError: the file can't be read, or has an unknown option or a value of an unsupported type.

@@ -69,9 +69,9 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
 
 
 def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return corrected option values, keyed by option, that make the option ``name`` valid.
+    """Return corrections, as values keyed by option, that fix the invalid option called ``name``.
 
-    They may include options that ``name`` requires. An option whose value is None must be omitted.
+    They may include options that ``name`` requires. A value of None means that the option must be left out.
     """
     value = str(given.get(name))
     changes: dict[str, dict[str, Any]] = {

@@ -13,13 +13,13 @@ OLD_MODULES: Mapping[str, str] = {"teacher.behaviours": "teacher.behaviors"}
 
 
 def add_cwd_to_path() -> None:
-    """Append the current folder to ``sys.path`` so that its modules can be imported."""
+    """Append the current working directory to ``sys.path`` so that its modules can be imported."""
     if os.getcwd() not in sys.path and "" not in sys.path:  # noqa: PTH109 (sys.path holds strings)
         sys.path.append(os.getcwd())  # noqa: PTH109
 
 
 def named_function(name: str, option: str = "") -> Callable[..., Any]:
-    """Import the function named ``module:function`` from ``sys.path`` or the current folder.
+    """Import the function named ``module:function`` from ``sys.path`` or the working directory.
 
     Raises:
         ConfigError: the function can't be imported. If ``option`` is given, the message starts with it.

@@ -49,7 +49,9 @@ _EXCLUSIVE = (("noisy", "soft"), ("myopic", "discount"), ("myopic", "function"),
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorModel:
-    """Error model of a scripted teacher; each field sets one kind of error, and None disables that kind.
+    """Error model of a scripted teacher.
+
+    Each field except ``function`` sets the parameter of one kind of error; None disables it.
 
     Attributes:
         function: name (``module:function``) of a function whose result replaces a segment's true return.
@@ -124,7 +126,10 @@ def _read(part: str, text: str) -> tuple[str, float | str]:
 
 
 def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
-    """Raise :class:`ConfigError` for an invalid value or combination; ``got`` is quoted as the input."""
+    """Raise :class:`ConfigError` for an invalid value or combination of values.
+
+    The error message quotes ``got``, the user's input.
+    """
     for name, value in parts.items():
         expected, least, most = _RANGES.get(name, ("", -math.inf, math.inf))
         if not isinstance(value, str) and not (math.isfinite(value) and least <= value <= most):
