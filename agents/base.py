@@ -34,15 +34,15 @@ class AgentConfig:
         minibatch_size: minimum number of transitions per gradient step.
         gamma: discount factor per step.
         normalize_observations: scale each component of vector observations to mean 0 and variance 1, using
-            running statistics. Images are not scaled. If False, observations are only cast to float32, which
-            loses small differences between large values.
+            running statistics. Images are not scaled. If False, observations are only cast to float32, so
+            nearby large values may become equal.
         normalize_rewards: divide rewards by the running standard deviation of the discounted return. Useful
             for true rewards because their scale depends on the environment.
         hidden_sizes: number of units in each hidden layer of the actor and the critic; not used for images.
         activation: activation function of the hidden layers; not used for images.
-        network: function that builds custom actor and critic networks. It takes the observation shape and the
-            number of outputs, and returns a torch module that maps ``(batch, *shape)`` to
-            ``(batch, outputs)``. None: use the built-in networks.
+        network: function that builds a custom network, called once for the actor and once for the critic. It
+            takes the observation shape and the number of outputs, and returns a torch module that maps
+            ``(batch, *shape)`` to ``(batch, outputs)``. None: use the built-in networks.
     """
 
     num_steps: int = 256
@@ -88,7 +88,9 @@ class AgentConfig:
 
 
 class Agent(Protocol):
-    """Interface that training uses: collect rollouts, update the policy, act, and save and load state.
+    """Interface between agents and the training loop.
+
+    An agent collects rollouts, updates its policy, acts, and saves and loads its state.
 
     Attributes:
         ranks: process group for distributed training of this agent; set it before the first rollout.
@@ -122,8 +124,8 @@ class Agent(Protocol):
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations.
 
-        Uses a separate random number generator, so calling it doesn't affect training. If
-        ``deterministic``, the most likely actions are returned instead of samples.
+        If ``deterministic``, returns the most likely actions instead of samples. Uses a separate random
+        number generator, so calling this method doesn't affect training.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,8 +166,8 @@ class BaseAgent(abc.ABC):
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.
 
-        Uses a separate random number generator, so calling it doesn't affect training. If
-        ``deterministic``, the most likely actions are returned instead of samples.
+        If ``deterministic``, returns the most likely actions instead of samples. Uses a separate random
+        number generator, so calling this method doesn't affect training.
         """
         head = self.policy.head
         outputs = self.policy.actor_function()(self.normalizer(observations))

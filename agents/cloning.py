@@ -82,17 +82,17 @@ def clone(
 ) -> list[CloningLoss]:
     """Train the actor to imitate demonstrations, starting from its current weights.
 
-    For Discrete actions the loss is the cross-entropy, and for MultiDiscrete actions the sum of the
-    components' cross-entropies. For Box actions it is the squared error of the most likely action. Where the
-    demonstrated action is at a bound, predictions beyond that bound count as correct because the environment
-    clips them.
+    For Discrete actions, the loss is the cross-entropy; for MultiDiscrete actions, the sum of the components'
+    cross-entropies. For Box actions, it is the squared error between the policy's mean action and the
+    demonstrated action, averaged over action dimensions. Where the demonstrated action is at a bound,
+    predictions beyond that bound count as correct because the environment clips them.
 
     After training, the standard deviations of Box actions are set to their maximum-likelihood estimates,
-    clipped to :data:`STD_BOUNDS`. A new policy's standard deviations would add enough noise to ruin the
-    imitation.
+    clipped to :data:`STD_BOUNDS`. Otherwise, the large initial standard deviations of an untrained policy
+    would drown out the imitated behavior.
 
-    The critic is not trained, but changes if it shares convolutions with the actor. Each call uses a new Adam
-    optimizer; the agent's own optimizer is unchanged.
+    The critic is not trained, but changes if it shares convolutional layers with the actor. Each call uses a
+    new Adam optimizer; the agent's own optimizer is unchanged.
 
     If the agent has no observation statistics yet, they are computed from the training data, and
     reinforcement learning continues to update them. Existing statistics stay unchanged because the actor and
@@ -103,13 +103,13 @@ def clone(
         demonstrations: training and validation data.
         n_epochs: number of training epochs, at least 1.
         learning_rate: Adam's learning rate.
-        val_interval: number of epochs between validations. The last epoch is always validated.
+        val_interval: number of epochs between validations; validation always runs after the last epoch.
         patience: early stopping: stop after this many consecutive validations without improvement, and
             restore the weights with the lowest validation loss. None: train for all epochs and keep the final
             weights.
 
     Returns:
-        The losses of each epoch that was validated.
+        The losses of each epoch after which validation ran.
 
     Raises:
         DemonstrationMismatchError: the demonstrations don't fit the agent's spaces; the agent is unchanged.

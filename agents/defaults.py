@@ -222,7 +222,7 @@ def defaults_for(env_id: str, observation_space: gym.Space[Any] | None = None) -
 
 
 def _module_of(env_id: str) -> str:
-    """Return the name of the module that defines a registered environment; empty if it is unknown."""
+    """Return the module name of a registered environment, or an empty string if the ID is unknown."""
     spec = gym.registry.get(env_id)
     entry_point = spec.entry_point if spec is not None else None
     if isinstance(entry_point, str):

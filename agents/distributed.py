@@ -114,8 +114,8 @@ ALONE = Ranks()
 def joined_ranks() -> Iterator[Ranks]:
     """Initialize the process group of ``torchrun``'s processes, and yield this process's :class:`Ranks`.
 
-    The process leaves the group when the ``with`` block ends normally. If the block raises, the process
-    doesn't leave the group, because doing so could block.
+    The process group is destroyed when the ``with`` block exits normally. After an exception, it isn't
+    destroyed, because that could hang.
 
     Collective operations use the Gloo backend for CPU tensors and arrays, and NCCL for GPU tensors.
 

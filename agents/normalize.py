@@ -29,7 +29,10 @@ class RunningMeanVariance:
         self.count = 0
 
     def update(self, samples: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Add every rank's samples ``(n, *shape)``; ``n`` may be 0 and may differ between ranks."""
+        """Update the statistics with the ``samples`` ``(n, *shape)`` passed by every rank.
+
+        ``n`` may be 0 and may differ between ranks.
+        """
         samples, n = samples.astype(np.float64), len(samples)
         moments = np.zeros((3, *self.mean.shape))
         if n:
@@ -60,7 +63,7 @@ class RunningMeanVariance:
 
 
 class ObservationPreparation(Protocol):
-    """Interface of callables that convert raw observations to policy inputs.
+    """Interface for callables that convert raw observations to policy inputs.
 
     Attributes:
         shape: shape of one raw observation.
@@ -74,7 +77,7 @@ class ObservationPreparation(Protocol):
         """Convert raw observations ``(*batch, *shape)`` to policy inputs ``(*batch, ...)``."""
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Update the statistics with every rank's raw observations ``(n, *shape)``."""
+        """Update the statistics with the raw observations ``(n, *shape)`` passed by every rank."""
 
 
 class ObservationNormalizer:
@@ -121,7 +124,7 @@ class ObservationNormalizer:
         return normalized.astype(np.float32)
 
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """If ``learns``, update the statistics with every rank's raw observations ``(n, *shape)``."""
+        """If ``learns``, update the statistics with the observations ``(n, *shape)`` passed by every rank."""
         if self._learns:
             self.statistics.update(observations.reshape(len(observations), self.size), ranks)
 

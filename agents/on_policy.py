@@ -44,7 +44,7 @@ class OnPolicyConfig(AgentConfig):
 
 
 class Critic(Protocol):
-    """Interface of objects that train only the critic, with their own optimizer.
+    """Interface for critic-only trainers, each with its own optimizer.
 
     The implementations are :class:`TorchCritic` and :class:`agents.numpy_backend.NumpyCritic`.
     """
@@ -95,7 +95,9 @@ class TorchCritic:
 
 
 class OnPolicyAgent(BaseAgent):
-    """Base class of agents that train once on each rollout of their current policy, then discard the rollout.
+    """Base class of on-policy agents.
+
+    Each rollout of the current policy is used for one policy update and then discarded.
 
     ``uint8`` observations with two to four dimensions are treated as images and get a convolutional network.
     All other observations are flattened and normalized.
@@ -111,7 +113,8 @@ class OnPolicyAgent(BaseAgent):
         allow_numpy: use the faster :mod:`agents.numpy_backend` for networks that it supports.
 
     Raises:
-        InvalidConfigError: the hyperparameters don't fit the environments, or the custom network fails.
+        InvalidConfigError: the hyperparameters don't fit the environments. Also raised if the custom actor
+            isn't a torch module, raises an exception, or returns outputs of the wrong shape.
         UnsupportedEnvironmentError: the environment doesn't declare its autoreset mode.
         UnsupportedSpaceError: the observation space is not a Box, or the action space is not Discrete,
             MultiDiscrete or a floating-point Box. Spaces of zero size are not supported either.

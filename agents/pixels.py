@@ -41,10 +41,10 @@ def is_image_space(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Bo
 
 
 def channel_axis(shape: tuple[int, ...]) -> int:
-    """Return the index (0 or 2) of a three-dimensional image's channel axis (colors or stacked frames).
+    """Return the channel axis (0 or 2) of an image observation whose ``shape`` has three axes.
 
-    The index is 0 if the first axis is smaller than each of the other two, and otherwise 2, as in most
-    environments.
+    Channels are colors or stacked frames. The channel axis is 0 (channels-first) if the first axis is smaller
+    than each of the other two; otherwise it is 2 (channels-last), which most environments use.
     """
     return 0 if shape[0] < min(shape[1:]) else 2
 
@@ -85,7 +85,8 @@ class ImagePreparation:
     def _arranged(self, images: NDArray[Any]) -> NDArray[np.uint8]:
         """Return the images in channels-first layout.
 
-        Grayscale images get a channel axis. For image stacks, the stack and color axes are merged into it.
+        Grayscale images get a channel axis of size 1. For image stacks, the stack and color axes are merged
+        into a single channel axis.
         """
         if not self._has_channels:
             return np.expand_dims(images, -3)
@@ -162,7 +163,7 @@ class ImageActorCritic(ActorCritic):
         return log_probs, entropy, super().values(features)
 
     def values(self, observations: Tensor) -> Tensor:
-        """Return the critic's estimated returns ``(batch,)``."""
+        """Return the critic's value estimates ``(batch,)``."""
         return super().values(self.actor[0](observations) if self._share_trunk else observations)
 
     def actor_function(self) -> ActorFunction:

@@ -99,7 +99,7 @@ class GaussianHead(nn.Module):
 
 
 class CategoricalHead(nn.Module):
-    """Softmax distribution over a Discrete space.
+    """Categorical distribution over a Discrete space, parameterized by logits.
 
     The policy's actions start at 0; the environment's actions start at ``space.start``.
     """
@@ -112,7 +112,8 @@ class CategoricalHead(nn.Module):
     def perturbation(self, rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.floating[Any]]:
         """Draw Gumbel noise ``(*shape, num_outputs)``; ``choose(outputs + noise)`` is a sampled action.
 
-        The argmax of logits plus Gumbel noise has the softmax distribution (Maddison et al. 2014).
+        The argmax of logits plus Gumbel noise follows the categorical distribution (the Gumbel-max trick,
+        Maddison et al. 2014).
         """
         return rng.gumbel(size=(*shape, self.num_outputs))
 
@@ -143,7 +144,7 @@ class CategoricalHead(nn.Module):
 
 
 class MultiCategoricalHead(nn.Module):
-    """Independent softmax distributions over the components of a MultiDiscrete space.
+    """Independent categorical distributions over the components of a MultiDiscrete space.
 
     The policy's actions start at 0; the environment's actions start at ``space.start``.
     """
@@ -268,7 +269,7 @@ class ActorCritic(Policy):
         return log_probs, entropy, self.values(observations)
 
     def values(self, observations: Tensor) -> Tensor:
-        """Return the critic's estimated returns ``(batch,)``."""
+        """Return the critic's value estimates ``(batch,)``."""
         values: Tensor = self.critic(observations).squeeze(1)
         return values
 
@@ -315,7 +316,8 @@ class OwnActorCritic(ActorCritic):
         seed: seed for torch's global generator while the networks are built.
 
     Raises:
-        InvalidConfigError: the policy network isn't a torch module, fails, or has outputs of the wrong shape.
+        InvalidConfigError: the actor isn't a torch module, raises an exception, or returns outputs of the
+            wrong shape.
     """
 
     def __init__(
@@ -337,7 +339,8 @@ def _require_actor(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module
     """Return ``module`` after checking that it maps a batch of zeros to outputs of the head's size.
 
     Raises:
-        InvalidConfigError: ``module`` isn't a torch module, fails, or has outputs of the wrong shape.
+        InvalidConfigError: ``module`` isn't a torch module, raises an exception, or returns outputs of the
+            wrong shape.
     """
     if not isinstance(module, nn.Module):
         raise InvalidConfigError(f"The policy network must be a torch module, not {one_line(module)}.")

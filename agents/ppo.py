@@ -62,7 +62,7 @@ class PPOConfig(OnPolicyConfig):
 
 
 class PPOStep(Protocol):
-    """Interface of objects that take PPO gradient steps on minibatches.
+    """Interface for taking PPO gradient steps on minibatches.
 
     The implementations are :class:`TorchPPOStep` and :class:`agents.numpy_backend.NumpyPPOStep`.
     """

@@ -80,12 +80,12 @@ class Rollout:
 def generalized_advantages(
     rollout: Rollout, rewards: NDArray[Any], gamma: float, gae_lambda: float
 ) -> NDArray[np.float64]:
-    """Estimate advantages ``(num_steps, num_envs)`` with GAE (Schulman et al. 2016, eq. 11 to 16).
+    """Estimate advantages ``(num_steps, num_envs)`` with GAE (Schulman et al. 2016, eqs. 11-16).
 
-    The sum in eq. 16 over TD residuals ``delta_t = r_t + gamma V(s_{t+1}) - V(s_t)`` is computed backward in
-    time: ``A_t = delta_t + gamma lambda A_{t+1}``. At the end of an episode, ``A_{t+1}`` is 0, and
-    ``V(s_{t+1})`` is the bootstrap value after truncation and 0 after termination. Dummy transitions have an
-    advantage of 0.
+    The sum in eq. 16 is computed recursively, backward in time: ``A_t = delta_t + gamma lambda A_{t+1}``,
+    with TD residuals ``delta_t = r_t + gamma V(s_{t+1}) - V(s_t)``. At the end of an episode, ``A_{t+1}`` is
+    0, and ``V(s_{t+1})`` is the bootstrap value after truncation and 0 after termination. Dummy transitions
+    have an advantage of 0.
     """
     ended = rollout.ended
     next_values = np.concatenate([rollout.values[1:], rollout.last_values[None]])
@@ -134,7 +134,8 @@ class Batch(NamedTuple):
 
         Sizes differ by at most one transition, because a small last minibatch would give a noisy gradient
         step. A batch of fewer than ``size`` transitions is yielded whole. ``rng`` must be in the same state
-        on all ranks; each rank gets its own transitions in every minibatch.
+        on all ranks, so that they draw the same minibatches; each rank yields only its own transitions of
+        every minibatch.
         """
         *columns, advantages, own = self
         order = rng.permutation(self.size)
@@ -150,7 +151,7 @@ class Batch(NamedTuple):
 
 
 def standardized(advantages: Tensor) -> Tensor:
-    """Shift and scale advantages ``(size,)`` to mean 0 and (unbiased) standard deviation 1."""
+    """Standardize advantages ``(size,)`` to mean 0 and standard deviation 1 (with Bessel's correction)."""
     return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
 
 

@@ -38,11 +38,11 @@ class TRPOConfig(OnPolicyConfig):
     The names are those of sb3-contrib.
 
     Attributes:
-        target_kl: maximum mean KL divergence of the new joint action distribution from the old one, per
-            update, in nats. sb3-contrib averages over action dimensions; multiply its ``target_kl`` and
-            ``cg_damping`` by the number of dimensions to get the same updates.
+        target_kl: maximum mean KL divergence ``KL(new || old)`` per update, in nats, between the joint action
+            distributions. sb3-contrib averages over action dimensions; to get the same updates, multiply
+            sb3-contrib's ``target_kl`` and ``cg_damping`` by the number of dimensions.
         cg_max_steps: maximum number of conjugate gradient steps.
-        cg_damping: number added to the diagonal of the Fisher matrix.
+        cg_damping: damping coefficient, added to the diagonal of the Fisher information matrix.
         line_search_shrinking_factor: factor by which a rejected step is multiplied before the next attempt.
         line_search_max_iter: maximum number of attempts; if all fail, the policy is left unchanged.
         n_critic_updates: number of critic epochs per rollout.
@@ -67,7 +67,7 @@ class TRPOConfig(OnPolicyConfig):
 
 
 class Surrogate(Protocol):
-    """Interface of TRPO's surrogate objective as a function of a flat policy parameter vector ``(n,)``.
+    """Interface for computing TRPO's surrogate objective from a flat policy parameter vector ``(n,)``.
 
     Vectors are tensors in :class:`TorchSurrogate` and arrays in :class:`agents.numpy_backend.NumpySurrogate`.
     """
@@ -91,8 +91,8 @@ class TorchSurrogate:
 
     Args:
         policy: policy to improve.
-        damping: number added to the diagonal of the Fisher matrix.
-        ent_coef: weight of the mean entropy in the objective.
+        damping: damping coefficient, added to the diagonal of the Fisher information matrix.
+        ent_coef: entropy bonus coefficient.
     """
 
     def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
@@ -126,7 +126,11 @@ class TorchSurrogate:
         return objective, kl
 
     def _objective_and_kl(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return this rank's contributions to the objective and to the mean KL divergence (eq. 14)."""
+        """Return this rank's contributions to the objective and the mean KL divergence.
+
+        They differ from Schulman et al. (2015), eq. 14, in the entropy bonus and in the direction of the KL
+        divergence, ``KL(new || old)``.
+        """
         batch, head = self._batch, self._policy.head
         log_probs, entropies = head.log_prob_and_entropy(outputs, batch.actions)
         gains = batch.advantages[batch.own] * (log_probs - batch.log_probs).exp() + self._ent_coef * entropies
@@ -165,7 +169,10 @@ class TRPO(OnPolicyAgent):
         return {**self._improve_policy(batch), "value_loss": self._fit_critic(batch)}
 
     def _improve_policy(self, batch: Batch) -> dict[str, float]:
-        """Take a natural gradient step within the trust region (appendix C), and return update metrics."""
+        """Take a natural gradient step within the trust region, and return update metrics.
+
+        Follows Schulman et al. (2015), appendix C.
+        """
         objective, gradient, fisher = self._surrogate.linearize(batch, self.ranks)
         # s = F^-1 g maximizes the linearized objective for a given quadratic divergence s^T F s / 2 ...
         direction = conjugate_gradient(fisher, gradient, self.config.cg_max_steps)
@@ -217,14 +224,14 @@ def fisher_product(
 ) -> Callable[[Tensor], Tensor]:
     """Return a function that computes damped Fisher-vector products for vectors ``(n,)``.
 
-    The Fisher matrix is the Hessian of the mean KL divergence at the old policy (Schulman et al. 2015,
-    appendix C.1).
+    The Fisher information matrix is the Hessian of the mean KL divergence at the old policy (Schulman et al.
+    2015, appendix C.1).
 
     Args:
         kl: this rank's contribution to the mean KL divergence of the current policy from itself (0, but
             differentiable).
         parameters: tensors with ``n`` elements in total.
-        damping: number added to the diagonal of the matrix.
+        damping: damping coefficient, added to the diagonal of the matrix.
         ranks: process group for distributed training.
     """
     gradient = _flat(torch.autograd.grad(kl, parameters, create_graph=True))
@@ -241,11 +248,11 @@ def fisher_product(
 def conjugate_gradient(
     product: Callable[[Vector], Vector], target: Vector, max_steps: int, tolerance: float = 1e-10
 ) -> Vector:
-    """Return an approximate solution ``x`` of ``A x = target`` by the conjugate gradient method.
+    """Solve ``A x = target`` approximately by the conjugate gradient method, and return ``x``.
 
-    ``A`` must be positive definite (Hestenes and Stiefel 1952).
+    The method is from Hestenes and Stiefel (1952). ``A`` must be symmetric positive definite.
 
-    Each residual is orthogonalized against all earlier ones. Otherwise, if the damping is small, rounding
+    Each residual is orthogonalized against all earlier ones. Otherwise, if ``A`` is ill-conditioned, rounding
     errors would grow a hundredfold per step and destroy the orthogonality.
 
     Args:

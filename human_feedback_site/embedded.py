@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _make_state_folder(state_dir: Path) -> None:
-    """Create the state folder so that only its owner can access it.
+    """Create the state folder with owner-only permissions.
 
     If a run has just created the folder for its lock file, the folder's permissions are changed instead.
     Other existing folders keep their permissions.
@@ -191,7 +191,10 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
 
 def _do_chores(log: Path) -> None:
-    """Loop forever: run each maintenance task ("chore") every minute or hour, and rotate the log."""
+    """Loop forever: run each maintenance task ("chore") at its own interval, and rotate the log.
+
+    Tasks in ``EVERY_MINUTE`` run every minute, all others every hour. Log rotation is checked every minute.
+    """
     from django.db import connections  # noqa: PLC0415 (needs environment variables)
 
     from human_feedback_site.feedback.services.chores import CHORES, EVERY_MINUTE  # noqa: PLC0415
@@ -243,10 +246,11 @@ def _is_locked(path: Path) -> bool:
 
 
 def _listen(bind: str, last_port: int | None) -> socket.socket:
-    """Return a socket that listens on ``last_port`` or, if that is taken, on the first free port.
+    """Return a socket that listens on ``last_port``, or on the first free port if it is None or taken.
 
-    Reusing the previous site's port lets open pages and links keep working. Exits with an error message if
-    this machine can't listen on ``bind``.
+    The search for a free port starts at ``TEACHER_PORT`` (8000 if unset). If the first :data:`PORTS` ports
+    are taken, the operating system chooses one. Reusing the previous site's port lets open pages and links
+    keep working. Exits with an error message if this machine can't listen on ``bind``.
     """
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     first = read_count("TEACHER_PORT", PORT, least=1, most=65535)

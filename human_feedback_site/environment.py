@@ -83,9 +83,9 @@ def read_count(name: str, default: int, *, least: int = 0, most: int = 9999) -> 
 
 
 def read_url(name: str) -> str | None:
-    """Read an http or https URL from the environment variable ``name``, without a trailing slash.
+    """Read an HTTP or HTTPS URL from the environment variable ``name``; None if unset.
 
-    Returns None if the variable is unset.
+    Trailing slashes are stripped, and the host is converted to lowercase.
     """
     value = os.environ.get(name, "").strip().rstrip("/")
     if not value:
@@ -132,7 +132,8 @@ def read_origin(name: str) -> str | None:
 def read_public_url(name: str) -> str | None:
     """Read ``scheme://host[:port][/path]`` from the environment variable ``name``; None if unset.
 
-    The path's first segment can't be one that the site's own URLs begin with (:data:`OWN_ADDRESSES`).
+    The path must not start with a segment that the site already uses at the start of its own URL paths
+    (:data:`OWN_ADDRESSES`).
     """
     value = read_url(name)
     path = path_of(value)
@@ -150,7 +151,7 @@ def read_public_url(name: str) -> str | None:
 
 
 def read_redis_url() -> str:
-    """Read ``REDIS_URL``. It is required only by Celery, which runs the periodic tasks."""
+    """Read ``REDIS_URL``, which must be set if Celery runs the periodic tasks."""
     value = os.environ.get("REDIS_URL", "").strip()
     parts = _split(value)
     if parts is None or parts.scheme != "redis" or not re.fullmatch(r"(/[0-9]*)?", parts.path):
@@ -191,14 +192,14 @@ def host_of(url: str) -> str:
 
 
 def read_database(state_dir: Path) -> dict[str, Any]:
-    """Return Django's settings for the database in ``DATABASE_URL``.
+    """Return the Django ``DATABASES`` entry for the database that ``DATABASE_URL`` specifies.
 
     If the variable is unset, the database is a SQLite file in the state folder. SQLite uses a write-ahead
-    log, full synchronization (an acknowledged label survives a power failure) and immediate transactions (a
+    log, ``synchronous=FULL`` (an acknowledged label survives a power failure) and immediate transactions (a
     transaction takes the write lock before it reads, so it never acts on outdated data).
 
-    PostgreSQL connections are kept open for ten minutes, so that prepared statements can be reused. Each
-    request checks its connection before using it.
+    PostgreSQL connections are persistent (for ten minutes), so that prepared statements can be reused. Each
+    request health-checks its connection before using it.
     """
     url = os.environ.get("DATABASE_URL", "").strip()
     if not url:

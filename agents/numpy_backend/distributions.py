@@ -62,14 +62,13 @@ class GaussianDistribution:
         """Compute this rank's contribution to the batch-averaged Fisher-vector product.
 
         Args:
-            change: the vector's components for the means, ``(batch, action_size)``.
-            direction: the vector's components for the policy parameters, keyed by name; only
-                ``head.log_std`` is used.
+            change: directional derivative of the means (Jacobian-vector product), ``(batch, action_size)``.
+            direction: the vector in parameter space, keyed by parameter name; only ``head.log_std`` is used.
             size: total batch size over all ranks, by which this rank's sum is divided.
 
         Returns:
-            The product's components for the means, ``(batch, action_size)``. Its components for the log
-            standard deviations are written to ``gradient``.
+            The product with respect to the means, ``(batch, action_size)``, to be backpropagated. The
+            product with respect to the log standard deviations is written to ``gradient``.
         """
         np.multiply(direction["head.log_std"], 2.0 * len(change) / size, out=self._gradient)
         by_means: Array = change * (np.square(self._inverse_std) / size)
@@ -89,7 +88,7 @@ class GaussianDistribution:
 
 
 class CategoricalDistribution:
-    """Softmax action distribution: log-probabilities, entropy, KL divergence and gradients.
+    """Categorical action distribution: log-probabilities, entropy, KL divergence and gradients.
 
     :meth:`entropy`, :meth:`backward` and :meth:`fisher_product` use the results of the last :meth:`log_probs`
     call.
@@ -128,9 +127,9 @@ class CategoricalDistribution:
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
         """Compute this rank's contribution to the batch-averaged Fisher-vector product, ``(batch, choices)``.
 
-        ``change`` is the part of the vector that corresponds to the logits, ``(batch, choices)``.
-        ``direction`` is ignored, because the distribution has no parameters besides the logits. ``size`` is
-        the total batch size over all ranks.
+        ``change`` is the directional derivative of the logits (Jacobian-vector product),
+        ``(batch, choices)``. ``direction`` is ignored, because the distribution has no parameters besides the
+        logits. ``size`` is the total batch size over all ranks.
         """
         weighted = np.exp(self._all) * change
         weighted -= np.exp(self._all) * np.add.reduce(weighted, axis=1, keepdims=True)

@@ -42,6 +42,6 @@ class ParameterVector:
         }
 
     def layers(self, network: str, vector: Array) -> LinearLayers:
-        """Return views of a vector ``(n,)`` as the weights and biases of one network's linear layers."""
+        """Return the weights and biases of one network's linear layers, as views of a vector ``(n,)``."""
         views = [view for name, view in self.views(vector).items() if name.startswith(f"{network}.")]
         return list(zip(views[::2], views[1::2], strict=True))

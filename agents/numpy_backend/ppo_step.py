@@ -17,7 +17,7 @@ from agents.rollout import Batch
 
 
 class LossSettings(Protocol):
-    """Hyperparameters of :class:`agents.ppo.PPOConfig` that a gradient step uses."""
+    """The :class:`agents.ppo.PPOConfig` hyperparameters used in a gradient step."""
 
     @property
     def clip_coef(self) -> float:

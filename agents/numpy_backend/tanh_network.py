@@ -52,10 +52,10 @@ class TanhNetwork:
                 deltas = before
 
     def jacobian_product(self, direction: LinearLayers) -> Array:
-        """Return the Jacobian-vector product ``(batch, outputs)`` for the last :meth:`forward` call.
+        """Return the Jacobian-vector product ``(batch, outputs)`` at the last :meth:`forward` call's inputs.
 
-        The Jacobian is that of the outputs with respect to the network's parameters. ``direction`` is the
-        vector, split into the weight and bias of each layer.
+        The Jacobian is taken with respect to the network's parameters. ``direction`` is the vector to
+        multiply, as one (weight, bias) pair per layer.
         """
         self._find_slopes()
         change: Array | None = None

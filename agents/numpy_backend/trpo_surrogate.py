@@ -26,8 +26,8 @@ class NumpySurrogate:
     Args:
         policy: policy to improve; must be supported by the NumPy backend (see
             :func:`agents.numpy_backend.supports`).
-        damping: number added to the diagonal of the Fisher matrix.
-        ent_coef: weight of the mean entropy in the objective.
+        damping: damping coefficient, added to the diagonal of the Fisher information matrix.
+        ent_coef: entropy bonus coefficient.
     """
 
     def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
@@ -83,7 +83,7 @@ class NumpySurrogate:
         return float(np.add.reduce(gains)) + self._ent_coef * self._distribution.entropy(self._batch.size)
 
     def _gains(self, outputs: Array) -> Array:
-        """Return the probability ratio times the advantage of each of this rank's transitions, ``(n,)``."""
+        """Return this rank's importance-weighted advantages ``(n,)``: probability ratio times advantage."""
         batch = self._batch
         log_probs = self._distribution.log_probs(outputs, batch.actions)
         gains: Array = batch.advantages[batch.own] * np.exp(log_probs - batch.log_probs)

@@ -79,10 +79,11 @@ def _text_of(value: Any) -> str:
 
 
 class GuardedModelAdmin(_ModelAdmin):
-    """Base class of all model admins; saves only changed fields and searches UUIDs by prefix.
+    """Common base class of :class:`ModelAdmin` and of the admins for Django's users and groups.
 
-    Entries of ``search_fields`` whose names end in ``uuid`` are searched by prefix. Text inputs get
-    ``dir="auto"`` for right-to-left text. The ``form`` must inherit from :class:`SeenForm`.
+    Saves only changed fields. Entries of ``search_fields`` whose names end in ``uuid`` are searched by
+    prefix. Text inputs get ``dir="auto"`` for right-to-left text. The ``form`` must inherit from
+    :class:`SeenForm`.
     """
 
     class Media:
@@ -121,7 +122,7 @@ class GuardedModelAdmin(_ModelAdmin):
 
 
 class ModelAdmin(GuardedModelAdmin):
-    """Base class of the site's model admins, which use :class:`SeenForm`."""
+    """Base class of all admins except those for users and groups; the form is :class:`SeenForm`."""
 
     form = SeenForm
 
@@ -145,7 +146,8 @@ class ReadOnly:
 class DeletedOnlyUnused:
     """Mixin that allows deleting only one row at a time, and only if no other rows reference it.
 
-    Rows of the models in ``LOST_WITH_IT`` don't prevent the deletion; they are deleted as well.
+    Referencing rows of the models in ``LOST_WITH_IT`` don't prevent the deletion; the deletion cascades
+    to them.
     """
 
     LOST_WITH_IT: "frozenset[type[Model]]" = frozenset()
