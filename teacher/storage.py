@@ -175,7 +175,7 @@ class S3Storage:
 
 
 def _checked(key: str) -> str:
-    """Return ``key`` after checking that it is a relative path in which no part starts with a dot.
+    """Return ``key`` if it is a relative path with no component that starts with a dot.
 
     Raises:
         StorageError: the key is malformed.

@@ -46,7 +46,8 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     """Return the parser for training, with an option for each setting in :class:`TeachConfig`.
 
     Args:
-        of_agents: True to include the ``--agent.*`` options; this imports torch, which takes a second.
+        of_agents: True to include the ``--agent.*`` options. This requires importing torch, which adds about
+            a second of startup time.
     """
     parser = OneLineParser(
         prog="teach",
@@ -113,10 +114,10 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
 
 
 def read_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Parse a command line into a run's settings and ID, replacing invalid values with valid ones.
+    """Parse a command line into a run's settings and ID, correcting or omitting invalid values.
 
-    The result's ``refused`` is the error that describes the replaced values, or None if all were valid. The
-    caller can check the environment before raising the error, and report all problems together.
+    The result's ``refused`` is an error that names the invalid values, or None if all were valid. It is not
+    raised here, so that the caller can first check the environment and then report all problems together.
 
     Raises:
         ConfigError: a required option is missing, or an invalid one can't be replaced.
@@ -166,7 +167,7 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``teach``, alone or as one of ``torchrun``'s processes, and return the exit status."""
+    """Run ``teach``, standalone or as a ``torchrun`` worker, and return the exit status."""
     try:
         with interrupts.listening():
             check_agents()

@@ -16,7 +16,7 @@ EXPLORATIONS = 10  # attempts before episodes are considered too short for segme
 def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
     """Submit the comparisons that are due, and return the submitted segment pairs.
 
-    If people label, submits fewer if needed to stay within the limit on open comparisons.
+    With human labelers, submit only as many as the limit on open comparisons allows.
     """
     missing = teaching.missing(run.step)
     if run.config.predictor == "human":
@@ -35,7 +35,7 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
 def explore(run: Run, teaching: Teaching, count: int) -> None:
     """Add explorer segments to the pool for the next ``count`` comparisons.
 
-    ``exploration_frac`` determines their number. The agent doesn't train on these segments.
+    ``exploration_frac`` determines how many segments are added. The agent doesn't train on them.
     """
     queries, pool = run.config.queries, teaching.pool
     missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))

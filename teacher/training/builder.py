@@ -192,7 +192,7 @@ def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
 def _people(
     plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
 ) -> tuple[Collector, tuple[str, list[str]]]:
-    """Connect to the labeling site; return the collector, the labeling URL, and lines to print."""
+    """Connect to the labeling site; return the collector and ``(labeling URL, lines to print)``."""
     config, settings = plan.config, plan.settings
     site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, plan.task.fps)

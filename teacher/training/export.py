@@ -68,7 +68,7 @@ def _question(run: SavedRun) -> str:
 
 @contextlib.contextmanager
 def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
-    """Render all preferences' clips; yield a function that maps a preference's UUID to its two clips."""
+    """Render the clips for all preferences; yield a function that maps a preference UUID to its clips."""
     with (
         tempfile.TemporaryDirectory(prefix="rl-teacher-export-") as folder,
         contextlib.closing(run.open_ledger()) as ledger,

@@ -23,8 +23,8 @@ class Round:
     """A finished training iteration.
 
     Attributes:
-        step: cumulative number of training environment steps at the end of the iteration.
-        values: the iteration's metrics keyed by TensorBoard tag; unknown metrics are NaN.
+        step: total number of environment steps trained on by the end of the iteration.
+        values: the iteration's metrics keyed by TensorBoard tag; NaN for metrics that are not available.
         run: the run being trained.
     """
 

@@ -59,8 +59,8 @@ class Metrics:
     Args:
         folder: TensorBoard log directory.
         num_timesteps: total steps of the run; a line is always printed at the last step.
-        start_step: step at which training starts or resumes. TensorBoard hides existing events with later
-            steps, which a killed run may have written.
+        start_step: step at which training starts or resumes. TensorBoard purges (hides) events at later
+            steps that were left by a killed run.
         console: console to print to.
         people: True if people provide the labels; False for a scripted teacher or a run without labels.
     """

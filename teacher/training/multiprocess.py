@@ -30,7 +30,7 @@ class Followers:
     All methods except :meth:`stop` raise :class:`RankLostError` if a rank is lost.
 
     Args:
-        ranks: this process's rank and the collective operations that reach the other ranks.
+        ranks: the process group, with this process's rank and collective operations across all ranks.
     """
 
     def __init__(self, ranks: Ranks = ALONE) -> None:
@@ -43,7 +43,7 @@ class Followers:
 
     @contextlib.contextmanager
     def round(self) -> Iterator[None]:
-        """Tell the other ranks to run their part of the training round in the ``with`` block."""
+        """Tell the other ranks to run their part of a round while rank 0 runs the ``with`` block."""
         self._listening = False
         self._send({})
         yield

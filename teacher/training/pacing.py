@@ -55,7 +55,7 @@ def labels_needed(run: Run, teaching: Teaching) -> int:
 
 
 def take_last_labels(run: Run, teaching: Teaching) -> None:
-    """After training, wait for the open comparisons' labels for as long as labels keep arriving."""
+    """After training, wait for labels on the open comparisons; give up once labels stop arriving."""
     ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
     with waiting(run.console.rich) as show:
         while run.config.holds_for_labels and teaching.collector.status.state != "finished":

@@ -1,4 +1,4 @@
-"""Plan of a run: its checked settings and its environment's properties."""
+"""Plan of a run: its validated settings and its environment's properties."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from teacher.settings.config import RunSettings, TeachConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run's checked settings and its environment's properties.
+    """A run's validated settings and its environment's properties.
 
     Attributes:
         settings: the run's settings.
@@ -35,6 +35,6 @@ def task_of(config: TeachConfig) -> TaskInfo:
 
     Raises:
         ConfigError: the observation transform does not exist.
-        EnvironmentUnsuitableError: runs can't use the environment.
+        EnvironmentUnsuitableError: the environment is not supported.
     """
     return examine(config.env_id, config.make_kwargs, captures=config.capture_frames).task

@@ -34,12 +34,12 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
 
 def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
-    """Return a slice of an episode that starts at step ``start`` and has at most ``steps`` steps.
+    """Return a slice of at most ``steps`` steps from an episode, starting at step ``start``.
 
     If ``steps`` is None, the slice runs to the end of the episode.
 
     Raises:
-        DataError: ``start`` is not a step of the episode, or ``steps`` is less than 1.
+        DataError: ``start`` is out of range, or ``steps`` is less than 1.
     """
     stop = len(episode) if steps is None else min(start + steps, len(episode))
     if not 0 <= start < stop:
@@ -50,7 +50,8 @@ def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
 def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:
     """Write a video of a segment, with a reward plot if ``rewards`` is True.
 
-    If ``path`` ends in ``.png``, an image with a strip of frames and the plot is written instead.
+    If ``rewards`` is True and ``path`` ends in ``.png``, write an image instead: a strip of frames above the
+    reward plot.
 
     Returns:
         One-line summary of the rewards; empty if ``rewards`` is False.

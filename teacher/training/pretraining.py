@@ -65,7 +65,7 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
 
 
 def first_limits(config: TeachConfig) -> dict[str, int]:
-    """Return the first fit's maximum number of updates or epochs, as a keyword argument for :func:`fit`."""
+    """Return keyword arguments to :func:`fit` that limit the first fit's number of updates or epochs."""
     epochs = config.reward.initial_epochs
     return {"max_updates": config.pretrain_iters} if epochs is None else {"max_epochs": epochs}
 

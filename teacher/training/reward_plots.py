@@ -62,7 +62,10 @@ class RewardTrace:
 
     @property
     def true_to_scale(self) -> NDArray[np.float64] | None:
-        """True rewards, rescaled to the predicted rewards' mean and standard deviation; None if unknown."""
+        """True rewards, rescaled to match the mean and standard deviation of the predicted rewards.
+
+        None if ``true`` is None.
+        """
         if self.true is None:
             return None
         standard = (self.true - self.true.mean()) / self.true.std()

@@ -205,7 +205,7 @@ class Run:
             self.teaching.collector.report({}, self.step, labels)
 
     def warn_of_losses(self) -> None:
-        """Warn if a resumed run's custom label schedule was not saved or its ledger lacks comparisons."""
+        """Warn if a resumed run's custom schedule was not saved or its ledger is missing some comparisons."""
         teaching = self.teaching
         if teaching is None:
             return

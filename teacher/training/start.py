@@ -95,7 +95,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
 
 
 def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigError | None) -> TeacherError:
-    """Join all problems into one error, with a corrected command if other settings would fix any."""
+    """Join all problems into one error, with a corrected command if changing settings would fix some."""
     error = join_errors(problems)
     if not error.remedy or (config.run_dir / CONFIG_NAME).exists():
         return error
@@ -192,9 +192,8 @@ def _wanted(config: TeachConfig, examined: Examined) -> int:
 def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
     """Run random episodes and return their lengths.
 
-    If the environment's episodes have a known, fixed length, that length is returned without running any. If
-    variable lengths are allowed and the step limit is known, each episode is stopped once it is as long as a
-    segment.
+    If episodes are known to have a fixed length, return that length without running episodes. If variable
+    lengths are allowed and the step limit is known, truncate each episode at the segment length.
     """
     horizon = examined.horizon
     if examined.never_terminates and horizon is not None:

@@ -21,8 +21,8 @@ class EpisodeStatistics:
     """Keeps the most recent finished episodes and computes their statistics.
 
     Args:
-        goal: ground-truth score of how well an episode or segment does what labelers want. The default is
-            the true return.
+        goal: function that returns the ground-truth score of an episode or segment: how well it does what
+            labelers want. The default is the true return.
 
     Attributes:
         episodes: the most recent finished episodes, with all their steps.
@@ -77,7 +77,7 @@ class EpisodeStatistics:
         return rank_correlation(predictor.segment_returns(segments), list(map(self.goal, segments)))
 
     def episode_correlation(self, predictor: RewardPredictor) -> float:
-        """Return the Pearson correlation between the stored episodes' predicted returns and goal values."""
+        """Return the Pearson correlation between predicted returns and goal values over stored episodes."""
         predicted = [predictor.step_rewards(episode).sum() for episode in self.episodes]
         return correlation(predicted, list(map(self.goal, self.episodes)))
 

@@ -85,9 +85,9 @@ class ProgressFile:
 
 
 def read_progress(run_dir: Path) -> tuple[int, float | None]:
-    """Read a run's step and estimated seconds left from its progress file.
+    """Read a run's step and estimated time left, in seconds, from its progress file.
 
-    The seconds are None if unknown. If the file can't be read, return ``(0, None)``.
+    The time left is None if unknown. If the file can't be read, return ``(0, None)``.
     """
     try:
         said: dict[str, Any] = json.loads((run_dir / PROGRESS_NAME).read_text())

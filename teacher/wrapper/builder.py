@@ -55,7 +55,7 @@ def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> 
 
 
 def keep_last(dataset: PreferenceDataset, config: WrapperConfig, most: int | None) -> None:
-    """Limit the dataset to ``most`` preferences; the oldest are dropped first.
+    """Set the dataset's maximum size to ``most`` preferences; the oldest are dropped first.
 
     Does nothing if ``most`` is None or no predictor is trained.
 

@@ -114,10 +114,10 @@ class Controls:
     def relabel(self, buffer: Any, *, scaled_actions: bool = True) -> int:
         """Replace all rewards in a Stable-Baselines3 replay buffer with the current predictor's rewards.
 
-        A replay buffer stores the rewards that ``step`` returned at the time. Without relabeling, an
-        off-policy agent keeps learning from earlier predictors' rewards, and from the zeros stored before
-        there was a predictor. Relabel whenever :attr:`predictor` is a new object. Observation and action
-        wrappers must be inside this wrapper.
+        A replay buffer keeps the rewards that ``step`` returned when each transition was collected. Without
+        relabeling, an off-policy agent keeps learning from earlier predictors' rewards, and from the zeros
+        stored before there was a predictor. Relabel whenever :attr:`predictor` is a new object. Observation
+        and action wrappers must be inside this wrapper.
 
         Args:
             buffer: a ``ReplayBuffer`` or, if ``obs_transform_func`` converts dicts, a ``DictReplayBuffer``;
@@ -214,8 +214,8 @@ def transformed_space(
     Args:
         space: the environment's observation space.
         function: the transform; None if observations are not transformed.
-        make: creates an environment, whose first observation is transformed if the function fails on a
-            random sample from the space. Returns None if there is no such environment.
+        make: function that creates an environment, or returns None if it can't. If the transform fails on a
+            random sample from the space, it is applied to this environment's first observation instead.
 
     Raises:
         ConfigError: the function raises an exception.

@@ -130,7 +130,7 @@ def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -
 def _check_trial(
     config: WrapperConfig, trial: Trial, instead: WithoutEnds, env_id: str, given: int | None, usual: int
 ) -> int:
-    """Choose the segment length based on random episodes; raise all problems as one error."""
+    """Choose the segment length based on random episodes; report all problems in one exception."""
     problems: list[TeacherError] = []
     filled = trial
     if trial.early and not config.allow_variable_horizon:

@@ -55,8 +55,8 @@ class QueryPacing:
     def over(self, steps: int) -> bool:
         """Return True if all remaining comparisons should be submitted at step ``steps``.
 
-        This is the case if the labels come from a scripted teacher and all are due by then. Always False if
-        people label, because they shouldn't get that many comparisons at once.
+        This is the case if the labels come from a scripted teacher and all are due by then. Always False
+        with human labelers, who shouldn't get all remaining comparisons at once.
         """
         config = self._config
         return config.collect_prefs and config.synthetic_prefs and steps >= self._last_step
@@ -123,16 +123,16 @@ class QueryPacing:
         return self._learning.due(int(steps))
 
     def _missing(self, steps: int) -> int:
-        """Return how many comparisons are due now.
+        """Return how many comparisons are due but not yet submitted.
 
-        Counts only the initial comparisons until all of them have been submitted.
+        Until all initial comparisons have been submitted, only those count.
         """
         asked = self._learning.asked
         missing, initial = self._due(steps) - asked, self._config.n_initial_prefs - asked
         return min(missing, initial) if initial > 0 else missing
 
     def _warn_of_few(self, steps: int) -> None:
-        """Warn if the new segments recorded by the last step will be too few for all the labels due."""
+        """Warn if there won't be enough new segments by the last step for all the labels due."""
         if self._last_step == math.inf or _FEW in self._warn_once:  # before _due(), which reads the ledger
             return
         missing = self._due(self._last_step) - self._learning.asked

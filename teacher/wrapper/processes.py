@@ -50,7 +50,7 @@ def note_closed(trainer: _Learner) -> None:
 def require_own_agent(config: WrapperConfig) -> None:
     """Raise an error if a predictor would be trained in a worker process that only steps environments.
 
-    Workers of Stable-Baselines3, Gymnasium and Tianshou are detected as daemon processes.
+    Stable-Baselines3, Gymnasium and Tianshou workers are recognized by their ``daemon`` flag.
 
     Raises:
         ConfigError: this is a daemon process, and ``own_agent`` is False.

@@ -51,10 +51,11 @@ class PromptCollector:
 
     Args:
         ledger: stores comparisons and labels.
-        frames: function that starts rendering a segment's frames.
+        frames: function that starts rendering a segment and returns a future for its frames.
         folder: folder for the GIF that shows the current pair.
         fps: frames per second of the GIF.
-        terminal: file descriptor of the terminal's input; None to ask only in :meth:`answer`.
+        terminal: file descriptor of the terminal's standard input; None to prompt only when :meth:`answer` is
+            called.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class PromptCollector:
 
     @property
     def status(self) -> CollectorStatus:
-        """Status with one active labeler; ``state`` becomes ``finished`` at the end of input."""
+        """Status with one active labeler; ``state`` becomes ``finished`` on EOF."""
         return CollectorStatus(state=self._state, active_labelers=1, failed=self._failed)
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:

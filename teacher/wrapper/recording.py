@@ -63,7 +63,7 @@ class SegmentRecorder:
     Args:
         source: properties of the environment.
         length: steps per segment.
-        random: generator that draws the start of the first segment in each episode.
+        random: random number generator used to draw the start step of each episode's first segment.
     """
 
     def __init__(self, source: Source, length: int, random: np.random.Generator) -> None:
@@ -137,7 +137,7 @@ class SegmentRecorder:
         )
 
     def _hold_from(self, observation: Any) -> None:
-        """Drop the buffered steps and start cutting segments from the current ``observation`` on."""
+        """Drop the buffered steps and restart segment cutting at the current ``observation``."""
         self._first, self._cutter = self.steps, SegmentCutter(self._length, self._random, self.steps)
         self._rewards, self._frames = [], []
         self._states = [self._array(observation)]

@@ -94,7 +94,10 @@ class ReplayFormat:
             )
 
     def _observations(self, kept: Any, part: slice) -> NDArray[Any]:
-        """Return the observations in the slice ``part``, transformed, with shape ``(n, *shape)``."""
+        """Return the observations in the slice ``part``, after applying ``transform`` if it is set.
+
+        The shape is ``(steps * num_envs, *transformed_shape)``.
+        """
         if isinstance(kept, Mapping):
             return np.stack([np.asarray(self._transformed(one)) for one in self._dicts(kept, part)])
         flat = _as_returned(kept[part], self.observation_space)
@@ -115,7 +118,7 @@ class ReplayFormat:
             yield {name: column[index] for name, column in columns.items()}
 
     def _actions(self, kept: NDArray[Any]) -> NDArray[Any]:
-        """Return stored actions as executed, ``(n, *action_shape)``, undoing any scaling."""
+        """Undo any scaling of stored actions; return them as ``(steps * num_envs, *action_shape)``."""
         space = self.action_space
         actions: NDArray[Any] = kept.reshape(-1, *(space.shape or ()))
         if self.scaled_actions and isinstance(space, spaces.Box):
@@ -124,7 +127,10 @@ class ReplayFormat:
 
 
 def _as_returned(kept: NDArray[Any], space: Space) -> NDArray[Any]:
-    """Reshape stored observations ``(steps, num_envs, *stored)`` to ``(n, *space.shape)``."""
+    """Reshape stored observations to ``(steps * num_envs, *space.shape)``.
+
+    The stored shape is ``(steps, num_envs, *stored_shape)``.
+    """
     shape, found = space.shape or (), kept.shape[2:]
     if not shape and found == (1,):  # Discrete
         return kept.reshape(-1)

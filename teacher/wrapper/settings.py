@@ -215,7 +215,7 @@ class WrapperConfig:
 
 
 def read_settings(settings: Mapping[str, Any]) -> WrapperConfig:
-    """Convert the wrapper's keyword arguments to settings; also accept names from DRLHP's README.
+    """Convert the wrapper's keyword arguments to settings; also accept argument names from DRLHP's README.
 
     Emits a warning for arguments of DRLHP's wrapper that have no effect here.
 

@@ -39,7 +39,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     ``step`` returns the predicted reward as soon as there is a predictor; ``info["true_reward"]`` is always
     the environment's own reward.
 
-    To share an open wrapper's predictor, call its :meth:`beside` or make an environment from its ``spec``.
+    To share the predictor of an open wrapper, call the wrapper's :meth:`beside` or make an environment from
+    the wrapper's ``spec``.
 
     Args:
         env: the environment to wrap; observations that are not numeric need ``obs_transform_func``.
@@ -54,7 +55,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
             error when one of the agent's first episodes is unsuitable.
         DataError: the files in ``prefs_dir`` or ``pretrained_reward_predictor_dir`` can't be read or don't
             match the environment.
-        BackgroundError: collecting labels or training failed; raised by ``step`` and ``close``.
+        BackgroundError: label collection or training failed; raised by ``step`` and ``close``.
     """
 
     def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
@@ -159,7 +160,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         """Close the environment; the last wrapper to close also stops labeling and training.
 
         Raises:
-            BackgroundError: collecting labels or training failed earlier in the background thread.
+            BackgroundError: label collection or training has failed in the background thread.
         """
         if self._closed:
             return

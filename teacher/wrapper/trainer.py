@@ -53,8 +53,8 @@ class _StoppedError(Exception):
 class PreferenceTrainer:
     """Submits comparisons, fits the predictor to the labels, and publishes copies of the predictor.
 
-    The thread that steps the environment calls the public methods. Learning proceeds in short
-    turns, which run in a background thread or, if ``background`` is False, in calls of :meth:`give`.
+    Call the public methods only from the thread that steps the environment. Learning proceeds in short turns,
+    which run in a background thread or, if ``background`` is False, inside calls to :meth:`give`.
 
     Args:
         episodes: checks episode lengths; its ``config`` must have ``segment_length`` set.
@@ -165,7 +165,7 @@ class PreferenceTrainer:
         """Queue new segments for the learning thread; with ``background=False``, learn from them now.
 
         Raises:
-            BackgroundError: collecting labels or training failed in the background thread.
+            BackgroundError: label collection or training has failed in the background thread.
             ConfigError: this is not the process that made the trainer.
         """
         self._home.require()

@@ -60,7 +60,8 @@ class LearningTurns:
         training_steps: number of completed training steps (epochs over all preferences).
         steps: number of environment steps taken.
         left: remaining training steps of the current fit.
-        complete: event set once all labels are due, requested and received.
+        complete: ``threading.Event`` that is set once all labels are due, requested and received, or when
+            background learning fails.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class LearningTurns:
         return self._config.train_reward and self._learn(check_stop)
 
     def take(self, segments: Sequence[Segment]) -> None:
-        """Add new segments to the pool, and update the predictor's running normalization, if any."""
+        """Add segments to the pool, and update the predictor's running normalization statistics, if any."""
         self.pacing.add(segments)
         if self.learning.predictor.follows:
             for segment in segments:

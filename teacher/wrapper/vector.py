@@ -60,8 +60,8 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         envs = HumanPreferencesVectorWrapper(gym.make_vec("Pendulum-v1", 8), segment_length=50)
 
     Arguments, methods and errors are the same as in :class:`HumanPreferencesEnvWrapper`.
-    ``infos["true_reward"]`` is the array of all environments' true rewards. If you pass ``env_fn``, make the
-    environments with :func:`replayable`.
+    ``infos["true_reward"]`` is an array of true rewards, shape ``(num_envs,)``. If you pass ``env_fn``, make
+    the environments with :func:`replayable`.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         """Close the environments, stop training the predictor, and stop submitting comparisons.
 
         Raises:
-            BackgroundError: collecting labels or training failed earlier in the background thread.
+            BackgroundError: label collection or training has failed in the background thread.
         """
         if self._released:
             return
