@@ -162,7 +162,7 @@ EARLY = "the length of an episode leaks the reward"
         ("-l 20", ["-n/--name is required"], "-n NAME -l 20"),
         (
             "-n a/b -l 20 --teacher mistke:0.1",
-            ["--name: expected letters", "--teacher: expected a comma-separated list of oracle"],
+            ["--name: expected letters", "--teacher: expected one or more of oracle"],
             "with --teacher left out: teach -p synth -e CartPole-v1 -n a-b -l 20",
         ),
         (
