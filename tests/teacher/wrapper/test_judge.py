@@ -50,9 +50,7 @@ def test_a_function_that_fails_is_named(
 
 
 def test_a_judge_that_cannot_be_is_refused_by_its_argument(wrap: Wrap) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^judge: expected one or more of oracle, .*; got 'nobody'$"
-    ):
+    with pytest.raises(ConfigError, match=r"^judge: expected one or more of oracle, .*; got 'nobody'$"):
         wrap(judge="nobody")
     with pytest.raises(ConfigError, match=r"^cannot import no_such_module:judge: ModuleNotFoundError"):
         wrap(judge="no_such_module:judge")
