@@ -14,9 +14,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
 
 def below(path: str, application: "WSGIApplication") -> "WSGIApplication":
-    """Wrap a WSGI application so that it's served below ``path``.
+    """Wrap a WSGI application so that it's served under the URL prefix ``path``.
 
-    The prefix is stripped from request paths if the proxy in front hasn't already done so. Requests without
+    The prefix is stripped from request paths unless the reverse proxy has already done so. Requests without
     the prefix are also served, because local health probes and trainers don't use it.
     """
 

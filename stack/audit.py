@@ -279,7 +279,7 @@ def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
 
 
 def _true_preference(preference: Preference) -> float:
-    """Return the preference (1, 0.5 or 0) that the segments' true returns imply."""
+    """Return 1 if the first segment's true return is higher, 0 if the second's is, or 0.5 for a tie."""
     difference = preference.first.true_return - preference.second.true_return
     return 0.5 if difference == 0 else float(difference > 0)
 

@@ -57,7 +57,10 @@ class Display:
         self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self) -> None:
-        """Refresh the table, or without a terminal, print a line for each newly ready or finished program."""
+        """Refresh the table.
+
+        If the output is not a terminal, instead print a line for each newly ready or finished program.
+        """
         if self._console.is_terminal:
             self._live.refresh()
             return

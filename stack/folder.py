@@ -59,12 +59,12 @@ class Folder:
     def held(self) -> Iterator[int]:
         """Lock the folder for the ``with`` block, so that no other stack can use it.
 
-        Yields a file descriptor that all programs of the stack must inherit. If the stack is killed, the next
-        stack finds the programs that still have this file open.
+        Yields a file descriptor of ``programs.lock``, which all programs of the stack must inherit: if the
+        stack is killed, the next stack finds the surviving programs by this open file.
 
         Raises:
-            StackError: a stack is already running in the folder, or the folder contains files that are not a
-                stack's.
+            StackError: a stack is already running in the folder, or the folder contains files that don't
+                belong to a stack.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark = self.path / "programs.lock"  # the first file that a stack creates

@@ -47,11 +47,11 @@ class Service:
     Attributes:
         name: name for the status table and the log file.
         command: function that returns the command line; called before each start.
-        environment: the program's complete environment variables.
+        environment: the program's complete environment; by default, a copy of this process's environment.
         is_ready: function that returns True if the program is ready; must return within a second.
         address: URL or ``host:port`` to show in the status table; if empty, nothing is shown.
         folder: the program's working directory.
-        user: user to run the program as; None: the current user.
+        user: user to run the program as, or None for the current user.
         stop_signal: signal that asks the program to stop.
         ends: True for a one-shot program, which exits with status 0 when its work is done; False for a
             program that should run until it is stopped.

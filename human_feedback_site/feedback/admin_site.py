@@ -34,9 +34,10 @@ class AdminSite(admin.AdminSite):
         return request.user.is_active and request.user.is_superuser
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Return the app list with rarely used models moved to the collapsed section ``folded``.
+        """Return the app list with rarely used models moved to a collapsed section.
 
-        The app's ``unfolded`` key is True, which expands the section, on the admin pages of those models.
+        These models are in the app's ``folded`` list. On their own admin pages, the app's ``unfolded`` key is
+        True, which expands the section.
         """
         apps: list[Any] = super().get_app_list(request, app_label)
         for app in apps:
@@ -55,7 +56,7 @@ class AdminSite(admin.AdminSite):
         return {**super().each_context(request), "site_url": reverse("home")}
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
-        """Wrap a view to reject query strings with NUL characters, which PostgreSQL rejects in text."""
+        """Wrap a view to reject query strings that contain NUL, which PostgreSQL can't store in text."""
         inner = super().admin_view(view, cacheable)
 
         @wraps(inner)

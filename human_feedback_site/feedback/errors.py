@@ -44,7 +44,7 @@ class UnknownParticipantError(FeedbackError):
 
 
 class OtherStudyError(FeedbackError):
-    """The participant was sent by a study other than the invitation's."""
+    """The participant came from a different study than the one the invitation is for."""
 
 
 class TooManyAttemptsError(FeedbackError):

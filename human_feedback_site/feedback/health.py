@@ -12,7 +12,7 @@ _migrated = threading.Event()  # set once all migrations are applied; a running 
 
 
 def obstacle() -> str | None:
-    """Return the reason why the site can't serve requests, on one line; None if it can.
+    """Return a one-line reason that the site can't serve requests, or None if it can.
 
     The text contains no secrets. The check opens a new database connection, so that it fails within the
     connect timeout if the server hangs; a query on an existing connection would hang as well.

@@ -1,4 +1,7 @@
-"""Celery tasks for periodic maintenance ("chores"); imported only by the worker that runs them."""
+"""Celery tasks for periodic maintenance ("chores"); imported only by the worker that runs them.
+
+Each task returns a summary for the log.
+"""
 
 from human_feedback_site.celery import app
 from human_feedback_site.feedback.services import chores
@@ -12,7 +15,10 @@ def forget_stale_runs() -> str:
 
 @app.task(name="chores.waiting_labels")
 def settle_labels() -> str:
-    """Promote surplus labels to counted labels where a slot is free, such as after a lease expires."""
+    """Promote surplus labels to counted labels where a slot has become free.
+
+    For example, a slot becomes free when a lease expires.
+    """
     return chores.settle_labels()
 
 

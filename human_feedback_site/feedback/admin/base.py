@@ -92,7 +92,10 @@ class GuardedModelAdmin(_ModelAdmin):
     def formfield_for_dbfield(
         self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
     ) -> "FormField | None":
-        """Add the hidden initial input that :class:`SeenForm` needs; set ``dir="auto"`` on text inputs."""
+        """Return the form field with the hidden initial input that :class:`SeenForm` needs.
+
+        Text inputs also get ``dir="auto"``.
+        """
         field = super().formfield_for_dbfield(db_field, request, **options)
         if field is not None:
             field.show_hidden_initial = True
@@ -153,7 +156,7 @@ class DeletedOnlyUnused:
     LOST_WITH_IT: "frozenset[type[Model]]" = frozenset()
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return True if the user may delete ``obj`` and no model outside ``LOST_WITH_IT`` references it."""
+        """Return True if the user may delete ``obj`` and only ``LOST_WITH_IT`` rows reference it."""
         return (
             obj is not None
             and ModelAdmin.has_delete_permission(cast("ModelAdmin", self), request, obj)
@@ -171,9 +174,9 @@ class Audited:
     def act(
         self, request: HttpRequest, chosen: "QuerySet[Any]", do: "Callable[[QuerySet[Any]], int]", text: str
     ) -> None:
-        """Call ``do`` on the selected rows, then show a message and write it to each row's admin log.
+        """Call ``do`` on the selected rows, then show a message and add it to each row's admin history.
 
-        The message is ``text``, in which ``{}`` is replaced by the count that ``do`` returns.
+        The message is ``text`` with ``{}`` replaced by the count that ``do`` returns.
         """
         # Select by ID, because the queryset may filter on a column that the action changes.
         rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))

@@ -53,7 +53,7 @@ class UndoAdmin(ReadOnly, ModelAdmin):
 
 @admin.register(models.Lease)
 class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
-    """Leases: labelers' temporary rights to answer comparisons."""
+    """Leases, each of which assigns a comparison to a labeler for a limited time."""
 
     list_display = ("created_at", "labeler", "comparison", "purpose", "swapped", "shown", "expires_at")
     list_filter = ("purpose", "shown", "comparison__experiment", "labeler")

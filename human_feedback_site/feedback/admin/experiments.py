@@ -161,7 +161,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="trainer away since", ordering="away")
     def away_since(self, experiment: Any) -> datetime | None:
-        """Return the time of the trainer's last request if the trainer is absent, otherwise None."""
+        """Return when the trainer last sent a request if it has gone silent, otherwise None."""
         since: datetime | None = experiment.away
         return since
 
@@ -229,7 +229,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.action(description="Estimate labeler reliability now and update decisions")
     def weigh(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Re-estimate labeler reliability and update decisions now, instead of at the next periodic run."""
+        """Re-estimate labeler reliability and update decisions now instead of in periodic maintenance."""
         self.act(request, chosen, _weigh, "{} decisions revised.")
 
 

@@ -32,7 +32,10 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.InvitePart)
 class InvitePartAdmin(ReadOnly, ModelAdmin):
-    """Labelers' answer counts for all invitations but the current one, which ``Participation`` covers."""
+    """Each labeler's answer counts for earlier invitations.
+
+    The count for the labeler's current invitation to an experiment is in ``Participation``.
+    """
 
     list_display = ("participation", "invite", "answered", "completed_at", "completed_answers")
     list_filter = ("participation__experiment",)

@@ -18,7 +18,7 @@ from human_feedback_site.feedback.services import accounts, moderation
 
 @admin.register(models.Labeler)
 class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
-    """Admin page for choosing labelers' experiments, and for blocking and readmitting labelers.
+    """Admin page for assigning labelers to experiments, and for blocking and readmitting them.
 
     Labelers are created by invitations, not on this page.
     """
@@ -73,7 +73,10 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
 
     @admin.display(boolean=True, ordering="user__is_active")
     def active(self, labeler: models.Labeler) -> bool:
-        """Return True if the labeler may sign in. Admins change this on the user's admin page."""
+        """Return the user's ``is_active`` flag: True if the labeler may sign in.
+
+        Admins change the flag on the user's admin page.
+        """
         return labeler.user.is_active
 
 
@@ -83,7 +86,7 @@ def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participa
 
 @admin.register(models.Participation)
 class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
-    """Participations in experiments: attention-check results and, for stopped labelers, the stop time."""
+    """Each labeler's participation in an experiment: check results, and the stop time if stopped."""
 
     list_display = (
         *("labeler", "experiment", "standing", "answers", "undone"),
@@ -97,7 +100,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(description="standing")
     def standing(self, participation: models.Participation) -> str:
-        """Return "warned" or "stopped" after failed attention checks, otherwise "good"."""
+        """Return the labeler's attention-check standing: "good", "warned" or "stopped"."""
         return participation.notice or "good"
 
     @admin.display(description="estimated reliability")
@@ -113,7 +116,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.action(permissions=["view"], description="Stop: give them no more pairs")
     def stop(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Stop giving pairs to the selected labelers; their labels are kept."""
+        """Stop assigning pairs to the selected labelers; their labels are kept."""
         self.act(request, chosen, moderation.stop, "{} stopped.")
 
     @admin.action(permissions=["view"], description="Block: stop them and withdraw all their labels")
@@ -133,7 +136,10 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.ApiToken)
 class ApiTokenAdmin(ModelAdmin):
-    """API tokens. Each is shown only once, when created or replaced; deleting one revokes it."""
+    """API tokens; deleting a token revokes it.
+
+    A token's secret is shown only when the token is created or rotated.
+    """
 
     list_display = ("name", "user", "experiment", "created_at", "expires_at", "last_used_at")
     list_filter = ("user",)
@@ -143,11 +149,11 @@ class ApiTokenAdmin(ModelAdmin):
     actions = ("rotate",)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: tokens can't be edited, so a token can't be reassigned to a different user."""
+        """Return False: tokens can't be edited, to prevent reassigning one to a different user."""
         return False
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Suggest the default expiry date."""
+        """Return the form's initial data: the default expiry date."""
         return {"expires_at": timezone.now() + timedelta(days=accounts.TOKEN_DAYS)}
 
     def formfield_for_foreignkey(
@@ -191,7 +197,7 @@ class ApiTokenAdmin(ModelAdmin):
 
 @admin.register(models.Attempts)
 class AttemptsAdmin(ReadOnly, ModelAdmin):
-    """Counts of sign-in attempts and invalid API tokens, used for rate limiting.
+    """Rate-limit counters for sign-in attempts and for requests with invalid API tokens.
 
     Deleting a row lifts the corresponding limit immediately.
     """

@@ -40,7 +40,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the ``WWW-Authenticate`` header of 401 responses."""
+        """Return the value of the ``WWW-Authenticate`` header for 401 responses."""
         return "Bearer"
 
 
@@ -76,7 +76,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
         return found
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the ``WWW-Authenticate`` header of 401 responses."""
+        """Return the value of the ``WWW-Authenticate`` header for 401 responses."""
         return "Session"
 
 

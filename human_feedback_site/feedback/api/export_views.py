@@ -21,7 +21,7 @@ class _AnyType(BaseContentNegotiation):
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """Return the first renderer, which is used for errors only."""
+        """Return the first renderer and its media type; they are used only for error responses."""
         first = next(iter(renderers))
         return first, str(first.media_type)
 

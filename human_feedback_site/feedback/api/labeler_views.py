@@ -85,7 +85,10 @@ class LabelsView(LabelerView):
     """Records labels by the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, AnsweredLease] | None:
-        """Return the session's user and the lease given in the body, or None if it isn't the user's lease."""
+        """Return the session's user and the lease specified in the request body.
+
+        Returns None if nobody is signed in or the user doesn't hold the lease.
+        """
         session_key = request._request.session.session_key
         try:
             lease = UUID(cast(dict[str, Any], request.data)["lease"])
@@ -150,7 +153,7 @@ class ProgressView(LabelerView):
 
     @endpoint("read_progress", s.ProgressSerializer, example="progress")
     def get(self, request: Request, name: str) -> Response:
-        """Read all labelers' combined progress, and videos of the policy during training."""
+        """Get all labelers' combined progress and the videos of the policy recorded during training."""
         _, experiment = accounts.labeler_in(user_of(request), name)
         counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training

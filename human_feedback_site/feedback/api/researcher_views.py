@@ -159,7 +159,7 @@ class DecisionsView(TrainerView):
 
     @endpoint("list_decisions", s.DecisionsSerializer, example="decisions", paged=True)
     def get(self, request: Request, name: str) -> Response:
-        """Read the decisions after a cursor, and the experiment's state."""
+        """List the decisions after a cursor; also return the experiment's state."""
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
         settling.settle(experiment.pk)

@@ -69,8 +69,8 @@ def download_endpoint(
 ) -> Callable[[_View], _View]:
     """Return a decorator that adds OpenAPI metadata to a method that returns a file.
 
-    ``example`` is a sample of the file's text, or None for a Parquet file, which requires pyarrow on the
-    server.
+    ``example`` is a sample of the file's text, or None for Parquet. Parquet endpoints are also documented to
+    return 501 if pyarrow is not installed on the server.
     """
     shown = [] if example is None else [OpenApiExample("Response", example, media_type=content_type)]
     answer = OpenApiResponse(OpenApiTypes.BINARY if example is None else OpenApiTypes.STR, examples=shown)
@@ -81,7 +81,10 @@ def download_endpoint(
 
 
 def _problems(statuses: Iterable[int]) -> dict[tuple[int, str], OpenApiResponse]:
-    """Return OpenAPI error responses for ``statuses`` and for the statuses that all endpoints share."""
+    """Return the OpenAPI error responses for ``statuses`` and the status codes common to all endpoints.
+
+    The keys are ``(status code, media type)``.
+    """
     return {
         (status, "application/problem+json"): OpenApiResponse(ProblemSerializer, _PROBLEMS[status])
         for status in sorted({*_ALWAYS, *statuses})

@@ -41,9 +41,9 @@ def copy_clips(store: Store, folder: Path) -> set[str]:
 
 
 def check_room_for_clips(store: Store, folder: Path) -> None:
-    """Raise BackupError unless every clip in the store is also in the backup, with the same size.
+    """Raise BackupError if the store has a clip that isn't in the backup or has a different size there.
 
-    Clips left by an interrupted restore pass the check, and so does a bucket that doesn't exist yet.
+    Clips left by an interrupted restore are accepted, and so is a bucket that doesn't exist yet.
     """
     with media_errors(name_of(store)):
         for key, size in _clips_in(store):

@@ -12,9 +12,9 @@ from human_feedback_site.feedback.errors import BackupError, MediaStoreError
 
 @contextmanager
 def one_line_errors(outcome: str) -> Iterator[None]:
-    """Convert errors in the ``with`` block to a one-line ``CommandError`` that starts with ``outcome``.
+    """Convert an error in the ``with`` block to a ``CommandError`` with a one-line message.
 
-    If the command was interrupted, the exit status is 130.
+    The message starts with ``outcome``. After a keyboard interrupt, the command exits with status 130.
     """
     try:
         yield

@@ -119,8 +119,8 @@ def _is_same(one: Path, other: Path) -> bool:
 def restore_folder(source: Path, target: Path) -> int:
     """Copy the backup's files to ``target`` and return the number of files.
 
-    Call :func:`check_room` first. If the process runs as root, it gives the files the owner of ``target``
-    or, if ``target`` doesn't exist yet, of its nearest existing parent.
+    Call :func:`check_room` first. If run as root, the files get the same owner as ``target`` or, if
+    ``target`` doesn't exist yet, as its nearest existing ancestor.
     """
     missing = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True)
@@ -147,9 +147,9 @@ def _all_files(folder: Path) -> list[Path]:
 
 
 def _copy_owner(path: Path, like: Path) -> None:
-    """Give ``path`` the owner and group of ``like``; do nothing unless running as root.
+    """Set the owner and group of ``path`` to those of the path ``like``; do nothing unless run as root.
 
-    A restore as root may write to a volume that belongs to another user.
+    This is for restores run as root to a volume that belongs to another user.
     """
     if os.geteuid() == 0:
         owner = like.stat()

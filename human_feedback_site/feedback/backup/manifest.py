@@ -34,7 +34,7 @@ class Database:
     """The database in a backup.
 
     Attributes:
-        vendor: Django's name for the database system, ``sqlite`` or ``postgresql``.
+        vendor: Django's ``connection.vendor``: ``sqlite`` or ``postgresql``.
         tables: the tables, keyed by name.
         migrations: latest migration of each app, such as ``{"feedback": "0015_invitation_parts"}``.
         sequences: last value of each PostgreSQL sequence, or None if it was never used.

@@ -56,8 +56,8 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
         migrations: latest migration of each app, to record in the result.
 
     Returns:
-        A description of the copied database, and pairs of media store keys: for each comparison that the site
-        may still show, the keys of its two clips; for each episode video, its key twice.
+        A description of the copied database, and a list of pairs of media store keys: the two clips' keys for
+        each comparison that the site may still show, and ``(key, key)`` for each episode video.
 
     Raises:
         BackupError: a table and its copy have different row counts.
@@ -159,7 +159,7 @@ def drop_empty_tables() -> None:
 
 
 def load(folder: Path, database: Database) -> None:
-    """Load a backup's rows into the tables, which already exist, in one transaction.
+    """Replace the rows of the existing tables with a backup's rows, in one transaction.
 
     Raises:
         BackupError: a loaded table's row count differs from the manifest's; the transaction is rolled back.

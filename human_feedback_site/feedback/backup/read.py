@@ -24,15 +24,15 @@ from human_feedback_site.feedback.media.store import media_store, name_of
 def restore(folder: Path, runs: Path) -> Iterator[str]:
     """Check a backup and its destination, then restore it, yielding a progress line for each part.
 
-    The database is restored last, so once the labels are back, the restore is complete.
+    The database is restored last, so if it has the labels, the restore is complete.
 
     Args:
         folder: folder of the backup.
         runs: destination of the run directories.
 
     Raises:
-        BackupError: the backup is incomplete or damaged, or the destination isn't empty (nothing was changed
-            in these cases); or a clip or table was not restored completely.
+        BackupError: the backup is incomplete or damaged, the destination isn't empty, or a clip or table was
+            only partly restored. Nothing has been changed in the first two cases.
         MediaStoreError: the media store can't be used.
     """
     manifest = read_manifest(folder)

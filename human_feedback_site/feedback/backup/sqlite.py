@@ -18,7 +18,7 @@ _TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE
 
 
 def path_of_database() -> Path:
-    """Return the path of the SQLite database in the settings."""
+    """Return the path of the SQLite database, from Django's settings."""
     return Path(str(connections["default"].settings_dict["NAME"]))
 
 
@@ -30,8 +30,8 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
         migrations: latest migration of each app, to record in the result.
 
     Returns:
-        A description of the copied database, and pairs of media store keys: for each comparison that the site
-        may still show, the keys of its two clips; for each episode video, its key twice.
+        A description of the copied database, and a list of pairs of media store keys: the two clips' keys for
+        each comparison that the site may still show, and ``(key, key)`` for each episode video.
 
     Raises:
         BackupError: a table and its copy have different row counts.

@@ -70,8 +70,8 @@ def _refuse_inside(folder: Path, runs: Path) -> None:
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a locked temporary folder, and rename it to ``folder`` if the ``with`` block succeeds.
 
-    If the block fails, the temporary folder is deleted. On entry, files left in it by a killed backup are
-    deleted.
+    If the block fails, the temporary folder is deleted. Its name is derived from ``folder``, so it may
+    contain files from a backup that was killed; they are deleted first.
     """
     if folder.exists() or folder.is_symlink():
         raise BackupError(f"{folder} already exists; each backup needs a new folder, so choose another name")
@@ -109,7 +109,7 @@ def _take_name(part: Path, folder: Path) -> None:
 def _has_database() -> bool:
     """Return True if there is a database to back up.
 
-    If the runs used a different site, the SQLite file doesn't exist.
+    The SQLite file doesn't exist if all the runs used a different site.
     """
     return connections["default"].vendor != "sqlite" or sqlite.path_of_database().exists()
 

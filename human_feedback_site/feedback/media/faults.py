@@ -61,7 +61,7 @@ def media_errors(place: str, bucket: str = "", endpoint: str | None = None) -> I
 
 
 def status_of(error: ClientError) -> int:
-    """Return the HTTP status of a store's error response, or 0 if there is none."""
+    """Return the HTTP status code of the store's error response, or 0 if the response has none."""
     return error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
 
 

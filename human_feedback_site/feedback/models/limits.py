@@ -6,7 +6,7 @@ from django.db import models
 class Attempts(models.Model):
     """Number of attempts of one kind within a time window.
 
-    ``digest`` is a keyed hash of the kind, the IP address and any user name, so the row itself reveals none
+    ``digest`` is a keyed hash of the kind, the IP address and any username, so the row itself reveals none
     of them.
     """
 

@@ -48,7 +48,7 @@ def issue_token(token: ApiToken) -> str:
 def rotate_token(token: ApiToken) -> str:
     """Replace a token's secret and return the new one; the old one stops working.
 
-    If the token has an expiration date, its original lifetime starts over now.
+    If the token has an expiration date, it is reset to now plus the original lifetime.
     """
     secret, now = _new_secret(), timezone.now()
     if token.expires_at is not None:
@@ -112,9 +112,9 @@ def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
 
 
 def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
-    """Return a signed URL that signs in an invited labeler to label ``experiment``.
+    """Return a signed sign-in URL for a labeler invited to ``experiment``.
 
-    A run prints this link for its first labeler. It is not stored in the database.
+    A run prints this URL for its first labeler. The URL is not stored in the database.
     """
     token = signing.dumps({"experiment": experiment.pk, "labeler": labeler_name}, salt=INVITE_SALT)
     return base_url.rstrip("/") + reverse("join", args=[token])
@@ -131,7 +131,7 @@ def kept_invite(token: str) -> int | None:
 
 
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler and the experiment named in the token of a link that a run printed.
+    """Return the labeler and the experiment encoded in the token of an invitation link printed by a run.
 
     Raises :class:`django.core.signing.BadSignature` if the token is forged or expired, :class:`NotFoundError`
     if the experiment no longer exists, and :class:`WithdrawnError` if the labeler was removed from the

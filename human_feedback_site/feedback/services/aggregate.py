@@ -70,9 +70,9 @@ def weigh_labelers(experiment: Experiment) -> int:
 
 
 def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int, str]]:
-    """Return the votes in the latest ``VOTES`` labels, and the gold answers keyed by comparison ID.
+    """Return the latest ``VOTES`` labels as votes, and a dict of gold answers keyed by comparison ID.
 
-    Votes are ``(comparison ID, labeler ID, outcome)`` tuples. If a labeler labeled a comparison more than
+    A vote is a ``(comparison ID, labeler ID, outcome)`` tuple. If a labeler labeled a comparison more than
     once, only the latest label is used.
     """
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)

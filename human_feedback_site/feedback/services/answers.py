@@ -69,8 +69,9 @@ class RecordedAnswer:
 def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     """Record an answer, even if its lease has expired.
 
-    Idempotent: recording the same answer again has no effect. Raises :class:`ConflictError` if the UUID is
-    already recorded with different content, and :class:`NotFoundError` if the lease has been deleted.
+    Idempotent: recording the same answer again has no effect. Raises :class:`ConflictError` if a different
+    answer with the same UUID has already been recorded, and :class:`NotFoundError` if the lease has been
+    deleted.
     """
     try:
         with transaction.atomic():
@@ -128,7 +129,7 @@ def _wants_labels(comparison: Comparison) -> bool:
 
 
 def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Participation) -> str:
-    """Return the status for a new answer to a locked comparison.
+    """Return the status for a new answer. The comparison's row must be locked (``select_for_update``).
 
     A labeler may have one regular label per pair, plus one for each kind of check. Further answers are void;
     withdrawn labels don't count toward the limit.
@@ -208,7 +209,7 @@ def _watched_ms(lease: AnsweredLease, label: Label) -> int:
 
 
 def _with_check(checks: str, *, passed: bool) -> str:
-    """Append a check result to ``checks``, and keep only the last ``CHECKS_KEPT`` results.
+    """Return ``checks`` with a check result appended, truncated to the last ``CHECKS_KEPT`` results.
 
     ``checks`` has one character per result: 1 for passed, 0 for failed.
     """
@@ -222,8 +223,8 @@ def record_undo(
     """Withdraw an answer and lease its comparison to the labeler again.
 
     No lease is granted if the label is surplus or void, the labeler was stopped, or the experiment is not
-    running. If ``keep_place`` is True, a lease is granted even if the experiment is not running; use this
-    when a new answer is recorded in the same transaction.
+    running. ``keep_place=True`` grants a lease even if the experiment is not running; this is for callers
+    that record a replacement answer in the same transaction.
 
     Returns the undo, the new lease (None if none was granted or it is no longer live), and whether the undo
     is new. Raises :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the

@@ -71,7 +71,8 @@ def expire_media() -> str:
 
     If ``MEDIA_KEEP_DAYS`` is 0, nothing is deleted. The open comparisons are closed first, so that labelers
     never see deleted clips if an experiment is reopened. ``media_deleted_at`` is set when no clips are left;
-    if the media store is unreachable or time runs out, the next run continues.
+    if the media store is unreachable or time runs out, the next run continues. Returns a summary for the
+    log.
     """
     if not settings.MEDIA_KEEP_DAYS:
         return "kept forever"
@@ -96,9 +97,10 @@ def expire_media() -> str:
 
 
 def _with_expired_media() -> QuerySet[Experiment]:
-    """Return finished experiments whose clips are old enough to delete but not yet deleted.
+    """Return finished experiments that may have clips old enough to delete.
 
-    This includes experiments that were reopened and finished again after their clips were deleted.
+    An experiment whose clips were already deleted is included again if it has since been reopened and
+    finished, because it may have new clips.
     """
     return Experiment.objects.filter(
         Q(media_deleted_at=None) | Q(media_deleted_at__lt=F("finished_at")),
@@ -146,36 +148,49 @@ def _close_comparisons(experiment: Experiment) -> None:
 def forget_stale_runs() -> str:
     """Clear ``waiting_for`` for experiments whose trainer has been silent for ``TRAINER_AWAY_SECONDS``.
 
-    Labeling continues. When the trainer reconnects, it reports its ``waiting_for`` again.
+    Labeling continues. When the trainer reconnects, it reports its ``waiting_for`` again. Returns a summary
+    for the log.
     """
     stale = Experiment.objects.filter(trainer_away(), waiting_for__isnull=False)
     return f"{stale.update(waiting_for=None)} found"
 
 
 def forget_sessions() -> str:
-    """Delete expired sign-in sessions."""
+    """Delete expired sessions; return a summary for the log."""
     deleted, _ = Session.objects.filter(expire_date__lt=timezone.now()).delete()
     return f"{deleted} deleted"
 
 
 def forget_attempts() -> str:
-    """Delete expired rate-limit counters for sign-ins and wrong API tokens."""
+    """Delete expired rate-limit counters for sign-in attempts and invalid API tokens.
+
+    Returns a summary for the log.
+    """
     return f"{limits.forget_attempts()} deleted"
 
 
 def weigh_labelers() -> str:
-    """Re-estimate labelers' accuracy in experiments that have new decisions; revise decisions."""
+    """Re-estimate labelers' accuracy in experiments that have new decisions; revise decisions.
+
+    Returns a summary for the log.
+    """
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
 
 
 def settle_labels() -> str:
-    """Promote surplus labels to counted labels where a slot is free, such as after a lease expires."""
+    """Promote surplus labels to counted labels where a slot has become free.
+
+    For example, a slot becomes free when a lease expires. Returns a summary for the log.
+    """
     until = time.monotonic() + WORK_SECONDS
     return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
 
 
 def finish_deletions() -> str:
-    """Continue experiment deletions that were interrupted or too large for one request."""
+    """Continue experiment deletions that were interrupted or too large for one request.
+
+    Returns a summary for the log.
+    """
     done, left = deletion.finish_deletions(time.monotonic() + WORK_SECONDS)
     return f"{done} finished" + (f", {left} left for the next run" if left else "")
 

@@ -50,8 +50,8 @@ def clips_named(experiment: Experiment) -> int:
 def delete_clips(experiment: Experiment, keys: Sequence[str]) -> None:
     """Delete one batch of clips from the media store; raise :class:`MediaStoreError` on failure.
 
-    First marks the comparisons that use the clips as having none, so that :func:`refuse_another_store`
-    doesn't mistake an emptied store for the wrong one if the deletion is interrupted.
+    First sets ``clips_missing`` for every comparison that uses one of the clips. If the deletion is then
+    interrupted, :func:`refuse_another_store` doesn't mistake the emptied store for the wrong one.
     """
     with transaction.atomic():
         theirs = experiment.comparisons.filter(Q(first_key__in=keys) | Q(second_key__in=keys))

@@ -80,7 +80,8 @@ def _part_of(participation: Participation, other: InvitePart | None = None) -> P
 def conclude(participation: Participation) -> Ending:
     """Check whether a labeler's task is complete, record it if so, and return what to show.
 
-    A completed task stays complete unless so many answers are withdrawn that fewer remain than at completion.
+    A completed task becomes incomplete again only if withdrawals leave fewer answers than there were at
+    completion.
     """
     part, answered = _part_of(participation), participation.part_answered
     if part == Part.GOING_ON and (_ended(participation) or _waited(participation)):

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Contents:
-    """Numbers of objects, by kind, that an experiment's deletion removes or affects.
+    """Counts, by kind, of the objects that deleting an experiment would remove or affect.
 
     Attributes:
         clips: clips and videos in the media store; ``MOST_CLIPS`` + 1 means more than ``MOST_CLIPS``.
@@ -103,9 +103,9 @@ def _words(name: str, count: int) -> str:
 
 
 def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Contents:
-    """Count what deleting the experiment would delete.
+    """Count the objects that deleting the experiment would remove or affect.
 
-    If ``without_clips`` is True, the clips are to be kept and are not counted. Raises
+    If ``without_clips`` is True, the clips are kept and therefore not counted. Raises
     :class:`MediaStoreError` if the media store can't be read, and :class:`ClipsElsewhereError` if it has none
     of the experiment's clips.
     """
@@ -130,7 +130,7 @@ def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Conte
 
 
 def _clips_stored(experiment: Experiment) -> bool:
-    """Return False if no clips are expected and the media folder does not exist, else True."""
+    """Return True if any clips are expected, the media folder exists, or the media store is a bucket."""
     store = media_store()
     there = not isinstance(store, FolderMedia) or store.root.exists()
     return there or clips_named(experiment) > 0
@@ -164,11 +164,11 @@ def refuse_while_training(experiment: Experiment) -> None:
 
 
 def ask_for_deletion(experiment: Experiment, *, without_clips: bool = False) -> None:
-    """Hide an experiment permanently; :func:`go_on` can then delete its data at any time.
+    """Mark an experiment for deletion, which hides it permanently; :func:`go_on` then deletes its data.
 
-    ``without_clips`` leaves the clips in the media store. Raises :class:`TrainerAtWorkError` if the trainer
-    may still be running, and :class:`MediaStoreError` if the clips can't be listed or are in a different
-    store.
+    If ``without_clips`` is True, the clips stay in the media store. Raises :class:`TrainerAtWorkError` if the
+    trainer may still be running, and :class:`MediaStoreError` if the clips can't be listed or are in a
+    different store.
     """
     if not without_clips and _clips_stored(experiment):
         media_store().keys(experiment.name)

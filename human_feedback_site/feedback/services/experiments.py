@@ -57,8 +57,8 @@ def put_experiment(
 ) -> tuple[Experiment, bool]:
     """Create the experiment, or update its fields when its run is resumed.
 
-    ``values`` are fields of :class:`Experiment`. An update keeps the gold rate. It replaces the state only
-    if ``values`` contains one, and the prompt only if the run's own prompt has changed.
+    ``values`` maps :class:`Experiment` field names to values. An update keeps the gold rate. It replaces the
+    state only if it is in ``values``, and the prompt only if the run's own prompt has changed.
 
     Returns the experiment, and whether it was created. Raises :class:`ConflictError` if the name belongs to
     another run or the experiment is being deleted, and :class:`NotFoundError` if the experiment belongs to a
@@ -196,7 +196,7 @@ def _described(item: NewComparison) -> dict[str, Any]:
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
     """Raise :class:`UnreadableClipsError` if clips are unusable or outside the experiment's prefix.
 
-    ``clips`` maps JSON pointers into the request to the object keys found there.
+    ``clips`` maps each JSON Pointer (a location in the request body) to the object key found there.
     """
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     absent = unreadable([key for at, key in clips.items() if at not in foreign])
@@ -224,7 +224,10 @@ def _cancel(comparisons: QuerySet[Comparison], experiments: Iterable[int]) -> in
 
 
 def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
-    """Store learning curve points, replacing earlier values; return how many were stored."""
+    """Upsert learning curve points and return how many were stored.
+
+    A point replaces any stored point with the same tag and step.
+    """
     latest = {(point.step, point.tag): point for point in points}
     TrainingPoint.objects.bulk_create(
         latest.values(),

@@ -37,8 +37,8 @@ def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
 def make_ordinary(chosen: QuerySet[Comparison]) -> int:
     """Turn attention checks back into ordinary comparisons; return how many were changed.
 
-    Those that a trainer requested are reopened for labels unless their clips are gone. All others are
-    canceled.
+    Comparisons that a trainer requested and whose clips still exist are reopened for labeling. All others
+    are canceled.
     """
     rows = lock_comparisons(chosen.filter(status=Comparison.Status.GOLD).order_by())
     asked = []

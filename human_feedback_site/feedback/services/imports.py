@@ -74,7 +74,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
     New comparisons whose clips are not in the media store are marked as having no clips, and canceled if they
     still need labels.
 
-    Raises :class:`BadFileError`, which lists the problems by line; nothing is changed in that case.
+    Raises :class:`BadFileError` if the files have errors; it lists them by line, and nothing is imported.
     """
     problems = Problems()
     work = _Import(experiment, problems, AddedLabels(experiment, problems))

@@ -71,7 +71,7 @@ def invite_by_name(experiment: Experiment, labeler_name: str) -> Invite:
     """Return an invitation for the labeler with this name, creating both if needed.
 
     Its link can be used any number of times for ``INVITE_MAX_AGE_SECONDS``. If the labeler already has a
-    usable invitation without limits, its expiration is postponed and it is returned.
+    usable invitation with no use limit, answer goal or note, that invitation is extended and returned.
     """
     labeler = accounts.invite(experiment, labeler_name)
     Labeler.objects.select_for_update(no_key=True).get(pk=labeler.pk)  # one invitation at a time
@@ -145,10 +145,10 @@ def _labeler_of_user(invite: Invite, user: User | None) -> Labeler | None:
 def let_in_before(
     invite: Invite, labeler: Labeler, user: User | None, sent: PlatformParticipant | None
 ) -> bool:
-    """Return True if the labeler has been admitted with this invitation before.
+    """Return True if the labeler was admitted with this invitation before, even if it is no longer usable.
 
-    The invitation itself may no longer be usable. If no platform sent the participant (``sent`` is None),
-    ``user`` must be signed in as the labeler, because signing in again counts as another use.
+    If no platform sent the participant (``sent`` is None), this is True only while ``user`` is signed in as
+    the labeler; otherwise, signing in counts as another use.
     """
     if sent is not None:
         return _has_arrived(invite, sent)
@@ -156,7 +156,7 @@ def let_in_before(
 
 
 def _has_arrived(invite: Invite, sent: PlatformParticipant) -> bool:
-    """Return True if the platform's participant has used this invitation before."""
+    """Return True if the participant identified by ``sent`` has used this invitation before."""
     return invite.arrivals.filter(participant=sent.participant).exists()
 
 
@@ -218,7 +218,7 @@ def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
 
 
 def _newcomer(experiment: Experiment) -> Labeler:
-    """Create a labeler for the experiment, with a pseudonym that is new among its owner's labelers."""
+    """Create a labeler for the experiment; the pseudonym is unique among the owner's labelers."""
     for _ in range(_NAMES_TRIED):
         try:
             labeler = accounts.new_labeler(experiment.owner, pseudonym())
@@ -230,7 +230,7 @@ def _newcomer(experiment: Experiment) -> Labeler:
 
 
 def forget_participants(arrivals: QuerySet[Arrival]) -> int:
-    """Delete these arrivals with their platform IDs; return the number of participants.
+    """Delete these arrivals, including the platform IDs; return the number of participants affected.
 
     The participants' labels are kept under pseudonyms.
     """

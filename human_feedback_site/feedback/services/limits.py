@@ -2,7 +2,7 @@
 
 Attempts are counted in the database, so all processes of the site share the counts. Sign-ins are counted
 before the password is checked, so simultaneous attempts can't exceed the limit. A time window has a fixed end
-and is not extended by further attempts. Attempts on a user name are counted per IP address, so guessing a
+and is not extended by further attempts. Attempts on a username are counted per IP address, so guessing a
 password locks out only users at the guesser's address.
 """
 
@@ -30,23 +30,23 @@ _IPV6_NETWORK = 64  # prefix length; a customer usually has all addresses in suc
 def begin_sign_in(name: str, address: str) -> None:
     """Count a sign-in attempt; call this before checking the password.
 
-    Raises :class:`TooManyAttemptsError` if the user name or IP address has had too many attempts.
+    Raises :class:`TooManyAttemptsError` if the username or IP address has had too many attempts.
     """
     _count(_of_name(name, address), MOST_OF_NAME)
     _count(_of_address(address), MOST_OF_ADDRESS)
 
 
 def end_sign_in(name: str, address: str) -> None:
-    """Clear the user name's count and decrement the IP address's count after a successful sign-in."""
+    """Reset the username's attempt counter after a successful sign-in; decrement the IP address's."""
     Attempts.objects.filter(digest=_of_name(name, address)).delete()
     Attempts.objects.filter(digest=_of_address(address), count__gt=0).update(count=F("count") - 1)
 
 
 def count_wrong_token(address: str) -> None:
-    """Count a wrong API token; raise :class:`TooManyAttemptsError` if the IP address sent too many.
+    """Count an invalid API token; raise :class:`TooManyAttemptsError` if the IP address sent too many.
 
-    Valid tokens are never refused: 256 random bits can't be guessed, and a lab's trainers may share an IP
-    address.
+    Valid tokens are never rate-limited: 256 random bits can't be guessed, and a lab's trainers may share an
+    IP address.
     """
     _count(_digest("token", network(address)), MOST_WRONG_TOKENS)
 
@@ -82,9 +82,9 @@ def _of_address(address: str) -> str:
 
 
 def _digest(*what: str) -> str:
-    """Return the keyed hash (HMAC) that identifies the counter of ``what``.
+    """Return the HMAC that identifies the counter for ``what``: the kind, IP network and any username.
 
-    User names are not stored in plain text, because people sometimes type their password into the user name
+    Usernames are not stored in plain text, because people sometimes type their password into the username
     field.
     """
     return salted_hmac("feedback.limits", "\n".join(what), algorithm="sha256").hexdigest()

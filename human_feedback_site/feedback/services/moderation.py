@@ -98,7 +98,7 @@ def _stop(chosen: QuerySet[Participation]) -> int:
 
 
 def readmit(chosen: QuerySet[Participation]) -> int:
-    """Let labelers continue with their check results cleared; return how many were readmitted."""
+    """Readmit labelers and clear their check results; return how many were readmitted."""
     experiments = _experiments_of(chosen)
     readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
     settle_all(experiments)

@@ -51,7 +51,10 @@ def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> 
 
 
 def _keep(participation: Participation) -> None:
-    """Save the answer count and completion of the current invitation in its :class:`InvitePart`."""
+    """Copy the answer count and completion fields to an :class:`InvitePart` for the current invitation.
+
+    Call this before that invitation is replaced.
+    """
     if participation.invite_id is None:
         return
     InvitePart.objects.update_or_create(
@@ -85,9 +88,9 @@ def add(participation: int, invite: int | None, *, answers: int = 0, undone: int
 
 
 def add_elsewhere(participation: int, invite: int | None, change: int) -> None:
-    """Add ``change`` to the answer count of an invitation that is not the current one.
+    """Add ``change``, which may be negative, to an earlier invitation's answer count.
 
-    Does nothing for the current invitation, which has no :class:`InvitePart`.
+    Does nothing for the current invitation, whose count is stored in the participation itself.
     """
     parts = InvitePart.objects.filter(participation=participation, invite=invite)
     parts.update(answered=F("answered") + change)

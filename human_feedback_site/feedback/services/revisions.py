@@ -27,9 +27,9 @@ class Revision:
 def revise_answer(labeler: Labeler, revision: Revision) -> Label:
     """Replace one of the labeler's answers and return the new label; the clips stay on the same sides.
 
-    The new label gets the current prompt version, which the history page shows. If the choice is unchanged,
-    the old label is returned as it is. Raises :class:`NotFoundError` if the label is not the labeler's, and
-    :class:`ConflictError` if it was undone by a different request.
+    The new label gets the experiment's current prompt version, because the history page shows that prompt. If
+    the choice is unchanged, the old label is returned as it is. Raises :class:`NotFoundError` if the label is
+    not the labeler's, and :class:`ConflictError` if it was undone by a different request.
     """
     found = Label.objects.select_related("lease", "comparison__experiment")
     old = found.filter(uuid=revision.label, labeler=labeler).first()

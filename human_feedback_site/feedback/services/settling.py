@@ -31,7 +31,10 @@ _AT_ONCE = 200
 
 
 def give_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Lease comparisons to a labeler; if there are none, promote the experiment's waiting labels."""
+    """Lease comparisons to a labeler and return the grant.
+
+    If the grant is empty, also promote the experiment's waiting labels.
+    """
     grant = lease_comparisons(who, request)
     if grant.is_empty:
         settle(who.experiment)
@@ -55,7 +58,7 @@ def _leases_to_judge() -> QuerySet[Lease]:
 
 
 def _count(rows: QuerySet[Any]) -> Coalesce:
-    """Return a subquery that counts the ``rows`` belonging to one comparison."""
+    """Return a subquery that counts ``rows``, which must be correlated with the outer query."""
     counted = rows.order_by().values("comparison").annotate(count=Count("pk")).values("count")
     return Coalesce(Subquery(counted), 0)
 

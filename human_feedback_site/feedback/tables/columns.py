@@ -35,11 +35,11 @@ class Column:
     """A column of an exported table.
 
     Attributes:
-        source: field path or expression that gives the value in a query.
+        source: Django field lookup or query expression for the column's value.
         nullable: True if cells may be empty.
         choices: allowed values, or None if any text is allowed.
-        least: smallest allowed integer.
-        most: largest allowed integer.
+        least: smallest allowed value of an integer column.
+        most: largest allowed value of an integer column.
     """
 
     name: str

@@ -54,8 +54,8 @@ def is_quoted(text: str) -> bool:
 def csv_cell(kind: Kind, value: Any) -> str:
     """Return a cell as CSV text.
 
-    Text that looks like a formula is escaped with a leading apostrophe, and so is text that itself starts
-    with an apostrophe that an import would otherwise strip.
+    Text that looks like a formula is escaped with a leading apostrophe. To survive a round trip, so is text
+    whose own leading apostrophe would be stripped on import.
     """
     if value is None:
         return ""
@@ -86,7 +86,7 @@ def write_csv(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]
 
 
 def has_parquet() -> bool:
-    """Return True if pyarrow is installed, which Parquet files need."""
+    """Return True if Parquet is supported, that is, if pyarrow is installed."""
     return importlib.util.find_spec("pyarrow") is not None
 
 

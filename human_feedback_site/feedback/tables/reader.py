@@ -30,7 +30,7 @@ _ROUNDED = 5e-6  # relative tolerance: spreadsheets keep at least six digits, as
 
 
 def is_same_number(known: float | None, told: float | None) -> bool:
-    """Return True if two numbers differ only by a spreadsheet's rounding, or are both None."""
+    """Return True if two numbers are equal up to spreadsheet rounding, or are both None."""
     if known is None or told is None:
         return known is told
     return math.isclose(known, told, rel_tol=_ROUNDED)
@@ -52,9 +52,9 @@ class Problems:
     def add(self, row: "Row", message: str, subject: str | None = None) -> None:
         """Record an error in a row.
 
-        Errors in the same file with the same ``subject`` (by default, the message) are grouped: the first
-        message is reported with their number. Raises :class:`BadFileError` once there are ``_MOST_PROBLEMS``
-        distinct errors.
+        Errors in the same file with the same ``subject`` (by default, the message) are grouped: only the
+        first message is reported, with the number of errors in the group. Raises :class:`BadFileError` once
+        there are ``_MOST_PROBLEMS`` groups.
         """
         key = (row.file, message if subject is None else subject)
         self._lines[key] += 1
@@ -177,7 +177,10 @@ def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
 
 
 def _decimal_points(columns: list[Column], texts: list[str]) -> list[str]:
-    """Replace decimal commas with points in number columns of a file that isn't comma-delimited."""
+    """Return ``texts`` with decimal commas replaced by decimal points in numeric columns.
+
+    This is for files that aren't comma-delimited.
+    """
     numbers = {at for at, column in enumerate(columns) if column.kind == Kind.NUMBER}
     return [
         text.replace(",", ".") if at in numbers and _DECIMAL_COMMA.fullmatch(text) else text
@@ -217,7 +220,10 @@ def _is_resaved(kind: Kind, text: str) -> bool:
 
 
 def _cell(column: Column, text: str) -> Any:
-    """Convert a cell's text to the column's type; the message of ``ValueError`` says what was expected."""
+    """Convert a cell's text to the column's type.
+
+    Raises ``ValueError`` with a message that says what was expected.
+    """
     if not text:
         if column.nullable:
             return None

@@ -12,10 +12,10 @@ _BIGGEST_SMALL = 2**31 - 1
 
 
 class FiniteFloatField(serializers.FloatField):
-    """Float field that rejects infinity and NaN, which can't be written back as JSON.
+    """Float field that rejects infinity and NaN, which JSON can't represent.
 
-    Requests can contain both: Python parses the JSON number ``1e999`` as infinity, and DRF accepts the string
-    ``"NaN"`` as a number.
+    Requests can still produce either one: Python parses the JSON number ``1e999`` as infinity, and DRF
+    accepts the string ``"NaN"`` as a number.
     """
 
     def to_internal_value(self, data: Any) -> float:
@@ -27,7 +27,7 @@ class FiniteFloatField(serializers.FloatField):
 
 
 def count(**options: Any) -> serializers.IntegerField:
-    """Return a field for a count or a number of milliseconds: an integer from 0 to 2**31 - 1."""
+    """Return a field for a count or a duration in milliseconds: an integer from 0 to 2**31 - 1."""
     return serializers.IntegerField(min_value=0, max_value=_BIGGEST_SMALL, **options)
 
 

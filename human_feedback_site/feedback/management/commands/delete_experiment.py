@@ -13,9 +13,10 @@ from human_feedback_site.feedback.services import deletion
 
 
 def _where() -> str:
-    """Return error-message text naming the SQLite database that was searched; empty for PostgreSQL.
+    """Return text for an error message that names the SQLite database that was searched.
 
-    The text also says how to search another database, in case the run used a different state folder.
+    The text also says how to search another database, in case the run used a different state folder. For
+    PostgreSQL, the text is empty.
     """
     if connection.vendor != "sqlite":
         return ""

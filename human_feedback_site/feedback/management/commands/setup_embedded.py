@@ -33,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument("--show", action="store_true", help="print the admin's password and the token")
 
     def handle(self, *args: Any, show: bool, **options: Any) -> None:
-        """Set up the site; safe to run again."""
+        """Set up the site; this is idempotent."""
         call_command("migrate", interactive=False, verbosity=0)
         password_file, token_file = settings.STATE_DIR / "admin_password", settings.STATE_DIR / "token"
         with setting_up():
