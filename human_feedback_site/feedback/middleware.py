@@ -54,7 +54,7 @@ def _log(request: HttpRequest, response: HttpResponse, milliseconds: int) -> Non
 
 
 def _user_id(request: HttpRequest) -> int | None:
-    """Return the user's ID, or None if signed out or if reading it would need a database query."""
+    """Return the user's ID, or None if no user is signed in or if getting the ID would require a query."""
     user = getattr(request, "user", None)
     if isinstance(user, SimpleLazyObject) and user._wrapped is empty:
         return None

@@ -60,8 +60,8 @@ def _folder(root: Path) -> str:
 def _bucket(store: S3Media, wait_seconds: float) -> str:
     """Find or create the bucket; return the status text to print.
 
-    If the store doesn't respond, retries for up to ``wait_seconds``. Each attempt includes the S3 client's
-    own retries, with exponential backoff and jitter.
+    If the store isn't ready, retry every ``_RETRY_SECONDS`` for up to ``wait_seconds``, on top of the S3
+    client's own retries.
     """
     until = time.monotonic() + wait_seconds
     while True:

@@ -35,7 +35,7 @@ _KEY = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
 
 
 def is_key_of(experiment: str, key: str) -> bool:
-    """Return True if ``key`` is a valid clip key that starts with the experiment's name."""
+    """Return True if ``key`` is a valid clip key under ``<experiment>/``."""
     return is_clip_key(key) and key.startswith(f"{experiment}/")
 
 
@@ -225,7 +225,8 @@ class S3Media:
     def listed(self, prefix: str, most: int = 1) -> list[str]:
         """Return the full S3 keys of up to ``most`` objects whose clip keys start with ``prefix``.
 
-        The returned keys include the store's prefix. botocore's exceptions are not converted.
+        The returned keys include the store's prefix. botocore exceptions are not re-raised as
+        :class:`MediaStoreError`.
         """
         begins = self.full(prefix)
         page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=begins, MaxKeys=most)
@@ -285,7 +286,7 @@ def media_store() -> FolderMedia | S3Media:
 
 
 def name_of(store: FolderMedia | S3Media) -> str:
-    """Return the store's name for messages: the folder or the S3 URL."""
+    """Return a display name for the store, to use in messages: the folder path or the S3 URL."""
     return f"the folder {store.root}" if isinstance(store, FolderMedia) else store.address
 
 

@@ -36,10 +36,10 @@ def serve_clip(request: HttpRequest, token: str) -> HttpResponse:
 
 
 def _part(clip: bytes, first: str, last: str) -> HttpResponse:
-    """Return a 206 response with a byte range of ``clip``, or a 416 response if the range is empty.
+    """Return a 206 response with a byte range of ``clip``, or a 416 response if it is not satisfiable.
 
-    ``first`` and ``last`` are the numbers in the Range header; one of them may be an empty string. Without
-    ``last``, the range extends to the end. Without ``first``, it is the final ``last`` bytes.
+    ``first`` and ``last`` are the two positions in the Range header, as strings; one of them may be empty.
+    Without ``last``, the range extends to the end. Without ``first``, it is the final ``last`` bytes.
     """
     size = len(clip)
     if first:

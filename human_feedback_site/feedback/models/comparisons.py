@@ -129,7 +129,7 @@ class Example(models.Model):
         return f"{self.experiment_id}: {self.better}"
 
     def clean(self) -> None:
-        """Raise ``ValidationError`` unless the comparison's and the example's experiments share an owner.
+        """Raise ``ValidationError`` unless the comparison's experiment has the same owner as the example's.
 
         Labelers must not see another researcher's clips.
         """

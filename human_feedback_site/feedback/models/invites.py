@@ -19,7 +19,7 @@ _https = URLValidator(schemes=["https"])
 
 
 class Invite(models.Model):
-    """An invitation link to label an experiment; the link is signed, so no secret is stored."""
+    """An invitation to label an experiment; its link is signed, so no secret is stored."""
 
     class Kind(models.TextChoices):
         """Type of invitation: for one named labeler, or a shared link that creates anonymous labelers."""
@@ -28,7 +28,7 @@ class Invite(models.Model):
         ANONYMOUS = "anonymous", _("a new labeler with a pseudonym for each sign-in")
 
     class Platform(models.TextChoices):
-        """Recruiting platform that sends the participants."""
+        """Participant recruitment platform that the labelers come from."""
 
         NONE = "", _("no platform")
         PROLIFIC = "prolific", "Prolific"

@@ -15,8 +15,8 @@ from human_feedback_site.feedback.models.people import Labeler
 class Lease(models.Model):
     """A labeler's temporary right to answer a comparison; also determines which clip is on the left.
 
-    A lease is live until it is answered or expires (by the database's clock). A comparison's number of label
-    slots is its ``wanted`` field; only a lease with the purpose ``JUDGE`` reserves a slot.
+    A lease is live until it is answered or expires (by the database's clock). A comparison has ``wanted``
+    label slots; only ``JUDGE`` leases reserve one.
     """
 
     class Purpose(models.TextChoices):

@@ -6,8 +6,8 @@ from django.db import models
 class Attempts(models.Model):
     """Number of attempts of one kind within a time window.
 
-    ``digest`` is a keyed hash of the kind, the IP address and any username, so the row itself reveals none
-    of them.
+    ``digest`` is a keyed hash of the kind, the IP address and, for some kinds, the username, so the row
+    itself reveals none of them.
     """
 
     digest = models.CharField(max_length=64, unique=True)

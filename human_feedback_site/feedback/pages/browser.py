@@ -136,9 +136,9 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
 
 
 def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
-    """For a label or undo event, return its label; for a decision event, return the decision's text.
+    """Return the label of a label or undo event, or the text of a decision event.
 
-    Return None if the event is a lease or withdraws the decision.
+    Return None for a lease event, and for a decision event that records that all labels were withdrawn.
     """
     if event.kind in {"label", "undo"}:
         return ShownLabel(event.row, undone=event.kind == "undo")

@@ -62,8 +62,8 @@ def line_chart(points: Sequence[tuple[float, float]]) -> Chart | None:
 def nice_ticks(low: float, high: float, wanted: int) -> list[float]:
     """Return round tick values that enclose ``low`` and ``high``, with about ``wanted`` intervals.
 
-    Intervals are 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", Graphics Gems,
-    1990).
+    The tick spacing is 1, 2 or 5 times a power of ten (Heckbert, "Nice numbers for graph labels", Graphics
+    Gems, 1990).
     """
     if high - low < 1e-9 * max(abs(low), abs(high), 1e-9):
         margin = abs(high) / 2 or 1.0

@@ -64,8 +64,8 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
 def join(request: HttpRequest, token: str) -> HttpResponseBase:
     """Sign in the person who opens an invitation link.
 
-    A confirmation page is shown first if joining would sign out a different user, or would count as a use of
-    an anonymous invitation or of one with a use limit.
+    A confirmation page is shown first if joining would sign out a different user, or if it would count as a
+    use and the invitation is anonymous or has a use limit.
     """
     try:
         response = _join(request, token)
@@ -135,9 +135,9 @@ def _obstacle(
 def _resume(
     request: HttpRequest, labeler: Labeler, experiment: Experiment, invite: Invite | None = None
 ) -> HttpResponse:
-    """Sign in a labeler without using up the invitation; answers from now on count toward it.
+    """Sign in a labeler without counting a use of the invitation; credit new answers to ``invite``.
 
-    ``invite`` is None for a link that a training run printed.
+    ``invite`` is None for a link that a training run printed; new answers are then credited to no invitation.
     """
     parts.come_by(labeler, experiment, invite)
     return _enter(request, labeler, experiment)

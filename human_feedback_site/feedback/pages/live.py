@@ -73,8 +73,8 @@ class Share:
 class LabelerRow:
     """Row of the labeler table.
 
-    ``shares`` are, in column order: attention checks passed, agreement with the consensus, choices of the
-    left clip, and consistent answers to repeated pairs.
+    ``shares`` are, in column order: attention-check pass rate, agreement with the consensus, left-clip rate,
+    and consistency on repeated pairs.
     """
 
     pk: int

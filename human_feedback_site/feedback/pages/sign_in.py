@@ -24,7 +24,7 @@ class SignInForm(AuthenticationForm):
     wait: int | None = None
 
     def clean(self) -> dict[str, Any]:
-        """Check the password; raise ``ValidationError`` if it is wrong or after too many attempts."""
+        """Check the password; raise ``ValidationError`` if it is wrong or there were too many attempts."""
         name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
         if self.request is None or not name or not password:
             return super().clean()

@@ -48,7 +48,10 @@ def finish(request: HttpRequest, name: str) -> HttpResponse:
 
 
 class PromptForm(forms.Form):
-    """Form with a new prompt and the version number of the prompt that the researcher was editing."""
+    """Form for editing the prompt.
+
+    ``version`` is the version number that the edit is based on, to detect conflicting edits.
+    """
 
     prompt = forms.CharField(
         max_length=MAX_PROMPT,

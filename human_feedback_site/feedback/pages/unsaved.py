@@ -11,10 +11,10 @@ from django.utils.translation import gettext as _
 def account_key(user: User) -> str:
     """Return the key under which a browser stores this user's unsaved answers.
 
-    The user ID alone is not unique, because several sites can share one browser storage: sites that run at
-    the same URL at different times with different state folders, and sites under different paths on one
-    host. Two such sites may even be copies of each other. The key therefore includes the path prefix and the
-    account's creation time.
+    The user ID alone is not unique, because localStorage is per origin, and several sites can share an
+    origin: sites under different paths on one host, or sites that run at the same URL at different times
+    with different state folders. Two such sites may even be copies of each other. The key therefore includes
+    the path prefix and the account's creation time.
     """
     site = f"{settings.FORCE_SCRIPT_NAME}:" if settings.FORCE_SCRIPT_NAME else ""
     return f"{site}{user.pk}-{int(user.date_joined.timestamp())}"

@@ -53,7 +53,10 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def set_language(request: HttpRequest) -> HttpResponse:
-    """Set the user's language and redirect to the previous page, or to the home page if unknown."""
+    """Set the user's language and redirect to the previous page.
+
+    If the previous page is unknown, redirect to the home page.
+    """
     answer = i18n.set_language(request)
     if answer.headers.get("Location") == "/":  # Django's default, which ignores the site's path prefix
         answer.headers["Location"] = reverse("home")

@@ -86,7 +86,7 @@ def evidence(outcome: str, confusion: Sequence[Sequence[float]] | None) -> Tripl
 
 
 def total(scores: Iterable[Triple]) -> Triple:
-    """Add up votes or log-likelihoods, class by class."""
+    """Return the element-wise (per-class) sum of votes or log-likelihoods."""
     first, equal, second = NOTHING
     for score in scores:
         first, equal, second = first + score[0], equal + score[1], second + score[2]
@@ -109,9 +109,10 @@ def majority(votes: Triple, n_labels: int) -> Verdict:
 
 
 def weighed(scores: Triple, n_labels: int, prior: Sequence[float] | None) -> Verdict:
-    """Choose the most probable class, given summed log-likelihoods and the class prior.
+    """Return the verdict for a comparison's maximum a posteriori class.
 
-    If ``prior`` is None, a uniform prior is used.
+    ``scores`` are the comparison's summed log-likelihoods. If ``prior`` is None, a uniform class prior is
+    used.
     """
     if not any(scores):  # only cant_tell: any other label has a nonzero log-likelihood
         return _no_opinion(n_labels)

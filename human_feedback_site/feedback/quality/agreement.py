@@ -15,7 +15,8 @@ def krippendorff_alpha(units: Mapping[Sequence[int], int]) -> float | None:
             two labelers gave the first value and one gave the third. Missing values are not counted.
 
     Returns:
-        Alpha, or None if no unit has two values or all values are the same.
+        Alpha, or None if it is undefined: no unit has at least two values, or the values of all such units
+        are identical.
     """
     pairable = {counts: number for counts, number in units.items() if sum(counts) > 1}
     values = range(max((len(counts) for counts in pairable), default=0))

@@ -24,7 +24,7 @@ class Check:
 
     Attributes:
         purpose: ``Lease.Purpose.GOLD`` or ``Lease.Purpose.REPEAT``.
-        place: index of the check among the comparisons being leased together.
+        place: zero-based index of the check within the batch of comparisons to be leased.
     """
 
     purpose: str
@@ -34,8 +34,8 @@ class Check:
 def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
     """Return the first attention check that is due at one of these positions, or None.
 
-    ``ordinals`` are the zero-based positions of the comparisons to be leased, among all comparisons that the
-    labeler judges in the experiment.
+    ``ordinals`` are the zero-based positions that the comparisons to be leased will have in the labeler's
+    sequence of comparisons in the experiment.
     """
     rates = {Lease.Purpose.GOLD: who.gold_rate, Lease.Purpose.REPEAT: who.repeat_rate}
     for place, ordinal in enumerate(ordinals):

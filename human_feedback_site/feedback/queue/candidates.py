@@ -37,10 +37,10 @@ class Candidates:
         return len(self.queue) < self.asked
 
     def choose(self, count: int) -> list[Candidate]:
-        """Return up to ``count`` candidates, including the check if its position is among them.
+        """Return up to ``count`` candidates, including the check unless its position is already filled.
 
-        If ``count`` is less than ``asked``, the labeler already has leases for the first ``asked - count``
-        positions, so the check's index is reduced by that number.
+        If ``count`` is less than ``asked``, the first ``asked - count`` positions are considered filled by
+        leases that the labeler already has. The check's index is reduced by that number.
         """
         count = max(0, min(count, self.asked))
         queue = [Candidate(comparison) for comparison in self.queue[:count]]

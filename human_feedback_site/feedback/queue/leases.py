@@ -72,7 +72,7 @@ class LeaseGrant:
     Attributes:
         new: leases the page doesn't have yet.
         renewed: UUIDs of the page's leases that were extended.
-        lost: UUIDs of the page's leases that it must drop.
+        lost: UUIDs of leases that the page must drop.
     """
 
     new: Sequence[Lease] = ()
@@ -89,11 +89,11 @@ class LeaseGrant:
 def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
     """Renew the labeler's leases, and grant new ones until the page has ``request.count`` leases.
 
-    If the labeler has live leases that the page lacks (after a reload or a lost response), these are returned
-    as new ones first. An expired lease is renewed if its slot is still free. Nothing is granted or renewed if
-    the experiment isn't running, the labeler was stopped, or the labeler has given all the answers that the
-    invitation asks for. Also updates the participation's ``empty_since``, the time when the labeler
-    ran out of work.
+    Live leases that the page lacks (after a reload or a lost response) are returned in ``new`` before any new
+    leases are granted. An expired lease is renewed if its slot is still free. Nothing is granted or renewed
+    if the experiment isn't running, the labeler was stopped, or the labeler has given all the answers that
+    the invitation asks for. This function also updates the participation's ``empty_since``, the time when the
+    labeler ran out of work.
 
     Raises :class:`NoConsentError` if the labeler has yet to agree to the experiment's consent text.
     """
@@ -144,7 +144,7 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _room(who: Participant, count: int, promised: int) -> int:
-    """Return how many leases, at most ``count``, the invitation's answer limit still allows.
+    """Return the number of leases that the invitation's answer limit still allows, capped at ``count``.
 
     ``promised`` is the number of answers already given or leased, from :func:`_promised`.
     """
@@ -152,7 +152,7 @@ def _room(who: Participant, count: int, promised: int) -> int:
 
 
 def _promised(who: Participant) -> int:
-    """Return the number of the labeler's answers under the current invitation plus their live leases.
+    """Return the labeler's answer count under the current invitation plus their live lease count.
 
     Counts both in one statement, so that a concurrent answer isn't missed or counted twice. Returns 0 if the
     invitation has no limit, since the number isn't needed then.
@@ -218,8 +218,8 @@ def _renew(
 ) -> dict[UUID, Lease]:
     """Extend live leases and revive expired ones; return the renewed leases by UUID.
 
-    The comparisons of the expired leases must be locked. Live leases that the page doesn't have are extended
-    too, up to the number that the page requests.
+    The caller must already have locked the expired leases' comparisons. Live leases that the page doesn't
+    have are extended too, up to the number that the page requests.
     """
     live = live[: max(request.count, len(set(request.held)))]
     chosen = [*live, *expired]
@@ -278,8 +278,8 @@ def _may_have(candidate: Candidate, places: Places) -> bool:
 def _take_prefetched(who: Participant, most: int) -> list[Lease]:
     """Lease up to ``most`` comparisons that other labelers' pages have prefetched but not yet shown.
 
-    The other labelers' leases on these comparisons are expired. Each labeler keeps at least the older half of
-    their leases.
+    This expires the other labelers' leases on these comparisons, but every labeler keeps at least the older
+    half of their leases.
     """
     comparison = {"comparison": OuterRef("comparison")}
     judged = judgments().filter(labeler=who.labeler, **comparison)

@@ -35,8 +35,8 @@ class Statements:
         participant: a user's state in an experiment. Parameters: user ID, experiment name.
         answered_lease: a lease with its comparison, experiment and labeler, and the data of a session.
             Parameters: session key, lease UUID.
-        leases_held: a labeler's unanswered leases that remain live for at least a given time. Parameters:
-            labeler ID, experiment ID, and the time, such as ``+10 seconds``.
+        leases_held: a labeler's unanswered leases that remain live for at least a given duration.
+            Parameters: labeler ID, experiment ID, duration (such as ``+10 seconds``).
         find_free: comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID,
             labeler ID, labeler ID.
         lock: locking clause to append to ``find_free``; skips rows locked by other transactions.
@@ -158,7 +158,8 @@ class Places:
     Attributes:
         taken: number of slots taken by live leases, including the labeler's.
         taken_by_labeler: number of slots taken by the labeler's live leases.
-        is_held: True if the labeler has a live lease on the comparison, even for an attention check.
+        is_held: True if the labeler has a live lease of any purpose on the comparison, including attention
+            checks.
         is_judged: True if the labeler has judged the comparison and not withdrawn the label.
         waiting: number of labels that are waiting for a slot.
     """
@@ -177,7 +178,7 @@ class Places:
 
 
 def session_data(session_key: str) -> str | None:
-    """Return the encoded data of a session, or None if it doesn't exist or has expired."""
+    """Return the encoded session data, or None if the session doesn't exist or has expired."""
     found = _first_rows(_database_statements().session, session_key)
     return str(found[0][0]) if found else None
 

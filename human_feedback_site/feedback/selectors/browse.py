@@ -98,7 +98,7 @@ class Matching:
         return min(self._number, MOST_COUNTED)
 
     def __getitem__(self, place: slice) -> QuerySet[Comparison]:
-        """Return the matches in a slice."""
+        """Return the matches that the slice ``place`` selects."""
         return self._found[place]
 
     def on(self, page: Page[Comparison]) -> QuerySet[Comparison]:
@@ -138,9 +138,9 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
 
 
 def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
-    """For each slow filter in use, yield the IDs of the comparisons to check and the maximum number.
+    """Yield ``(ids, limit)`` for each slow filter in use: comparison IDs to check, and their limit.
 
-    If there are more comparisons than the maximum, the list is truncated to one more than the maximum.
+    ``ids`` has at most ``limit + 1`` entries; the extra one shows that there are more.
     """
     if filters.decision in SELDOM_SAID:
         yield _ever_decided(experiment, filters), MOST_NAMED
@@ -155,9 +155,9 @@ def _with_several_labels(experiment: Experiment, filters: Filters) -> list[int]:
 
 
 def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
-    """Return up to ``MOST_NAMED`` + 1 IDs of comparisons that have ever had the filter's decision.
+    """Return up to ``MOST_NAMED`` + 1 IDs of comparisons that have ever had ``filters.decision``.
 
-    The IDs are sorted oldest first if that is the filters' order, otherwise newest first.
+    The IDs are sorted oldest first if ``filters.order`` is ``oldest``, otherwise newest first.
     """
     said = Decision.objects.filter(experiment=experiment, decision=filters.decision)
     if filters.since is not None:

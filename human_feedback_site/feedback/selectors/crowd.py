@@ -98,7 +98,7 @@ def _labels(experiment: Experiment) -> QuerySet[Any]:
 
 
 def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:
-    """Return a dict from labeler ID to the rate of that labeler's labels that match ``hit``."""
+    """Return the proportion of each labeler's labels that match ``hit``, keyed by labeler ID."""
     counted = labels.order_by().values("labeler").annotate(hits=Count("pk", filter=hit), total=Count("pk"))
     return {each["labeler"]: Rate(each["hits"], each["total"]) for each in counted}
 

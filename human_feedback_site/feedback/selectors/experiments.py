@@ -102,8 +102,9 @@ def last_seq(experiment: Experiment) -> int:
 def decisions_after(experiment: Experiment, after: int, limit: int) -> Feed:
     """Return the decisions after the cursor ``after``, without gaps.
 
-    The counter is read first. All decisions up to its value are already committed, so none of them can appear
-    later. Each decision is annotated with the newest ``prompt_version`` of its comparison's counted labels.
+    The counter is read first. All decisions up to the counter's value are already committed, so none of them
+    can appear later. Each decision is annotated with ``prompt_version``, the newest prompt version among the
+    comparison's counted labels.
     """
     newest = last_seq(experiment)
     counting = Label.objects.filter(

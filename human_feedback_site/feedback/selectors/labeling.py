@@ -43,7 +43,7 @@ class ShownExample:
 
 
 def examples(experiment: Experiment) -> Sequence[ShownExample]:
-    """Return the examples whose clips exist; some show the second clip on the left."""
+    """Return the examples whose clips exist, with left and right swapped for odd example IDs."""
     found = experiment.examples.select_related("comparison__experiment")
     return [_shown(each) for each in found if not each.comparison.clips_gone]
 
