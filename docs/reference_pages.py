@@ -24,7 +24,7 @@ _ABOUT_REST = """\
 # REST API
 
 Generated from the site's OpenAPI schema. A running site serves it at `/api/docs/`, and the schema at
-`/api/schema/`. [The REST interface](../api.md) explains roles, guarantees and errors.
+`/api/schema/`. [The guide to the API](../api.md) explains roles, guarantees and errors.
 """
 _ABOUT_SETTINGS = """\
 # All settings
@@ -61,7 +61,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "answers": (
-        "Segments, labels and judges",
+        "Segments, labels and scripted teachers",
         {
             "teacher.envs.trajectory": "",
             "teacher.data.segments": "",
@@ -90,7 +90,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "offline": (
-        "Without an agent",
+        "Offline reward learning",
         {
             "teacher.queries.offline": "",
             "teacher.reward.evaluation": "",
@@ -115,7 +115,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "site": (
-        "The site from outside",
+        "Clients of the labeling site",
         {"teacher.labeling.client": "", "teacher.labeling.bots": "Bot", "teacher.storage": ""},
     ),
     "agents": (
