@@ -19,6 +19,7 @@ from agents.distributed import ALONE, Ranks
 from agents.errors import DivergedError, InvalidConfigError, StateMismatchError
 from agents.normalize import ObservationPreparation
 from agents.policy import ACTIVATIONS, Activation, MakeNetwork, Policy
+from agents.replay import RewardFunction
 from agents.rollout import Rollout
 
 _MOST_UNITS = 4096
@@ -30,14 +31,10 @@ class AgentConfig:
     """Hyperparameters common to all agents, named as in CleanRL.
 
     Attributes:
-        num_steps: number of steps per environment in each rollout.
-        minibatch_size: minimum number of transitions per gradient step.
         gamma: discount factor per step.
         normalize_observations: scale each component of vector observations to mean 0 and variance 1, using
             running statistics. Images are not scaled. If False, observations are only cast to float32, so
             nearby large values may become equal.
-        normalize_rewards: divide rewards by the running standard deviation of the discounted return. Useful
-            for true rewards because their scale depends on the environment.
         hidden_sizes: number of units in each hidden layer of the actor and the critic; not used for images.
         activation: activation function of the hidden layers; not used for images.
         network: function that builds a custom network, called once for the actor and once for the critic. It
@@ -45,11 +42,8 @@ class AgentConfig:
             ``(batch, *shape)`` to ``(batch, outputs)``. None: use the built-in networks.
     """
 
-    num_steps: int = 256
-    minibatch_size: int = 64
     gamma: float = 0.99
     normalize_observations: bool = True
-    normalize_rewards: bool = False
     hidden_sizes: tuple[int, ...] = (64, 64)
     activation: Activation = "tanh"
     network: MakeNetwork | None = None
@@ -66,6 +60,11 @@ class AgentConfig:
             raise InvalidConfigError(
                 f"activation must be {' or '.join(ACTIVATIONS)}, not {self.activation!r}."
             )
+
+    @property
+    def rollout_steps(self) -> int:
+        """Return the number of steps per environment in each rollout."""
+        raise NotImplementedError
 
     def _require_at_least(self, minimums: Mapping[str, float]) -> None:
         """Raise :class:`InvalidConfigError` if any of the named fields is NaN or below its minimum."""
@@ -115,11 +114,15 @@ class Agent(Protocol):
     def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
         """Collect a rollout with the current policy. The first call resets the environments."""
 
-    def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
-        """Train on ``rollout`` with ``rewards`` ``(num_steps, num_envs)``, and return metrics keyed by name.
+    def update(self, rollout: Any, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
+        """Train on a rollout with ``rewards`` ``(num_steps, num_envs)``, and return metrics keyed by name.
 
-        ``critic_epochs`` is the number of critic-only training epochs to run first.
+        ``critic_epochs`` is the number of critic-only training epochs to run first; off-policy agents ignore
+        it.
         """
+
+    def relabel(self, rewards_of: RewardFunction) -> None:
+        """Replace the rewards of all stored transitions, if this agent stores any."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations.
@@ -175,10 +178,17 @@ class BaseAgent(abc.ABC):
             outputs = outputs + head.perturbation(self.acting_rng, (len(outputs),))
         return head.executed(head.choose(outputs))
 
+    def relabel(self, rewards_of: RewardFunction) -> None:  # noqa: B027 (optional)
+        """Do nothing: by default, agents store no transitions."""
+
     @property
     @abc.abstractmethod
     def _optimized(self) -> Sequence[Tensor]:
         """Return the parameters that the optimizer updates."""
+
+    def _require_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        """Raise :class:`StateMismatchError` if a state of :meth:`_optimizer_state` doesn't fit this agent."""
+        require_moments(state, self._optimized)
 
     @abc.abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:
@@ -208,7 +218,7 @@ class BaseAgent(abc.ABC):
                 this agent is unchanged.
         """
         self._checked_policy(state)
-        require_moments(state["optimizer"], self._optimized)
+        self._require_optimizer_state(state["optimizer"])
         self.load_policy(state)
         self._load_optimizer_state(state["optimizer"])
         for name in _STREAMS:

@@ -33,7 +33,10 @@ from gymnasium.spaces import Box
 
 from agents.pixels import is_image_space
 from agents.ppo import PPOConfig
+from agents.sac_step import SACConfig
 from agents.trpo import TRPOConfig
+
+_SAC = SACConfig(train_freq=32, gradient_steps=-1, learning_starts=1000)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class TaskDefaults:
     ppo: PPOConfig
     trpo: TRPOConfig
     source: str
+    sac: SACConfig = _SAC
+    sac_num_envs: int = 1
     anneal: bool = False
 
     def ppo_for(self, total_steps: int, *, normalize_rewards: bool) -> PPOConfig:

@@ -19,7 +19,7 @@ from agents.errors import InvalidConfigError, ShapeError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
 from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
 from agents.policy import ActorCritic, MLPActorCritic, OwnActorCritic
-from agents.rollout import Batch, Rollout, generalized_advantages, require_finite
+from agents.rollout import Batch, OnPolicyRollout, generalized_advantages, require_finite
 from agents.sampling import RolloutSampler
 
 
@@ -28,11 +28,18 @@ class OnPolicyConfig(AgentConfig):
     """Hyperparameters of on-policy agents, in addition to those of :class:`~agents.base.AgentConfig`.
 
     Attributes:
-        gae_lambda: lambda of GAE, from 0 (one-step advantages, high bias) to 1 (Monte Carlo advantages, high
-            variance).
-        ent_coef: entropy bonus coefficient; its scale assumes entropies in nats and standardized advantages.
+        num_steps: number of steps per environment in each rollout.
+        minibatch_size: minimum number of transitions per gradient step.
+        normalize_rewards: divide rewards by the running standard deviation of the discounted return. Useful
+            for true rewards because their scale depends on the environment.
+        gae_lambda: GAE's trade-off between bias and variance: 0 gives one-step advantages (high bias), 1
+            gives Monte Carlo advantages (high variance).
+        ent_coef: entropy bonus coefficient, for entropies in nats and standardized advantages.
     """
 
+    num_steps: int = 256
+    minibatch_size: int = 64
+    normalize_rewards: bool = False
     gae_lambda: float = 0.95
     ent_coef: float = 0.0
 
@@ -41,6 +48,11 @@ class OnPolicyConfig(AgentConfig):
         self._require_at_least({"num_steps": 4, "minibatch_size": 1, "ent_coef": 0})
         super().__post_init__()
         self._require_share("gae_lambda")
+
+    @property
+    def rollout_steps(self) -> int:
+        """Return the number of steps per environment in each rollout."""
+        return self.num_steps
 
 
 class Critic(Protocol):
@@ -142,7 +154,7 @@ class OnPolicyAgent(BaseAgent):
         self.reward_scaler = RewardScaler(envs.num_envs, config.gamma)
         self.sampler = RolloutSampler(envs, self.policy, self.normalizer)
 
-    def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
+    def collect(self, on_step: Callable[[int], None] | None = None) -> OnPolicyRollout:
         """Collect a rollout with the current policy. The first call resets the environments.
 
         Args:
@@ -159,7 +171,9 @@ class OnPolicyAgent(BaseAgent):
         self.total_steps += int(self.ranks.gather(np.array(rollout.num_valid)).sum())
         return rollout
 
-    def update(self, rollout: Rollout, rewards: NDArray[Any], *, critic_epochs: int = 0) -> dict[str, float]:
+    def update(
+        self, rollout: OnPolicyRollout, rewards: NDArray[Any], *, critic_epochs: int = 0
+    ) -> dict[str, float]:
         """Train on ``rollout`` with the given ``rewards`` ``(num_steps, num_envs)``.
 
         Dummy transitions and their rewards are ignored. The rollout's observations are added to the
@@ -202,7 +216,7 @@ class OnPolicyAgent(BaseAgent):
     def _critic_alone(self) -> Critic:
         """Return a trainer that updates only the critic."""
 
-    def _prepared_rewards(self, rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
+    def _prepared_rewards(self, rollout: OnPolicyRollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
         """Check ``rewards``, set them to 0 at dummy transitions, and scale them if configured.
 
         Raises:
@@ -220,7 +234,9 @@ class OnPolicyAgent(BaseAgent):
             rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
         return rewards
 
-    def _with_new_values(self, rollout: Rollout, rewards: NDArray[np.float64], epochs: int) -> Rollout:
+    def _with_new_values(
+        self, rollout: OnPolicyRollout, rewards: NDArray[np.float64], epochs: int
+    ) -> OnPolicyRollout:
         """Train only the critic for ``epochs`` epochs, and return the rollout with recomputed values.
 
         The value targets are bootstrapped from the critic, so they are recomputed every epoch.
@@ -239,7 +255,7 @@ class OnPolicyAgent(BaseAgent):
         return batch.numpy() if self.uses_numpy else batch
 
     def _batch(
-        self, rollout: Rollout, rewards: NDArray[np.float64]
+        self, rollout: OnPolicyRollout, rewards: NDArray[np.float64]
     ) -> tuple[Batch, NDArray[np.float64], NDArray[np.float64]]:
         """Return this rank's batch, and the advantages and returns of all ranks' valid transitions."""
         advantages = generalized_advantages(rollout, rewards, self.config.gamma, self.config.gae_lambda)

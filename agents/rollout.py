@@ -19,22 +19,14 @@ class Rollout:
 
     Attributes:
         observations: raw observations before each step.
-        actions: actions as sampled by the policy: not clipped for Box, starting at 0 for Discrete and
-            MultiDiscrete.
-        executed_actions: actions as passed to the environment: clipped for Box, starting at the space's
-            ``start`` for Discrete and MultiDiscrete, in the space's dtype.
-        log_probs: log-probabilities of ``actions`` under the policy that sampled them.
-        values: the critic's estimates for ``observations``.
+        executed_actions: actions as passed to the environment: within the bounds for Box, starting at the
+            space's ``start`` for Discrete and MultiDiscrete, in the space's dtype.
         rewards: the environment's rewards.
         terminated: True if the step ended its episode in a terminal state.
         truncated: True if the step ended its episode by truncation, for example at a time limit.
-            ``bootstrap_values`` estimates the return that would have followed.
         valid: False at dummy transitions. Next-step autoreset inserts a dummy transition between episodes:
             the environment ignores the action, and moves from the old episode's final observation to the new
             episode's first observation.
-        bootstrap_values: the critic's estimate for the final observation of an episode truncated at this
-            step; 0 at all other steps.
-        last_values: the critic's estimates for ``last_observations``, ``(num_envs,)``.
         last_observations: raw observations after the last step, ``(num_envs, *shape)``, where ``shape`` is
             the shape of one observation. After the end of an episode, this may be the next episode's first
             observation.
@@ -43,16 +35,11 @@ class Rollout:
     """
 
     observations: NDArray[Any]
-    actions: NDArray[Any]
     executed_actions: NDArray[Any]
-    log_probs: NDArray[np.floating[Any]]
-    values: NDArray[np.floating[Any]]
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     valid: NDArray[np.bool_]
-    bootstrap_values: NDArray[np.floating[Any]]
-    last_values: NDArray[np.floating[Any]]
     last_observations: NDArray[Any]
     final_observations: NDArray[Any]
 
@@ -77,8 +64,29 @@ class Rollout:
         return int(self.valid.sum())
 
 
+@dataclass(frozen=True, eq=False)
+class OnPolicyRollout(Rollout):
+    """Rollout with what the policy and critic that collected it computed.
+
+    Attributes:
+        actions: actions as sampled by the policy: not clipped for Box, starting at 0 for Discrete and
+            MultiDiscrete.
+        log_probs: log-probabilities of ``actions`` under the policy that sampled them.
+        values: the critic's estimates for ``observations``.
+        bootstrap_values: the critic's estimate for the final observation of an episode truncated at this
+            step; 0 at all other steps.
+        last_values: the critic's estimates for ``last_observations``, ``(num_envs,)``.
+    """
+
+    actions: NDArray[Any]
+    log_probs: NDArray[np.floating[Any]]
+    values: NDArray[np.floating[Any]]
+    bootstrap_values: NDArray[np.floating[Any]]
+    last_values: NDArray[np.floating[Any]]
+
+
 def generalized_advantages(
-    rollout: Rollout, rewards: NDArray[Any], gamma: float, gae_lambda: float
+    rollout: OnPolicyRollout, rewards: NDArray[Any], gamma: float, gae_lambda: float
 ) -> NDArray[np.float64]:
     """Estimate advantages ``(num_steps, num_envs)`` with GAE (Schulman et al. 2016, eqs. 11-16).
 

@@ -1,7 +1,7 @@
 """Collects rollouts by stepping vector environments with a policy."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +14,17 @@ from agents.distributed import ALONE, Ranks
 from agents.errors import UnsupportedEnvironmentError, one_line
 from agents.normalize import ObservationPreparation
 from agents.policy import ActorCritic
-from agents.rollout import Rollout, require_finite
+from agents.rollout import OnPolicyRollout, Rollout, require_finite
 
 _OBSERVATIONS = "observations (environment, component)"
 
 
+Choose = Callable[[int, NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]
+"""Function of a step's index and observations that returns actions as sampled and as executed."""
+
+
 class _Step(NamedTuple):
-    """One step of all environments; the fields are described in :class:`Rollout`."""
+    """One step of all environments; the fields are described in :class:`~agents.rollout.OnPolicyRollout`."""
 
     observations: NDArray[Any]
     actions: NDArray[Any]
@@ -30,8 +34,8 @@ class _Step(NamedTuple):
     truncated: NDArray[np.bool_]
 
 
-class RolloutSampler:
-    """Collects rollouts from vector environments; episodes continue from one rollout to the next.
+class StepSampler:
+    """Steps vector environments; episodes continue from one rollout to the next.
 
     All vector autoreset modes give the same valid transitions:
 
@@ -40,9 +44,7 @@ class RolloutSampler:
     - Autoreset disabled: the sampler resets the environments whose episodes have ended.
     """
 
-    def __init__(
-        self, envs: VectorEnv[Any, Any, Any], policy: ActorCritic, normalizer: ObservationPreparation
-    ) -> None:
+    def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         if "autoreset_mode" not in envs.metadata:
             raise UnsupportedEnvironmentError(
                 f"The vector environment {one_line(envs)} has no metadata['autoreset_mode']; set it to a "
@@ -50,8 +52,6 @@ class RolloutSampler:
             )
         self.autoreset_mode = AutoresetMode(envs.metadata["autoreset_mode"])
         self.envs = envs
-        self.policy = policy
-        self.normalizer = normalizer
         self.started = False
         """True after :meth:`start`. Agents set it to False to start new episodes at their next rollout."""
 
@@ -63,45 +63,49 @@ class RolloutSampler:
         self._ended = np.zeros(self.envs.num_envs, dtype=bool)
         self.started = True
 
-    def collect(
-        self,
-        num_steps: int,
-        rng: np.random.Generator,
-        ranks: Ranks = ALONE,
-        on_step: Callable[[int], None] | None = None,
-    ) -> Rollout:
-        """Step every environment ``num_steps`` times with actions sampled from the policy.
+    def steps(
+        self, num_steps: int, choose: Choose, on_step: Callable[[int], None] | None = None
+    ) -> tuple[Rollout, NDArray[Any]]:
+        """Step every environment ``num_steps`` times; return the rollout and the actions as sampled.
 
         Args:
             num_steps: number of steps per environment.
-            rng: generator for the action noise, in the same state on all ranks. Each rank draws the noise for
-                all ranks' environments and uses its own part.
-            ranks: process group for distributed training.
-            on_step: callback invoked after each vector environment step. Its argument is the number of steps
-                per environment taken so far in this rollout.
+            choose: chooses the actions of each step.
+            on_step: called after each step of the vector environment with the number of steps that each
+                environment has taken in this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.
         """
-        head, actor = self.policy.head, self.policy.actor_function()
-        num_envs, was_ended = self.envs.num_envs, self._ended
-        noise = head.perturbation(rng, (num_steps, ranks.size * num_envs))
-        noise = noise[:, ranks.rank * num_envs : (ranks.rank + 1) * num_envs]
+        was_ended = self._ended
         steps: list[_Step] = []
         final = [np.asarray(self._observations)[:0]]
         for t in range(num_steps):
             before = np.array(self._observations)
-            actions = head.choose(actor(self.normalizer(before)) + noise[t])
-            executed = head.executed(actions)
+            actions, executed = choose(t, before)
             after, rewards, terminated, truncated = self._step(executed)
             steps.append(_Step(before, actions, executed, rewards, terminated, truncated))
             if self._ended.any():
                 final.append(after[self._ended])
             if on_step is not None:
                 on_step(t + 1)
-        return self._rollout(
-            _Step(*map(np.array, zip(*steps, strict=True))), was_ended, np.concatenate(final)
+        stacked = _Step(*map(np.array, zip(*steps, strict=True)))
+        rewards = stacked.rewards.astype(np.float64, copy=False)
+        if not np.isfinite(rewards).all():
+            for step_rewards in rewards:
+                require_finite("rewards (environment)", step_rewards)
+        # In next-step mode, the step after an episode's last step is a dummy.
+        dummy = np.vstack([was_ended, (stacked.terminated | stacked.truncated)[:-1]])
+        dummy &= self.autoreset_mode is AutoresetMode.NEXT_STEP
+        columns = stacked._replace(rewards=rewards)._asdict()
+        actions = columns.pop("actions")
+        rollout = Rollout(
+            **columns,
+            valid=~dummy,
+            last_observations=np.array(self._observations),
+            final_observations=np.concatenate(final),
         )
+        return rollout, actions
 
     def _step(
         self, actions: NDArray[Any]
@@ -126,42 +130,69 @@ class RolloutSampler:
         require_finite(_OBSERVATIONS, self._observations)
         return after, rewards, terminated, truncated
 
-    def _rollout(self, steps: _Step, was_ended: NDArray[np.bool_], final: NDArray[Any]) -> Rollout:
-        """Check rewards, compute log-probabilities and values in one batch, and return the rollout.
+
+class RolloutSampler(StepSampler):
+    """Collects rollouts with a policy and its critic."""
+
+    def __init__(
+        self, envs: VectorEnv[Any, Any, Any], policy: ActorCritic, normalizer: ObservationPreparation
+    ) -> None:
+        super().__init__(envs)
+        self.policy = policy
+        self.normalizer = normalizer
+
+    def collect(
+        self,
+        num_steps: int,
+        rng: np.random.Generator,
+        ranks: Ranks = ALONE,
+        on_step: Callable[[int], None] | None = None,
+    ) -> OnPolicyRollout:
+        """Step every environment ``num_steps`` times with actions sampled from the policy.
 
         Args:
-            steps: all steps, stacked into arrays of shape ``(num_steps, num_envs, ...)``.
-            was_ended: ``(num_envs,)``, True if the step before this rollout ended an episode.
-            final: ``(n, *obs)``, final observations of the episodes that ended, ordered by time step, then
-                environment.
+            num_steps: number of steps per environment.
+            rng: generator for the action noise, in the same state on all ranks. Each rank draws the noise for
+                all ranks' environments and uses its own part.
+            ranks: process group for distributed training.
+            on_step: called after each step of the vector environment with the number of steps that each
+                environment has taken in this rollout.
+
+        Raises:
+            NonFiniteError: an environment returned a NaN or infinite observation or reward.
         """
-        shape = steps.rewards.shape
-        rewards = steps.rewards.astype(np.float64, copy=False)
-        if not np.isfinite(rewards).all():
-            for step_rewards in rewards:
-                require_finite("rewards (environment)", step_rewards)
-        # In next-step mode, the step after an episode's last step is a dummy.
-        dummy = np.vstack([was_ended, (steps.terminated | steps.truncated)[:-1]])
-        dummy &= self.autoreset_mode is AutoresetMode.NEXT_STEP
+        head, actor = self.policy.head, self.policy.actor_function()
+        num_envs = self.envs.num_envs
+        noise = head.perturbation(rng, (num_steps, ranks.size * num_envs))
+        noise = noise[:, ranks.rank * num_envs : (ranks.rank + 1) * num_envs]
+
+        def choose(t: int, observations: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+            actions = head.choose(actor(self.normalizer(observations)) + noise[t])
+            return actions, head.executed(actions)
+
+        return self._evaluated(*self.steps(num_steps, choose, on_step))
+
+    def _evaluated(self, rollout: Rollout, actions: NDArray[Any]) -> OnPolicyRollout:
+        """Compute log-probabilities and values of a rollout in one batch."""
+        shape = rollout.rewards.shape
         with torch.no_grad():
             log_probs, _, values = self.policy.evaluate(
-                self._inputs(steps.observations).flatten(0, 1),
-                self.policy.tensor(steps.actions).flatten(0, 1),
+                self._inputs(rollout.observations).flatten(0, 1),
+                self.policy.tensor(actions).flatten(0, 1),
             )
-        last = np.array(self._observations)
-        bootstrap_values, last_values = self._later_values(last, final, steps.terminated, steps.truncated)
-        return Rollout(
-            **steps._replace(rewards=rewards)._asdict(),
-            valid=~dummy,
+        bootstrap_values, last_values = self._later_values(
+            rollout.last_observations, rollout.final_observations, rollout.terminated, rollout.truncated
+        )
+        return OnPolicyRollout(
+            **{field.name: getattr(rollout, field.name) for field in fields(rollout)},
+            actions=actions,
             log_probs=log_probs.cpu().numpy().reshape(shape),
             values=values.cpu().numpy().reshape(shape),
             bootstrap_values=bootstrap_values,
             last_values=last_values,
-            last_observations=last,
-            final_observations=final,
         )
 
-    def revalued(self, rollout: Rollout) -> Rollout:
+    def revalued(self, rollout: OnPolicyRollout) -> OnPolicyRollout:
         """Return a copy of the rollout with all values recomputed by the current critic."""
         with torch.no_grad():
             values = self.policy.values(self._inputs(rollout.observations).flatten(0, 1)).cpu().numpy()

@@ -223,7 +223,7 @@ def print_hosts(ring: Ring) -> None:
         plan = RunPlan(RunSettings(config, uuid.uuid4()), task_of(config))
         with contextlib.closing(make_envs(plan, 1, ALONE)) as envs:
             agent = make_agent(config, envs)
-            share = agent.config.num_steps * envs.num_envs
+            share = agent.config.rollout_steps * envs.num_envs
         assert isinstance(agent, PPO)
         count = sum(each.numel() for each in agent.policy.parameters())
         minibatch, size = agent.config.minibatch_size, 4 * count

@@ -123,6 +123,9 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "agents.ppo": "",
             "agents.trpo": "",
+            "agents.sac": "",
+            "agents.sac_step": "SACConfig",
+            "agents.replay": "",
             "agents.base": "",
             "agents.on_policy": "",
             "agents.rollout": "",

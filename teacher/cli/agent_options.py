@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import inspect
 import re
 import types
@@ -9,7 +10,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
-from agents import PPOConfig, TRPOConfig
+from agents import PPOConfig, SACConfig, TRPOConfig
 from teacher.settings.arguments import as_whole_number
 
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -31,10 +32,10 @@ def agent_fields() -> dict[str, tuple[Any, str]]:
     If only some algorithms have a hyperparameter, its help text lists those algorithms.
     """
     fields: dict[str, tuple[Any, str]] = {}
-    configs = {"ppo": PPOConfig, "trpo": TRPOConfig}
+    configs = {"ppo": PPOConfig, "trpo": TRPOConfig, "sac": SACConfig}
     documented = {name: dict(_documented(config)) for name, config in configs.items()}
+    hints = {name: typing.get_type_hints(config) for name, config in configs.items()}
     for config in configs.values():
-        hints = typing.get_type_hints(config)
         for field in dataclasses.fields(config):
             having = [name for name in configs if field.name in documented[name]]
             if field.name in fields or field.name in _LEFT_OUT or not having:
@@ -43,7 +44,11 @@ def agent_fields() -> dict[str, tuple[Any, str]]:
             texts = {name: documented[name][field.name] for name in having}
             same = len(set(texts.values())) == 1
             text = texts[having[0]] if same else "; ".join(f"{name}: {text}" for name, text in texts.items())
-            fields[field.name] = hints[field.name], f"{text}{only}".replace("%", "%%")
+            first, *others = (hints[name][field.name] for name in having)
+            kind = functools.reduce(
+                lambda kind, other: kind if other == kind else kind | other, others, first
+            )
+            fields[field.name] = kind, f"{text}{only}".replace("%", "%%")
     return fields
 
 
@@ -56,6 +61,8 @@ def _documented(config: type) -> Iterator[tuple[str, str]]:
 
 def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
     """Return argparse's ``type`` function and ``metavar`` for an option with values of type ``kind``."""
+    if get_args(kind) == (float, str):
+        return _number_or_text, "FLOAT|auto"
     if get_origin(kind) in (types.UnionType, typing.Union):
         inner, *_ = (each for each in get_args(kind) if each is not types.NoneType)
         read, metavar = _converter(inner)
@@ -75,6 +82,13 @@ def _converter(kind: Any) -> tuple[Callable[[str], Any], str]:
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(as_whole_number(part) for part in text.split(","))
+
+
+def _number_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _true_or_false(text: str) -> bool:

@@ -14,8 +14,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``teach defaults`` and return the exit status."""
     parser = OneLineParser(
         prog="teach defaults",
-        description="Show PPO's and TRPO's default hyperparameters for an environment. To change one, pass "
-        "--agent.NAME VALUE to teach.",
+        description="Show the default hyperparameters of PPO, TRPO and SAC for an environment. To change "
+        "one, pass --agent.NAME VALUE to teach.",
         epilog="example: teach defaults HalfCheetah-v5",
     )
     parser.add_argument("env_id", metavar="ENV", help="Gymnasium environment ID, or module:Env-v0")
@@ -31,21 +31,24 @@ def _show(given: argparse.Namespace, console: Console) -> None:
 
     task = examine(given.env_id, {}).task
     row = defaults_for(base_env_id(task.env_id), task.observation_space)
-    ppo = row.ppo_for(1, normalize_rewards=False)
-    trpo = row.trpo_for(task.action_space, normalize_rewards=False)
+    configs = (
+        row.ppo_for(1, normalize_rewards=False),
+        row.trpo_for(task.action_space, normalize_rewards=False),
+        row.sac,
+    )
     table = Table(title=f"{task.env_id}  (from {row.source})", title_justify="left")
-    for title in ("--agent.", "ppo", "trpo"):
+    for title in ("--agent.", "ppo", "trpo", "sac"):
         table.add_column(title)
-    having = [{field.name for field in fields(config)} for config in (ppo, trpo)]
+    having = [{field.name for field in fields(config)} for config in configs]
     for name in agent_fields():
         values = [
             _shown(getattr(config, name)) if name in names else "-"
-            for config, names in zip((ppo, trpo), having, strict=True)
+            for config, names in zip(configs, having, strict=True)
         ]
         table.add_row(name, *values)
     console.print(table)
     falling = "; PPO's learning rate decreases linearly to 0" if row.anneal else ""
-    console.print(f"--num_envs {row.num_envs}{falling}", highlight=False)
+    console.print(f"--num_envs {row.num_envs} (sac: {row.sac_num_envs}){falling}", highlight=False)
 
 
 def _shown(value: object) -> str:

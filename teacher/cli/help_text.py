@@ -55,7 +55,7 @@ SECTIONS = {
     "the run": ("env_id", "predictor", "name", "seed", "num_timesteps", "runs_dir", "no_videos"),
     "labels": (
         "n_labels", "pretrain_labels", "schedule", "prompt", "teacher", "segment_seconds", "segment_steps",
-        "gold", "pace", "hard_labels", "pretrain_iters",
+        "gold", "pace", "hard_labels", "pretrain_iters", "pretrain_steps",
     ),
     "the agent": (
         "agent", "num_envs", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations",

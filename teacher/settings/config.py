@@ -44,7 +44,7 @@ from teacher.settings.teachers import ErrorModel
 from teacher.settings.unused import reject_unused
 
 Predictor = Literal["rl", "synth", "human"]
-AgentName = Literal["ppo", "trpo"]
+AgentName = Literal["ppo", "trpo", "sac"]
 Pace = Literal["labels", "free"]
 Filling = Literal["absorb", "restart"]
 RateName = Literal["constant", "hyperbolic", "inverse_quadratic", "paper_mujoco", "paper_atari"]
@@ -133,6 +133,13 @@ class TeachConfig:
         "epochs of fitting the critic alone after each reward fit, before the agent's update",
         NOT_NEGATIVE,
         MILLION,
+    ] = 0
+    pretrain_steps: Annotated[
+        int,
+        "with sac: environment steps of state-entropy exploration before the first labels (PEBBLE: 9000); "
+        "the first comparisons are from them",
+        NOT_NEGATIVE,
+        BILLION,
     ] = 0
     pretrain_iters: Annotated[int, "maximum updates of the first reward fit", "-i", COUNT] = 10_000
     policy: Annotated[str | None, "initialize the policy from this run directory or checkpoint.npz"] = None
@@ -249,6 +256,11 @@ class TeachConfig:
                 "segment_seconds",
                 None in (self.segment_seconds, self.segment_steps),
                 "can't be combined with --segment_steps",
+            ),
+            (
+                "pretrain_steps",
+                self.pretrain_steps == 0 or self.agent == "sac",
+                "needs -a sac",
             ),
             (
                 "ent_coef",

@@ -9,7 +9,14 @@ from teacher.settings.checks import Check, refuse_all
 _SITE = ("prompt", "gold", "pace", "site_url", "storage", "state_dir", "bind", "public_url")
 _LABELS = (
     *("n_labels", "pretrain_labels", "schedule", "teacher", "hard_labels", "segment_seconds"),
-    *("segment_steps", "network", "pretrain_iters", "value_refit", "allow_variable_horizon"),
+    *(
+        "segment_steps",
+        "network",
+        "pretrain_iters",
+        "pretrain_steps",
+        "value_refit",
+        "allow_variable_horizon",
+    ),
 )
 _NETWORK = ("hidden", "dropout")
 _IMAGE_NETWORK = ("image_dropout", "no_image_batch_norm")

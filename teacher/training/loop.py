@@ -8,6 +8,7 @@ from functools import partial
 
 from teacher import interrupts
 from teacher.envs.trajectory import Trajectory
+from teacher.reward.relabeling import relabeled
 from teacher.training.asking import ask, fit
 from teacher.training.pacing import hold, take_last_labels
 from teacher.training.parts import predicted_rewards, steps_of
@@ -87,6 +88,8 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
         teaching.predictor.follow(steps_of(rollout, teaching.predictor, rollout.valid))
     critic_epochs = run.config.value_refit if teaching.fits > run.fits_used else 0
     run.followers.share(teaching.predictor, critic_epochs)
+    if teaching.fits > run.fits_used:
+        run.agent.relabel(partial(relabeled, teaching.predictor))
     rewards = predicted_rewards(teaching.predictor, rollout)
     mean_reward = float(rewards[rollout.valid].mean())
     values["agent/predicted_reward_per_episode"] = run.statistics.length * mean_reward

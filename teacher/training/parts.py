@@ -1,8 +1,9 @@
 """Functions that create the environments, agent and reward predictor in each process of a run."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from types import EllipsisType
 from typing import Any
 
@@ -10,13 +11,15 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.base import Agent
+from agents.base import Agent, AgentConfig
 from agents.defaults import TaskDefaults, defaults_for
 from agents.distributed import Ranks
 from agents.errors import InvalidConfigError
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import Rollout
+from agents.sac import SAC
+from agents.sac_step import SACConfig
 from agents.trpo import TRPO, TRPOConfig
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
@@ -29,11 +32,14 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
 from teacher.training.plan import RunPlan
 
+_CONFIGS: Mapping[object, type[AgentConfig]] = {"ppo": PPOConfig, "trpo": TRPOConfig, "sac": SACConfig}
+
 
 def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
     """Create this rank's share of the environments."""
     task, part = plan.task, (ranks.rank, ranks.size)
-    num_envs = plan.config.num_envs or _defaults(task.env_id, task.observation_space).num_envs
+    row = _defaults(task.env_id, task.observation_space)
+    num_envs = plan.config.num_envs or (row.sac_num_envs if plan.config.agent == "sac" else row.num_envs)
     return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
 
 
@@ -60,11 +66,16 @@ def schedule_of(config: TeachConfig) -> LabelSchedule:
     )
 
 
-def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
+def make_agent(config: TeachConfig, envs: EpisodeRecorder, buffer_folder: Path | None = None) -> Agent:
     """Create the agent, using the task's defaults for hyperparameters not in the settings.
 
-    Reward normalization is on only if the agent trains on true rewards; the predictor already normalizes its
-    own output.
+    PPO and TRPO normalize rewards only if they train on true rewards; the predictor already normalizes its
+    own output. SAC never normalizes rewards.
+
+    Args:
+        config: settings of the run.
+        envs: vector environment to train in.
+        buffer_folder: folder for files of a replay buffer; None to keep a replay buffer in memory.
 
     Raises:
         ConfigError: a hyperparameter is invalid.
@@ -72,6 +83,8 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
     row, is_true = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
     own = _own_hyperparameters(config)
     try:
+        if config.agent == "sac":
+            return SAC(envs, replace(row.sac, **own), config.seed, config.device, buffer_folder=buffer_folder)
         if config.agent == "trpo":
             trpo = row.trpo_for(envs.single_action_space, normalize_rewards=is_true)
             return TRPO(envs, replace(trpo, **own), config.seed, config.device)
@@ -84,7 +97,7 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder) -> Agent:
 def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
     """Return the agent hyperparameters that the settings specify."""
     own = dict(config.agent_settings)
-    known = [field.name for field in fields(PPOConfig if config.agent == "ppo" else TRPOConfig)]
+    known = [field.name for field in fields(_CONFIGS[config.agent])]
     if unknown := [name for name in own if name not in known]:
         close = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f"did you mean --agent.{close[0]}?" if close else f"choose from {', '.join(known)}"

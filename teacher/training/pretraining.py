@@ -2,12 +2,13 @@
 
 import time
 
+from agents.sac import SAC
 from teacher import interrupts
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import SegmentPair
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trial import TRIAL_EPISODES
-from teacher.errors import pluralize
+from teacher.errors import ConfigError, pluralize
 from teacher.queries.judges import value_of
 from teacher.queries.messages import only_cant_tell
 from teacher.settings.config import TeachConfig
@@ -16,6 +17,7 @@ from teacher.training.run import SLOW_SECONDS, Run, Teaching
 from teacher.training.terminal import progress, waiting
 
 POLL_SECONDS = 0.5
+EXPLORATION_CHECKPOINT_SECONDS = 30.0
 SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # extra comparisons: share of the needed labels, minimum
 
 
@@ -25,6 +27,8 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     Returns:
         True if pretraining completed; False if someone ended the experiment on the site before then.
     """
+    if run.step < run.config.pretrain_steps:
+        explore_states(run, teaching)
     needed = run.config.num_pretrain_labels
     ledger, collector = teaching.ledger, teaching.collector
     title = f"pretraining labels  {run.address}".rstrip()
@@ -50,6 +54,33 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
         fit(run, teaching, **first_limits(run.config), progress=show)
     teaching.pretrained = True
     return True
+
+
+def explore_states(run: Run, teaching: Teaching) -> None:
+    """Train the agent on state entropy for ``pretrain_steps`` steps, so that the first segments are diverse.
+
+    This is PEBBLE's unsupervised pretraining (Lee et al. 2021, section 4.1). The segments are added to the
+    pool. Afterward the critics are reset, because they learned a different reward.
+    """
+    agent = run.agent
+    if not isinstance(agent, SAC):
+        raise ConfigError("--pretrain_steps: needs -a sac")
+    steps = run.config.pretrain_steps
+    with progress(run.console.rich, "exploring states", steps) as show:
+        while True:
+            interrupts.check()
+            rollout = run.collect()
+            trajectories = run.envs.drain()
+            run.remember(trajectories)
+            teaching.pool.extend(trajectories)
+            metrics = agent.explore(rollout)
+            show(min(run.step, steps))
+            if run.step >= steps:  # save only after the critics were reset
+                break
+            run.save(at_most_every=EXPLORATION_CHECKPOINT_SECONDS)
+    agent.reset_critics()
+    run.report({}, metrics)
+    run.save()
 
 
 def submit_first(run: Run, teaching: Teaching, count: int) -> None:
@@ -89,6 +120,9 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     If the run starts from a saved policy or demonstrations, half of the segments come from the run's current
     policy instead.
     """
+    explored = None if run.teaching is None or not run.config.pretrain_steps else run.teaching.pool
+    if explored is not None and len(explored) >= 2 * count:
+        return explored.sample_pairs(count)
     seed = seed_of_new_segments(run)
     shown = policy_segments(run, count, seed) if run.config.warm else None
     missing = 2 * count - (len(shown) if shown else 0)

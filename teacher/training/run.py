@@ -30,6 +30,8 @@ from teacher.training.videos import EpisodeVideos
 
 Teaching = PreferenceLearning[Ledger]
 
+REPLAY_NAME = "replay"
+"""Folder of the replay buffer in a run's folder."""
 SLOW_SECONDS = 5.0  # show progress of operations that take longer
 _RESUMED = 2  # seed stream of resumed runs, distinct from those in teacher/envs/random_episodes.py
 
@@ -81,7 +83,7 @@ class Run:
                 self.env_seed = [config.seed, _RESUMED, int(state["agent"]["total_steps"])]
         self.envs = make_envs(plan, self.env_seed, followers.ranks)
         parts.callback(self.envs.close)
-        self.agent = make_agent(config, self.envs)
+        self.agent = make_agent(config, self.envs, config.run_dir / REPLAY_NAME)
         self.agent.ranks = followers.ranks
         if state is not None:
             with restoring(self._checkpoint):
@@ -147,7 +149,7 @@ class Run:
 
     def collect(self) -> Rollout:
         """Collect the next rollout, showing progress if it takes more than a few seconds."""
-        total = self.agent.config.num_steps
+        total = self.agent.config.rollout_steps
         with waiting(self.console.rich, after=SLOW_SECONDS) as show:
             return self.agent.collect(
                 lambda steps: show(f"rollout: step {steps} of {total} in each environment")

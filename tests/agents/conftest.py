@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
-from agents.rollout import Rollout
+from agents.rollout import OnPolicyRollout
 
 
 @pytest.fixture(autouse=True)
@@ -91,12 +91,12 @@ def make_agent(counting_envs: Callable[..., SyncVectorEnv]) -> Callable[..., PPO
 
 
 @pytest.fixture
-def made_up_rollout() -> Callable[[OnPolicyAgent], Rollout]:
+def made_up_rollout() -> Callable[[OnPolicyAgent], OnPolicyRollout]:
     """Makes a rollout for an agent, with the log-probabilities and values of its present networks."""
     return _rollout
 
 
-def _rollout(agent: OnPolicyAgent) -> Rollout:
+def _rollout(agent: OnPolicyAgent) -> OnPolicyRollout:
     """Steps of a made-up environment with episodes that end both ways, all of them valid."""
     envs = agent.sampler.envs
     rng = np.random.default_rng(5)
@@ -113,7 +113,7 @@ def _rollout(agent: OnPolicyAgent) -> Rollout:
             agent.policy.tensor(agent.normalizer(observations)).flatten(0, 1), agent.policy.tensor(actions)
         )
     terminated, truncated = rng.random(shape) < 0.1, rng.random(shape) < 0.1
-    return Rollout(
+    return OnPolicyRollout(
         observations=observations,
         actions=actions.reshape(*shape, *actions.shape[1:]),
         executed_actions=head.executed(actions).reshape(*shape, *actions.shape[1:]),
@@ -171,7 +171,9 @@ class Sb3Twin:
         value: NDArray[Any] = self.model.policy.state_dict()[self._name(ours)].numpy()
         return value
 
-    def train(self, rollout: Rollout, monkeypatch: pytest.MonkeyPatch, *, whole_batches: int = 0) -> None:
+    def train(
+        self, rollout: OnPolicyRollout, monkeypatch: pytest.MonkeyPatch, *, whole_batches: int = 0
+    ) -> None:
         """Update on that rollout, which has no dummies, in the minibatch order that the agent will use.
 
         The first ``whole_batches`` times the model asks for minibatches it takes the whole batch, in whatever

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
-from agents.rollout import Rollout, generalized_advantages
+from agents.rollout import OnPolicyRollout, generalized_advantages
 from agents.trpo import TRPO, TRPOConfig
 
 MakeAgent = Callable[..., OnPolicyAgent]
@@ -36,7 +36,7 @@ def parameters(agent: OnPolicyAgent) -> dict[str, NDArray[Any]]:
     return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
 
 
-def train_critic(agent: OnPolicyAgent, rollout: Rollout, epochs: int) -> Rollout:
+def train_critic(agent: OnPolicyAgent, rollout: OnPolicyRollout, epochs: int) -> OnPolicyRollout:
     return agent._with_new_values(rollout, rollout.rewards, epochs)
 
 
@@ -64,7 +64,7 @@ def test_values_move_to_the_returns_of_the_new_rewards(make: MakeAgent) -> None:
     rollout = agent.collect()
     rewards = np.cos(rollout.observations[..., 0]) + 1.0
 
-    def unexplained(valued: Rollout) -> float:
+    def unexplained(valued: OnPolicyRollout) -> float:
         """Of returns that hardly depend on the critic."""
         returns = generalized_advantages(valued, rewards, 0.9, 1.0) + valued.values
         return float(np.square(returns - valued.values).mean())

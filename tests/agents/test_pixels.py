@@ -21,7 +21,7 @@ from agents.errors import ShapeError, StateMismatchError, UnsupportedSpaceError
 from agents.on_policy import OnPolicyAgent
 from agents.pixels import IMAGES_AT_ONCE, ImagePreparation, NatureCNN, channel_axis
 from agents.ppo import PPO, PPOConfig
-from agents.rollout import Rollout
+from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig
 
 SIDE, SQUARE = 36, 12
@@ -119,7 +119,7 @@ def test_training_the_critic_alone_leaves_what_it_shares_with_the_actor() -> Non
 @pytest.mark.parametrize("make", [Follow, partial(Follow, (4, SIDE, SIDE)), Steered])
 def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
     make: Callable[[], Follow],
-    made_up_rollout: Callable[[OnPolicyAgent], Rollout],
+    made_up_rollout: Callable[[OnPolicyAgent], OnPolicyRollout],
     sb3_twin: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,7 +147,9 @@ def test_an_update_gives_the_parameters_that_stable_baselines3_gives(
 
 
 def test_a_trust_region_update_gives_the_parameters_that_sb3_contrib_gives_with_two_trunks(
-    made_up_rollout: Callable[[OnPolicyAgent], Rollout], sb3_twin: Any, monkeypatch: pytest.MonkeyPatch
+    made_up_rollout: Callable[[OnPolicyAgent], OnPolicyRollout],
+    sb3_twin: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     agent = trpo(dtype=torch.float64)
     rollout, config, before = made_up_rollout(agent), agent.config, parameters(agent)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from agents.errors import InvalidConfigError, NonFiniteError, ShapeError
 from agents.ppo import PPO, PPOConfig
-from agents.rollout import Rollout
+from agents.rollout import OnPolicyRollout
 
 NUM_STEPS, NUM_ENVS = 48, 2
-MakeRollout = Callable[[PPO], Rollout]
+MakeRollout = Callable[[PPO], OnPolicyRollout]
 CONFIG = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, learning_rate=1e-3, ent_coef=0.01)
 
 
@@ -148,7 +148,7 @@ def test_dummy_transitions_have_no_influence(make_agent: Callable[..., PPO]) -> 
         fields[name][dummies] = np.nan
 
     expected = clean.update(rollout, rollout.rewards)
-    assert spoilt.update(Rollout(**fields), fields["rewards"]) == expected
+    assert spoilt.update(OnPolicyRollout(**fields), fields["rewards"]) == expected
 
     assert_same_parameters(clean, spoilt)
     for name, value in clean.state_dict()["normalizer"].items():

@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from agents.errors import NonFiniteError
-from agents.rollout import Batch, Rollout, generalized_advantages, require_finite
+from agents.rollout import Batch, OnPolicyRollout, generalized_advantages, require_finite
 
 GAMMA, LAMBDA = 0.9, 0.8
 
 
-def make_rollout(seed: int, num_steps: int = 40, num_envs: int = 3) -> Rollout:
+def make_rollout(seed: int, num_steps: int = 40, num_envs: int = 3) -> OnPolicyRollout:
     """Random rewards, values and ends, with a dummy transition after each end, as next-step autoreset has."""
     rng = np.random.default_rng(seed)
     shape = (num_steps, num_envs)
@@ -22,7 +22,7 @@ def make_rollout(seed: int, num_steps: int = 40, num_envs: int = 3) -> Rollout:
             valid[t] = ~(terminated | truncated)[t - 1]
         terminated[t] = valid[t] & (rng.random(num_envs) < 0.1)
         truncated[t] = valid[t] & (rng.random(num_envs) < 0.1)
-    return Rollout(
+    return OnPolicyRollout(
         observations=rng.normal(size=(*shape, 2)),
         actions=rng.normal(size=(*shape, 1)),
         executed_actions=rng.normal(size=(*shape, 1)),
@@ -39,7 +39,7 @@ def make_rollout(seed: int, num_steps: int = 40, num_envs: int = 3) -> Rollout:
     )
 
 
-def episode_slices(rollout: Rollout, env: int) -> list[list[int]]:
+def episode_slices(rollout: OnPolicyRollout, env: int) -> list[list[int]]:
     """The valid steps of one environment, split into episodes."""
     episodes: list[list[int]] = [[]]
     for t in range(len(rollout.rewards)):
@@ -50,7 +50,7 @@ def episode_slices(rollout: Rollout, env: int) -> list[list[int]]:
     return [episode for episode in episodes if episode]
 
 
-def advantages_by_definition(rollout: Rollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
+def advantages_by_definition(rollout: OnPolicyRollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
     """Equation 16 of the paper: for each step a sum over the rest of its episode."""
     expected = np.zeros(rewards.shape)
     for env in range(rewards.shape[1]):
@@ -93,7 +93,9 @@ def test_truncation_is_bootstrapped_and_termination_is_not() -> None:
         fields = {**vars(rollout), "values": np.array([[1.0]]), "last_values": np.array([100.0])}
         fields |= {"terminated": np.array([[terminated]]), "truncated": np.array([[truncated]])}
         fields |= {"bootstrap_values": np.array([[10.0 if truncated and not terminated else 0.0]])}
-        return float(generalized_advantages(Rollout(**fields), np.array([[2.0]]), GAMMA, LAMBDA)[0, 0])
+        return float(
+            generalized_advantages(OnPolicyRollout(**fields), np.array([[2.0]]), GAMMA, LAMBDA)[0, 0]
+        )
 
     assert advantage(terminated=False, truncated=False) == pytest.approx(2 + GAMMA * 100 - 1)
     assert advantage(terminated=False, truncated=True) == pytest.approx(2 + GAMMA * 10 - 1)

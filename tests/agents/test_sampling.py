@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from agents.errors import NonFiniteError, UnsupportedEnvironmentError, UnsupportedSpaceError
 from agents.policy import GaussianHead
 from agents.ppo import PPO, PPOConfig
-from agents.rollout import Rollout
+from agents.rollout import OnPolicyRollout
 
 MODES = list(AutoresetMode)
 
 
-def valid_transitions(rollouts: list[Rollout], env: int) -> list[NDArray[Any]]:
+def valid_transitions(rollouts: list[OnPolicyRollout], env: int) -> list[NDArray[Any]]:
     """Observation, reward, terminated and truncated of each valid step of one environment."""
     return [
         np.hstack([r.observations[t, env], r.rewards[t, env], r.terminated[t, env], r.truncated[t, env]])
@@ -106,7 +106,7 @@ def test_each_step_is_followed_by_what_its_own_episode_went_on_to(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_physics_environment_gives_the_same_episodes_in_every_mode(mode: AutoresetMode) -> None:
-    def rollout(mode: AutoresetMode) -> Rollout:
+    def rollout(mode: AutoresetMode) -> OnPolicyRollout:
         def make() -> gymnasium.Env[Any, Any]:
             return gymnasium.make("Hopper-v5", max_episode_steps=15)
 

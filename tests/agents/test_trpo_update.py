@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.policy import GaussianHead, action_head
-from agents.rollout import Rollout
+from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig, conjugate_gradient, fisher_product
 
 NUM_STEPS, NUM_ENVS = 64, 2
-MakeRollout = Callable[[TRPO], Rollout]
+MakeRollout = Callable[[TRPO], OnPolicyRollout]
 
 
 def parameters(agent: TRPO) -> dict[str, NDArray[Any]]:

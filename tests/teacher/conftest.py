@@ -85,7 +85,7 @@ def finished_run(make_once: "MakeOnce") -> Path:
             reward=RewardConfig(hidden=8),
         )
         with open_run(config, Console(quiet=True)) as run:
-            run.agent.config = replace(run.agent.config, num_steps=256)  # type: ignore[misc]  # more than an episode has
+            run.agent.config = replace(run.agent.config, num_steps=256)  # type: ignore[misc, call-arg]  # more than an episode has
             train(run)
 
     return make_once("runs", finish) / "Pendulum-v1" / "done"

@@ -22,7 +22,7 @@ def test_a_game_is_a_task_with_pictures_that_never_ends_by_itself() -> None:
     assert task.observation_space.dtype == np.uint8
     config = TeachConfig(env_id=task.env_id, predictor="rl", name="x")
     with contextlib.closing(make_vector_env(task, 2, 1)) as envs:
-        assert make_agent(config, envs).config.num_steps == ATARI.ppo.num_steps
+        assert make_agent(config, envs).config.rollout_steps == ATARI.ppo.num_steps
     RewardPredictor(task.observation_space, task.action_space, config.reward, seed=1)
 
 

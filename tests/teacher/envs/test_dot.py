@@ -54,7 +54,7 @@ def test_a_run_learns_from_pictures_and_goes_on(tmp_path: Path) -> None:
     rounds: list[Round] = []
     with open_run(config) as run:
         assert run.task.never_terminates
-        assert run.agent.config.num_steps == 64, "its own row"
+        assert run.agent.config.rollout_steps == 64, "its own row"
         train(run, rounds.append)
         assert run.teaching is not None
         assert run.teaching.pool.segments[0].observations.dtype == np.uint8

@@ -59,7 +59,7 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
             {"schedule": "constant", "n_labels": None, "predictor": "human"},
             "needs a total number of labels, such as -l",
         ),
-        ({"agent": "dqn"}, "ppo or trpo"),
+        ({"agent": "dqn"}, "ppo, trpo or sac"),
         ({"segment_seconds": 0.0}, "more than 0"),
         ({"segment_steps": 0}, "1 or more"),
         (

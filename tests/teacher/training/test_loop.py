@@ -147,7 +147,7 @@ def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRu
                     "pace": settings.get("pace"),
                 }
             )
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc]
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc, call-arg]
             assert run.teaching is not None
             person = Person(run.teaching.ledger, patience)
             run.teaching.collector = person

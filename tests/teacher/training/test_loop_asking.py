@@ -64,7 +64,7 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
             config = plan.config
             parts.enter_context(prepared_directory(plan.settings))
             run = parts.enter_context(build_run(plan, console))
-            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc]
+            run.agent.config = dataclasses.replace(run.agent.config, num_steps=64)  # type: ignore[misc, call-arg]
             assert run.teaching is not None
             return run, run.teaching
 

@@ -1,0 +1,223 @@
+"""Hyperparameters of soft actor-critic and its gradient steps (Haarnoja et al. 2018, arXiv 1812.05905)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.base import AgentConfig
+from agents.errors import InvalidConfigError, StateMismatchError
+from agents.flat_adam import FlatAdam
+from agents.policy import Activation
+from agents.squashed_gaussian import SquashedActorCritic
+
+
+@dataclass(frozen=True)
+class SACConfig(AgentConfig):
+    """SAC hyperparameters in addition to :class:`~agents.base.AgentConfig`, named as in Stable-Baselines3.
+
+    Attributes:
+        learning_rate: Adam's learning rate for actor, critics and entropy coefficient.
+        buffer_size: maximum number of transitions in the replay buffer.
+        learning_starts: number of transitions to collect with uniform random actions before the first update.
+        batch_size: number of transitions per gradient step.
+        tau: weight of the critics in each update of the target critics.
+        train_freq: number of steps per environment between updates.
+        gradient_steps: number of gradient steps per update; -1 for one per transition collected.
+        ent_coef: entropy coefficient (temperature): a number, ``auto`` to learn it from an initial value of
+            1, or ``auto_0.1`` to learn it from an initial value of 0.1.
+        target_entropy: entropy, in nats, that a learned entropy coefficient aims at, of actions scaled to
+            -1 to 1. None: minus the number of action components.
+        target_update_interval: number of gradient steps between updates of the target critics.
+    """
+
+    learning_rate: float = 3e-4
+    buffer_size: int = 1_000_000
+    learning_starts: int = 100
+    batch_size: int = 256
+    tau: float = 0.005
+    train_freq: int = 1
+    gradient_steps: int = 1
+    ent_coef: float | str = "auto"
+    target_entropy: float | None = None
+    target_update_interval: int = 1
+    normalize_observations: bool = False
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    activation: Activation = "relu"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = ("buffer_size", "batch_size", "train_freq", "target_update_interval")
+        self._require_at_least({**dict.fromkeys(counts, 1), "learning_starts": 0, "gradient_steps": -1})
+        self._require_positive("learning_rate", "tau")
+        self._require_share("tau")
+        if not 0 < self.initial_ent_coef < math.inf:
+            raise InvalidConfigError(
+                f"ent_coef must be a positive number, auto, or auto_ followed by one, not {self.ent_coef!r}."
+            )
+        if self.network is not None:
+            raise InvalidConfigError(
+                "SAC supports no custom network; use hidden_sizes and activation, or PPO or TRPO."
+            )
+
+    @property
+    def rollout_steps(self) -> int:
+        """Return the number of steps per environment in each rollout."""
+        return self.train_freq
+
+    @property
+    def learns_ent_coef(self) -> bool:
+        """Return True if the entropy coefficient is learned."""
+        return isinstance(self.ent_coef, str) and self.ent_coef.startswith("auto")
+
+    @property
+    def initial_ent_coef(self) -> float:
+        """Return the entropy coefficient at the start; NaN if the setting is invalid."""
+        number = str(self.ent_coef).removeprefix("auto").removeprefix("_")
+        try:
+            return float(number) if number else 1.0
+        except ValueError:
+            return math.nan
+
+
+class Minibatch(NamedTuple):
+    """Tensors of ``n`` transitions.
+
+    Attributes:
+        observations: prepared observations, ``(n, observation_size)``.
+        actions: squashed actions, ``(n, action_size)``.
+        next_observations: prepared observations after the steps, ``(n, observation_size)``.
+        rewards: rewards, ``(n,)``.
+        terminated: 1.0 where the step ended its episode in a terminal state, else 0.0, ``(n,)``.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    next_observations: Tensor
+    rewards: Tensor
+    terminated: Tensor
+
+
+class Sampled(NamedTuple):
+    """Actions sampled from the current policy.
+
+    Attributes:
+        actions: squashed actions, ``(n, action_size)``.
+        log_probs: their log-probabilities, ``(n,)``.
+        intermediate: tensors that a subclass of :class:`SACStep` needs for its gradient.
+    """
+
+    actions: Tensor
+    log_probs: Tensor
+    intermediate: tuple[Tensor, ...] = ()
+
+
+class SACStep:
+    """Takes gradient steps on SAC's three losses.
+
+    Args:
+        policy: actor and critics to train.
+        config: SAC hyperparameters.
+    """
+
+    def __init__(self, policy: SquashedActorCritic, config: SACConfig) -> None:
+        self._policy, self._config = policy, config
+        start = torch.tensor(math.log(config.initial_ent_coef)).to(next(policy.parameters()))
+        self.log_ent_coef = nn.Parameter(start)
+        self._target_entropy = (
+            -float(policy.head.size) if config.target_entropy is None else config.target_entropy
+        )
+        self._critic = FlatAdam(list(policy.critic.parameters()))
+        self._target = FlatAdam(list(policy.target.parameters()))  # never steps
+        self._actor = FlatAdam(list(policy.actor.parameters()))
+        self._ent_coef = FlatAdam([self.log_ent_coef])
+        self._optimizers = {"critic": self._critic, "actor": self._actor, "ent_coef": self._ent_coef}
+        self._steps = 0
+
+    def __call__(self, batch: Minibatch, noise: Tensor) -> dict[str, Tensor]:
+        """Take one gradient step on each loss, in Stable-Baselines3's order, and return metrics.
+
+        Args:
+            batch: minibatch from the replay buffer.
+            noise: standard Gaussian noise ``(2, n, action_size)``, for actions and next actions.
+        """
+        config = self._config
+        sampled = self._sample(batch.observations, noise[0])
+        entropy = -sampled.log_probs.detach().mean()
+        ent_coef = self.log_ent_coef.detach().exp()
+        if config.learns_ent_coef:  # eq. 18, with respect to the logarithm of the coefficient as in SB3
+            self._ent_coef.gradients[0].copy_(entropy - self._target_entropy)
+            self._ent_coef.step(config.learning_rate)
+
+        with torch.no_grad():  # soft Bellman targets, eq. 2 and 3
+            next_actions, next_log_probs, _ = self._sample(batch.next_observations, noise[1])
+            next_q = self._target_values(batch.next_observations, next_actions)
+            next_values = next_q - ent_coef * next_log_probs
+            targets = batch.rewards + config.gamma * (1 - batch.terminated) * next_values
+        metrics = {"critic_loss": self._step_critic(batch, targets)}
+        metrics["actor_loss"] = self._step_actor(batch.observations, sampled, ent_coef)
+        self._steps += 1
+        if self._steps % config.target_update_interval == 0:
+            self._target.values.lerp_(self._critic.values, config.tau)
+        return metrics | {"ent_coef": ent_coef, "entropy": entropy}
+
+    def _sample(self, observations: Tensor, noise: Tensor) -> Sampled:
+        """Sample actions from the current policy."""
+        return Sampled(*self._policy.head.sample(self._policy.actor(observations), noise))
+
+    def _target_values(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return the smaller target Q-value of each action."""
+        values: Tensor = self._policy.target(observations, actions).amin(0)
+        return values
+
+    def _step_critic(self, batch: Minibatch, targets: Tensor) -> Tensor:
+        """Minimize the squared Bellman errors of both critics (eq. 5); return the loss before the step."""
+        errors: Tensor = self._policy.critic(batch.observations, batch.actions) - targets
+        loss = 0.5 * errors.square().mean(1).sum()
+        self._descend(loss, self._policy.critic, self._critic)
+        return loss.detach()
+
+    def _step_actor(self, observations: Tensor, sampled: Sampled, ent_coef: Tensor) -> Tensor:
+        """Maximize Q-value plus entropy bonus of the sampled actions (eq. 7); return the loss."""
+        q: Tensor = self._policy.critic(observations, sampled.actions).amin(0)
+        loss = (ent_coef * sampled.log_probs - q).mean()
+        self._descend(loss, self._policy.actor, self._actor)
+        return loss.detach()
+
+    def _descend(self, loss: Tensor, module: nn.Module, optimizer: FlatAdam) -> None:
+        """Take one step of Adam on a module's parameters; other parameters stay unchanged."""
+        gradients = torch.autograd.grad(loss, list(module.parameters()))
+        torch._foreach_copy_(optimizer.gradients, gradients)
+        optimizer.step(self._config.learning_rate)
+
+    def reset_critic_optimizer(self) -> None:
+        """Forget the moments of the critics' optimizer."""
+        self._critic.load_state_dict({})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the entropy coefficient, the optimizers' states and the number of steps."""
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()}
+        return {**optimizers, "log_ent_coef": self.log_ent_coef.item(), "steps": self._steps}
+
+    def require_state(self, state: Mapping[str, Any]) -> None:
+        """Raise :class:`StateMismatchError` if a state is not one of :meth:`state_dict` for this policy."""
+        for name, optimizer in self._optimizers.items():
+            moments = state.get(name, {})
+            shapes = {key: np.shape(moments.get(key, 0.0)) for key in ("mean", "square")}
+            if set(shapes.values()) != {tuple(optimizer.values.shape)}:
+                raise StateMismatchError(
+                    f"The saved optimizer of {name} doesn't fit this agent; use the environment, algorithm "
+                    "and network settings that it was saved with."
+                )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state returned by :meth:`state_dict`; an empty one resets the optimizers only."""
+        for name, optimizer in self._optimizers.items():
+            optimizer.load_state_dict(state.get(name, {}))
+        if "log_ent_coef" in state:
+            self.log_ent_coef.data.fill_(state["log_ent_coef"])
+            self._steps = int(state["steps"])

@@ -1,0 +1,146 @@
+"""Runs with SAC: relabeled replay, state-entropy exploration, resuming, and refusals."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from agents.sac import SAC
+from agents.sac_step import SACConfig
+from teacher import TeachConfig, open_run, train
+from teacher.reward.relabeling import relabeled
+from teacher.settings.options import RewardConfig
+from teacher.teach import main
+from teacher.training.loop import Round
+from teacher.training.run import REPLAY_NAME, Run
+
+QUIET = Console(quiet=True)
+SMALL = SACConfig(hidden_sizes=(16, 16), batch_size=16, train_freq=16, gradient_steps=1, learning_starts=64)
+
+
+def make_config(tmp_path: Path, **changes: Any) -> TeachConfig:
+    given = {
+        "env_id": "Pendulum-v1", "predictor": "synth", "name": "x", "n_labels": 24, "segment_steps": 20,
+        "num_timesteps": 1600, "no_videos": True, "runs_dir": str(tmp_path), "agent": SMALL, "num_envs": 2,
+        "pretrain_iters": 30, "reward": RewardConfig(members=2, hidden=8, epochs=1),
+    }  # fmt: skip
+    return TeachConfig(**{**given, **changes})
+
+
+def agent_of(run: Run) -> SAC:
+    assert isinstance(run.agent, SAC)
+    return run.agent
+
+
+def assert_relabeled(run: Run) -> None:
+    """Check that stored rewards are those of the current predictor."""
+    assert run.teaching is not None
+    before, actions, after, rewards, terminated = agent_of(run).buffer.transitions
+    expected = relabeled(run.teaching.predictor, before, actions, after, terminated)
+    np.testing.assert_allclose(rewards, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_buffer_has_the_rewards_of_the_current_predictor(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def check(iteration: Round) -> None:
+        assert iteration.run.teaching is not None
+        seen.append(iteration.run.teaching.fits)
+        assert_relabeled(iteration.run)
+
+    with open_run(make_config(tmp_path), QUIET) as run:
+        assert train(run, check)
+        assert len(agent_of(run).buffer) == run.step >= 1600
+    assert len(set(seen)) > 2, "refitted while training"
+
+
+def test_a_run_on_the_true_reward_stores_it(tmp_path: Path) -> None:
+    with open_run(
+        make_config(
+            tmp_path,
+            predictor="rl",
+            n_labels=None,
+            segment_steps=None,
+            pretrain_iters=10_000,
+            reward=RewardConfig(),
+        ),
+        QUIET,
+    ) as run:
+        assert train(run)
+        rewards = agent_of(run).buffer.transitions.rewards
+    assert (rewards < 0).all()
+    assert rewards.min() < -5
+
+
+def test_a_killed_run_resumes_with_its_transitions(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+
+    def kill(iteration: Round) -> None:
+        if iteration.step >= 800:
+            iteration.run.save()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), open_run(config, QUIET) as run:
+        train(run, kill)
+    stored = {path.name for path in (config.run_dir / REPLAY_NAME).iterdir()}
+    assert "rewards.bin" in stored
+    assert (config.run_dir / "checkpoint.npz").stat().st_size < 300_000, "transitions are not in it"
+    with open_run(config.run_dir, QUIET) as run:
+        assert len(agent_of(run).buffer) == run.step >= 800
+        assert_relabeled(run)
+        assert train(run)
+        assert len(agent_of(run).buffer) == run.step >= 1600
+
+
+def test_a_run_without_its_transitions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(tmp_path)
+    with open_run(config, QUIET) as run:
+        train(run)
+        run.save()
+    shutil.rmtree(config.run_dir / REPLAY_NAME)
+    assert main(["--resume", str(config.run_dir), "-t", "2000"]) == 1
+    said = capsys.readouterr().err
+    assert "transitions; restore" in said
+    assert said.count("\n") == 1
+
+
+def test_states_are_explored_before_the_first_labels(tmp_path: Path) -> None:
+    config = make_config(tmp_path, pretrain_steps=640, pretrain_labels=12)
+    with open_run(config, QUIET) as run:
+        critics = {name: value.clone() for name, value in agent_of(run).policy.critic.state_dict().items()}
+        assert train(run)
+        assert run.teaching is not None
+        pairs = run.teaching.ledger.preferences()
+        assert_relabeled(run)
+        changed = agent_of(run).policy.critic.state_dict()
+        assert not any((changed[name] == critics[name]).all() for name in critics)
+        assert len(agent_of(run).buffer) == run.step >= 1600
+    assert len(pairs) == 24
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-e CartPole-v1 --allow_variable_horizon", "SAC needs a bounded Box of floats as the action space"),
+        ("-e Pendulum-v1 --agent.clip_coef 0.1", "--agent.clip_coef: sac has no such hyperparameter"),
+        ("-e Pendulum-v1 --agent.tau 2", "tau must be between 0 and 1"),
+        ("-e Pendulum-v1 --agent.network builtins:dict", "SAC supports no custom network"),
+        ("-e Pendulum-v1 -a ppo --pretrain_steps 100", "--pretrain_steps: needs -a sac"),
+    ],
+)
+def test_what_sac_cannot_do_is_refused_in_one_line(
+    line: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(f"-p synth -n x -l 20 -t 400 -V -a sac {line}".split()) != 0
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
