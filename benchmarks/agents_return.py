@@ -1,11 +1,13 @@
-"""Benchmark of returns: our PPO against Stable-Baselines3's, our TRPO against sb3-contrib's.
+"""Benchmark of returns: our PPO and SAC against Stable-Baselines3's, our TRPO against sb3-contrib's.
 
 Both sides use the hyperparameters in ``agents/defaults.py``, the same number of environments and steps,
 64-64 tanh networks, and one thread. Ours always normalizes rewards, and normalizes observations except on
 Pendulum. Theirs normalizes both (with VecNormalize) where RL Baselines3 Zoo does, so neither on Pendulum nor
-on CartPole. Each run's final policy plays 20 episodes with sampled actions and seeds not used in training.
-A side's score is the interquartile mean (IQM) over the seeds of the mean return, with a 95 % bootstrap
-interval (Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice").
+on CartPole. SAC has Stable-Baselines3's defaults on both sides, 256-256 ReLU networks and no normalization,
+except that ours makes 32 steps between updates of 32 gradient steps, and theirs one. Each run's final policy
+plays 20 episodes with sampled actions and seeds not used in training. A side's score is the interquartile
+mean (IQM) over the seeds of the mean return, with a 95 % bootstrap interval (Agarwal et al. 2021, "Deep
+Reinforcement Learning at the Edge of the Statistical Precipice").
 
     python -m benchmarks.agents_return --plot returns.png                     plot the stored results
     python -m benchmarks.agents_return --results new.jsonl --workers 2        run everything, 1+ hour of CPU
@@ -18,7 +20,7 @@ import argparse
 import itertools
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 from agents.base import Agent  # noqa: E402
 from agents.defaults import defaults_for  # noqa: E402
 from agents.ppo import PPO  # noqa: E402
+from agents.sac import SAC  # noqa: E402
 from agents.trpo import TRPO  # noqa: E402
 from benchmarks.results import Curve, append, bootstrap, curve_steps, interval, iqm, load  # noqa: E402
 from teacher.envs.make import make_env  # noqa: E402
@@ -61,13 +64,19 @@ STEPS = {
 }
 RESULTS = Path(__file__).with_suffix(".jsonl")
 AS_THEY_ARE = ("Pendulum-v1", "CartPole-v1")
-ALGORITHMS = ("ppo", "trpo")
+SAC_STEPS = {"Pendulum-v1": 20_000, "Hopper-v5": 100_000, "HalfCheetah-v5": 100_000}
+ALGORITHMS = ("ppo", "trpo", "sac")
 SIDES = ("ours", "theirs")
 EVALUATION_EPISODES = 20
 COLORS = {"ours": "#1b6ac9", "theirs": "#d9730d"}
 LABELS = {"ours": "RL-Teacher", "theirs": "Stable-Baselines3, sb3-contrib"}
 
 Policy = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def steps_of(algorithm: str) -> Mapping[str, int]:
+    """Return the training steps of an algorithm by environment."""
+    return SAC_STEPS if algorithm == "sac" else STEPS
 
 
 @dataclass(frozen=True)
@@ -84,14 +93,17 @@ class Job:
 def train_ours(job: Job) -> tuple[Policy, Curve]:
     """Train our PPO or TRPO; return the final policy (with sampled actions) and the learning curve."""
     row, task = defaults_for(job.env_id), describe_task(job.env_id)
-    envs, curve = make_vector_env(task, row.num_envs, job.seed), Curve(job.steps)
+    num_envs = row.sac_num_envs if job.algorithm == "sac" else row.num_envs
+    envs, curve = make_vector_env(task, num_envs, job.seed), Curve(job.steps)
     agent: Agent
     if job.algorithm == "ppo":
         agent = PPO(envs, row.ppo_for(job.steps, normalize_rewards=True), job.seed)
-    else:
+    elif job.algorithm == "trpo":
         agent = TRPO(envs, row.trpo_for(task.action_space, normalize_rewards=True), job.seed)
+    else:
+        agent = SAC(envs, row.sac, job.seed)
     while agent.total_steps < job.steps:
-        rollout = agent.collect()
+        rollout: Any = agent.collect()
         for trajectory in envs.drain():
             if trajectory.finished:
                 curve.add(agent.total_steps, trajectory.true_return)
@@ -119,6 +131,8 @@ class CurveCallback(BaseCallback):
 
 def train_theirs(job: Job) -> tuple[Policy, Curve]:
     """Train Stable-Baselines3's PPO or sb3-contrib's TRPO; return the final policy and the learning curve."""
+    if job.algorithm == "sac":
+        return train_their_sac(job)
     row, curve = defaults_for(job.env_id), Curve(job.steps)
     config = row.ppo if job.algorithm == "ppo" else row.trpo
     rate = config.learning_rate
@@ -174,6 +188,21 @@ def train_theirs(job: Job) -> tuple[Policy, Curve]:
     return policy, curve
 
 
+def train_their_sac(job: Job) -> tuple[Policy, Curve]:
+    """Train Stable-Baselines3's SAC with its defaults, except for our ``learning_starts``."""
+    curve = Curve(job.steps)
+    envs = make_vec_env(lambda: make_env(job.env_id, {}), n_envs=1, seed=job.seed)
+    starts = defaults_for(job.env_id).sac.learning_starts
+    model = sb3.SAC("MlpPolicy", envs, learning_starts=starts, device="cpu", seed=job.seed)
+    model.learn(job.steps, callback=CurveCallback(curve))
+
+    def policy(observations: NDArray[Any]) -> NDArray[Any]:
+        actions: NDArray[Any] = model.predict(observations, deterministic=False)[0]
+        return actions
+
+    return policy, curve
+
+
 def evaluate(policy: Policy, job: Job) -> float:
     """Play new episodes in parallel and return their mean return."""
     envs = SyncVectorEnv([lambda: make_env(job.env_id, {})] * EVALUATION_EPISODES)
@@ -198,7 +227,11 @@ def missing(options: argparse.Namespace, results: Sequence[dict[str, Any]]) -> l
     """Return the requested runs that have no result yet, ordered by seed."""
     made = {Job(*(result[name] for name in Job.__dataclass_fields__)) for result in results}
     wanted = itertools.product(options.seeds, options.sides, options.algorithms, options.envs)
-    jobs = [Job(env_id, algorithm, side, seed, STEPS[env_id]) for seed, side, algorithm, env_id in wanted]
+    jobs = [
+        Job(env_id, algorithm, side, seed, steps_of(algorithm)[env_id])
+        for seed, side, algorithm, env_id in wanted
+        if env_id in steps_of(algorithm)
+    ]
     return [job for job in jobs if job not in made]
 
 
@@ -235,7 +268,12 @@ class Comparison:
 
 def select(results: Sequence[dict[str, Any]], env_id: str, algorithm: str, side: str) -> list[dict[str, Any]]:
     """Return the results of all seeds for one side, without runs that have a different number of steps."""
-    wanted = {"env_id": env_id, "algorithm": algorithm, "side": side, "steps": STEPS[env_id]}
+    wanted = {
+        "env_id": env_id,
+        "algorithm": algorithm,
+        "side": side,
+        "steps": steps_of(algorithm).get(env_id),
+    }
     return [result for result in results if wanted.items() <= result.items()]
 
 
@@ -284,8 +322,9 @@ def draw(results: Sequence[dict[str, Any]], comparisons: Sequence[Comparison], p
         axes = panels[rows.index(one.algorithm)][columns.index(one.env_id)]
         for offset, side in enumerate(SIDES):
             draw_side(axes, select(results, one.env_id, one.algorithm, side), one, side, offset)
-        axes.set_xlim(0, 1.14 * STEPS[one.env_id])
-        axes.xaxis.set_major_locator(MultipleLocator(STEPS[one.env_id] / 2))
+        steps = steps_of(one.algorithm)[one.env_id]
+        axes.set_xlim(0, 1.14 * steps)
+        axes.xaxis.set_major_locator(MultipleLocator(steps / 2))
         axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:.0f}k")
         axes.grid(axis="y", alpha=0.25)
         if one.algorithm == rows[0]:
@@ -302,7 +341,7 @@ def draw_side(
     axes: Axes, results: Sequence[dict[str, Any]], comparison: Comparison, side: str, offset: int
 ) -> None:
     """Plot one side's IQM and interval: a line with a band during training, a point with a bar at the end."""
-    steps, color = STEPS[comparison.env_id], COLORS[side]
+    steps, color = steps_of(comparison.algorithm)[comparison.env_id], COLORS[side]
     at = curve_steps(steps)
     curves = np.array([result["curve"] for result in results], dtype=np.float64).T  # None becomes NaN
     known = ~np.isnan(curves).any(axis=1)

@@ -1,7 +1,8 @@
-"""Benchmark of training speed: our PPO against Stable-Baselines3 and sbx (JAX), our TRPO against sb3-contrib.
+"""Benchmark of training speed: PPO and SAC against Stable-Baselines3 and sbx (JAX), TRPO against sb3-contrib.
 
 All sides use the same hyperparameters: 8 environments x 256 steps, 10 epochs with minibatches of 64 (128 for
-TRPO's critic), 64-64 tanh networks, and one thread each for torch, XLA and BLAS. All run in one process and
+TRPO's critic), 64-64 tanh networks, and one thread each for torch, XLA and BLAS. SAC has one environment,
+256-256 ReLU networks, and a gradient step on 256 transitions per environment step. All run in one process and
 take turns; a turn is a few rollouts with their updates. The table shows median steps per second, our speed
 divided by each other side's, the split of our time between rollout and update, and sbx's compile time, which
 its median excludes. Times are wall-clock, so run nothing else at the same time. sbx is optional.
@@ -36,11 +37,15 @@ from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 
 from agents.base import Agent  # noqa: E402
 from agents.ppo import PPO, PPOConfig  # noqa: E402
+from agents.sac import SAC  # noqa: E402
+from agents.sac_step import SACConfig  # noqa: E402
 from agents.trpo import TRPO, TRPOConfig  # noqa: E402
 from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
 
 NUM_ENVS, NUM_STEPS = 8, 256
+SAC_STEPS = 512  # environment steps per slice
 SIDES = ("ours", "sb3", "sbx")
+ALGORITHMS = ("ppo", "trpo", "sac")
 ENVS = ("Hopper-v5", "HalfCheetah-v5", "CartPole-v1")
 NET_ARCH = {"pi": [64, 64], "vf": [64, 64]}
 
@@ -52,12 +57,14 @@ class Side:
     Attributes:
         slice: runs one slice and returns the seconds for the rollout and for the update. A library that
             can't time them separately reports everything as rollout.
+        steps: environment steps of one slice.
         rollouts: rollout seconds of each slice.
         updates: update seconds of each slice.
         first: seconds of the first slice, which includes one-time work such as compilation.
     """
 
     slice: Callable[[], tuple[float, float]]
+    steps: int = NUM_ENVS * NUM_STEPS
     rollouts: list[float] = field(default_factory=list)
     updates: list[float] = field(default_factory=list)
     first: float = 0.0
@@ -76,7 +83,7 @@ class Side:
     @property
     def speed(self) -> float:
         """Median environment steps per second."""
-        return NUM_ENVS * NUM_STEPS / self.median
+        return self.steps / self.median
 
     @property
     def median(self) -> float:
@@ -110,6 +117,42 @@ def ours(algorithm: str, env_id: str, workers: int) -> Side:
     return Side(one)
 
 
+def our_sac(env_id: str, workers: int) -> Side:
+    """Return a side that trains our SAC."""
+    envs = make_vector_env(describe_task(env_id), 1, seed=0, workers=workers)
+    agent = SAC(envs, SACConfig(train_freq=32, gradient_steps=-1), seed=0)
+
+    def one() -> tuple[float, float]:
+        rollout_seconds, started = 0.0, time.perf_counter()
+        for _ in range(SAC_STEPS // 32):
+            before = time.perf_counter()
+            rollout = agent.collect()
+            envs.drain()
+            rollout_seconds += time.perf_counter() - before
+            agent.update(rollout, rollout.rewards)
+        return rollout_seconds, time.perf_counter() - started - rollout_seconds
+
+    return Side(one, SAC_STEPS)
+
+
+def their_sac(library: str, env_id: str) -> Side:
+    """Return a side that trains the SAC of Stable-Baselines3 or sbx with its default settings."""
+    envs = make_vec_env(env_id, n_envs=1, seed=0)
+    if library == "sbx":
+        import sbx  # noqa: PLC0415 - optional dependency
+
+        model: Any = sbx.SAC("MlpPolicy", envs, device="cpu", seed=0)
+    else:
+        model = sb3.SAC("MlpPolicy", envs, device="cpu", seed=0)
+
+    def one() -> tuple[float, float]:
+        started = time.perf_counter()
+        model.learn(SAC_STEPS, reset_num_timesteps=False)
+        return time.perf_counter() - started, 0.0
+
+    return Side(one, SAC_STEPS)
+
+
 def theirs(library: str, algorithm: str, env_id: str) -> Side:
     """Return a side that trains with Stable-Baselines3, sb3-contrib or sbx."""
     envs = make_vec_env(env_id, n_envs=NUM_ENVS, seed=0)
@@ -137,9 +180,13 @@ def theirs(library: str, algorithm: str, env_id: str) -> Side:
 
 def measure(algorithm: str, env_id: str, options: argparse.Namespace) -> dict[str, Any]:
     """Time all sides in turn; return steps per second by side, our rollout share and sbx's compile time."""
-    sides = {"ours": ours(algorithm, env_id, options.workers), "sb3": theirs("sb3", algorithm, env_id)}
-    if algorithm == "ppo" and importlib.util.find_spec("sbx"):
-        sides["sbx"] = theirs("sbx", algorithm, env_id)
+    has_sbx = algorithm != "trpo" and importlib.util.find_spec("sbx") is not None
+    if algorithm == "sac":
+        sides = {"ours": our_sac(env_id, options.workers), "sb3": their_sac("sb3", env_id)}
+        sides |= {"sbx": their_sac("sbx", env_id)} if has_sbx else {}
+    else:
+        sides = {"ours": ours(algorithm, env_id, options.workers), "sb3": theirs("sb3", algorithm, env_id)}
+        sides |= {"sbx": theirs("sbx", algorithm, env_id)} if has_sbx else {}
     for side in sides.values():
         side.warm_up()
     for _ in range(options.rounds):
@@ -167,7 +214,7 @@ def print_table(outcomes: Sequence[dict[str, Any]], console: Console) -> None:
     )
     for outcome in outcomes:
         share = outcome["rollout_share"]
-        sbx = ["not installed" if outcome["algorithm"] == "ppo" else "no TRPO", "", ""]
+        sbx = ["no TRPO" if outcome["algorithm"] == "trpo" else "not installed", "", ""]
         if "sbx" in outcome:
             sbx = [
                 f"{outcome['sbx']:,.0f}",
@@ -192,14 +239,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--envs", nargs="+", default=ENVS)
-    parser.add_argument("--algorithms", nargs="+", choices=("ppo", "trpo"), default=("ppo", "trpo"))
+    parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=ALGORITHMS)
     parser.add_argument("--rounds", type=int, default=3, help="number of turns per side")
     parser.add_argument("--slices", type=int, default=8, help="rollouts per turn")
     parser.add_argument("--workers", type=int, default=2, help="threads that step our environments")
     parser.add_argument("--json", type=Path, help="write the results to this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    pairs = [(algorithm, env_id) for algorithm in options.algorithms for env_id in options.envs]
+    pairs = [
+        (algorithm, env_id)
+        for algorithm in options.algorithms
+        for env_id in options.envs
+        if (algorithm, env_id) != ("sac", "CartPole-v1")
+    ]
     outcomes, console = list[dict[str, Any]](), Console(width=120)
     for algorithm, env_id in track(pairs, "measuring", transient=True, console=console):
         outcome = measure(algorithm, env_id, options)
