@@ -20,7 +20,7 @@ RewardFunction = Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.
 
 
 class Transitions(NamedTuple):
-    """Transitions of one or several environments; all arrays start with the same dimension ``n``.
+    """Transitions from one or more environments; all arrays share the leading dimension ``n``.
 
     Attributes:
         observations: raw observations before each step, ``(n, *obs)``.

@@ -20,8 +20,8 @@ TEACHING, LABELS = "docs/benchmarks/teaching.md", "docs/benchmarks/labels.md"
 INDEX, OPTIONS, COMPARISON = "docs/benchmarks.md", "docs/benchmarks/options.md", "docs/comparison.md"
 SENTENCES: Mapping[str, str] = {
     COMPARISON: """
-it takes {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time and reaches
-{Pendulum/imitation/200} of the true reward's gain, RL-Teacher {Pendulum/oracle/200}
+its preference comparisons take {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time of
+RL-Teacher and reach f = {Pendulum/imitation/200}, versus {Pendulum/oracle/200}
 
 On Reacher, 175 labels reach f = {Reacher/oracle/175}, and 350 reach {Reacher/oracle/350}
 """,

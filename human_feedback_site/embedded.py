@@ -265,7 +265,7 @@ def _listen(bind: str, last_port: int | None) -> socket.socket:
         if not _is_claimed(port):
             return listener
         listener.close()
-    raise AssertionError("port 0 means any free port, so it can't be in use")
+    raise AssertionError("unreachable: port 0 is any free port")
 
 
 def _is_claimed(port: int) -> bool:

@@ -85,7 +85,7 @@ def restoring(path: Path) -> Iterator[None]:
 
 
 def dump_state(state: State) -> bytes:
-    """Serialize a state to bytes for sending to another process of the run."""
+    """Serialize a state dict to bytes, to send it to another process in the same run."""
     buffer = io.BytesIO()
     _write(buffer, state)
     return buffer.getvalue()

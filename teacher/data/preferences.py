@@ -29,7 +29,7 @@ _MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
 
 @dataclass(frozen=True, eq=False)
 class Preference:
-    """Training target made from a comparison's decision.
+    """Training example for the reward predictor: two segments and the decision about them.
 
     Attributes:
         uuid: UUID of the comparison.

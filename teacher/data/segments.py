@@ -81,7 +81,8 @@ class Segment:
         if not fits.all():
             raise DataError(
                 f"found {values[~fits][0]} in {name} of an episode of {self.recipe.env_id} with seed "
-                f"{self.recipe.seed} (numbers must be finite and at most {LARGEST:.1e}); fix the environment"
+                f"{self.recipe.seed} (numbers must be finite, with magnitude at most {LARGEST:.1e}); fix the "
+                "environment"
             )
 
     def __len__(self) -> int:

@@ -116,7 +116,8 @@ def require_finite(episode: Trajectory) -> None:
             step, found = int(bad[0, 0]), part[tuple(bad[0])]
             place = "after the last step" if step == len(episode) else f"at step {step}"
             raise DataError(
-                f"{name} contain {found} {place} (numbers must be finite and at most {LARGEST:.1e})"
+                f"{name} contain {found} {place} (numbers must be finite, with magnitude at most "
+                f"{LARGEST:.1e})"
             )
 
 

@@ -167,8 +167,8 @@ def require_updates(report: FitReport, dataset: PreferenceDataset) -> None:
     """
     if report.updates == 0:
         raise DataError(
-            f"nothing was learned from {pluralize(len(dataset), 'preference')} because every ensemble member "
-            "holds out all of them; add preferences, or increase --reward.members"
+            f"nothing was learned, because every ensemble member holds out the whole dataset "
+            f"({pluralize(len(dataset), 'preference')}); add preferences, or increase --reward.members"
         )
 
 

@@ -177,7 +177,7 @@ class RewardEnsemble(RewardNetwork):
         return hidden
 
     def _activated(self, sums: Tensor) -> Tensor:
-        """Apply leaky ReLU to the pre-activations ``sums`` in place; in training, then apply dropout."""
+        """Apply leaky ReLU to the pre-activations ``sums`` in place, followed by dropout during training."""
         hidden = functional.leaky_relu(sums, inplace=True)
         if self.training and self.dropout > 0:
             kept = torch.rand(hidden.shape, generator=self._generator) >= self.dropout

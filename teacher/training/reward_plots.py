@@ -136,7 +136,7 @@ def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], 
 
 
 def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) -> None:
-    """Write an MP4 video of the frames above a reward plot in which a line marks the current step.
+    """Write an MP4 video with a reward plot below the frames; a line in the plot marks the current step.
 
     Raises:
         ConfigError: matplotlib is not installed.

@@ -193,7 +193,7 @@ class PreferenceTrainer:
         if self._failure is not None:
             error = self._failure
             reason = str(error) if isinstance(error, TeacherError) else describe_exception(error)
-            raise BackgroundError(f"learning from preferences in the background failed: {reason}") from error
+            raise BackgroundError(f"background training of the reward predictor failed: {reason}") from error
 
     @property
     def wants_frames(self) -> bool:

@@ -180,7 +180,7 @@ def test_only_an_empty_system_is_restored_into(
     assert rows_of_file(tmp_path / "new/site.sqlite3") == rows_of_file(tmp_path / "state/site.sqlite3")
     postgresql = {**elsewhere, "SECRET_KEY": SITE_KEY, "DATABASE_URL": "postgresql://a:b@127.0.0.1:1/c"}
     line = refused("restore backup", postgresql, tmp_path)
-    assert "contains a sqlite database, but DATABASE_URL points to a postgresql one; unset it" in line
+    assert "contains a sqlite database, but this site uses postgresql; unset DATABASE_URL" in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

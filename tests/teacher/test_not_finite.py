@@ -76,17 +76,17 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Broken:
         (
             "observations",
             np.nan,
-            "observations contain nan at step 2 (numbers must be finite and at most 3.4e+38)",
+            "observations contain nan at step 2 (numbers must be finite, with magnitude at most 3.4e+38)",
         ),
         (
             "observations",
             -np.inf,
-            "observations contain -inf at step 2 (numbers must be finite and at most 3.4e+38)",
+            "observations contain -inf at step 2 (numbers must be finite, with magnitude at most 3.4e+38)",
         ),
         (
             "rewards",
             np.nan,
-            "true rewards contain nan at step 2 (numbers must be finite and at most 3.4e+38)",
+            "true rewards contain nan at step 2 (numbers must be finite, with magnitude at most 3.4e+38)",
         ),
     ],
 )

@@ -56,8 +56,8 @@ def _check_database(database: Database) -> None:
     vendor = connections["default"].vendor
     if database.vendor != vendor:
         raise BackupError(
-            f"The backup contains a {database.vendor} database, but DATABASE_URL points to a {vendor} one; "
-            f"{'unset it' if database.vendor == 'sqlite' else 'set it to the URL of a PostgreSQL database'}"
+            f"The backup contains a {database.vendor} database, but this site uses {vendor}; "
+            f"{'unset' if database.vendor == 'sqlite' else 'set a PostgreSQL URL in'} DATABASE_URL"
         )
     known = MigrationLoader(None).graph.nodes
     newer = [name for app, name in database.migrations.items() if (app, name) not in known]

@@ -145,10 +145,10 @@ def _labeler_of_user(invite: Invite, user: User | None) -> Labeler | None:
 def let_in_before(
     invite: Invite, labeler: Labeler, user: User | None, sent: PlatformParticipant | None
 ) -> bool:
-    """Return True if the labeler was admitted with this invitation before, even if it is no longer usable.
+    """Return True if the labeler has already been admitted with this invitation, even if it is used up.
 
-    If no platform sent the participant (``sent`` is None), this is True only while ``user`` is signed in as
-    the labeler; otherwise, signing in counts as another use.
+    A labeler not sent by a platform (``sent`` is None) is recognized only if ``user`` is signed in as that
+    labeler. Without that, opening the invitation counts as a new use.
     """
     if sent is not None:
         return _has_arrived(invite, sent)

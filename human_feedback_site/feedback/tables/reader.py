@@ -50,7 +50,7 @@ class Problems:
         self._lines: Counter[tuple[str, str]] = Counter()
 
     def add(self, row: "Row", message: str, subject: str | None = None) -> None:
-        """Record an error in a row.
+        """Record an error found in one row of a file.
 
         Errors in the same file with the same ``subject`` (by default, the message) are grouped: only the
         first message is reported, with the number of errors in the group. Raises :class:`BadFileError` once

@@ -146,7 +146,7 @@ def _require_finite(what: str, value: Any, seed: int, step: int) -> None:
     if not fits_float32(np.asarray(value)).all():
         raise DataError(
             f"the environment returned the {what} {one_line(value)} at step {step} of the episode with seed "
-            f"{seed}; numbers must be finite and at most 3.4e38"
+            f"{seed}; numbers must be finite, with magnitude at most 3.4e38"
         )
 
 

@@ -277,7 +277,7 @@ def test_a_predictor_that_learned_nothing_is_not_saved(
     assert fit_one(number, pairs[0], tmp_path) == (1, tmp_path / "reward.npz")
     said = capsys.readouterr().err
     assert said.startswith(
-        "teach fit: nothing was learned from 1 preference because every ensemble member holds out all of them"
+        "teach fit: nothing was learned, because every ensemble member holds out the whole dataset (1 pref"
     )
     assert said.count("\n") == 1
     assert not (tmp_path / "reward.npz").exists()

@@ -87,7 +87,7 @@ def test_what_fails_beside_is_raised_by_step_and_by_close(wrap: Wrap, tmp_path: 
         raise KeyError("nothing like this was seen before")
 
     env = wrap(background=True, judge=fails)
-    said = "in the background failed: .*fails failed: KeyError: 'nothing like this was seen before'; fix"
+    said = "reward predictor failed: .*fails failed: KeyError: 'nothing like this was seen before'; fix"
     with pytest.raises(BackgroundError, match=said):
         play(env, 10**6)
     with pytest.raises(BackgroundError, match=said):
