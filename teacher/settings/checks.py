@@ -126,7 +126,7 @@ def whole_number(value: Any, name: str, fits: Fits) -> int:
             with ``name``.
     """
     if not (_is_of(value, int) and fits.holds(value)):
-        raise ConfigError(f"{name}: expected an integer, {fits.expectation}; got {one_line(repr(value))}")
+        raise ConfigError(f"{name}: expected a whole number, {fits.expectation}; got {one_line(repr(value))}")
     return int(value)
 
 

@@ -106,8 +106,8 @@ def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
     ("line", "status", "says"),
     [
         ("RUN a.gif", 2, "the file must be named *.mp4 or *.png, not a.gif"),
-        ("RUN a.mp4 --episodes 0", 2, "--episodes: expected an integer, 1 or more; got 0"),
-        ("RUN a.mp4 --steps 0", 2, "--steps: expected an integer, 1 or more; got 0"),
+        ("RUN a.mp4 --episodes 0", 2, "--episodes: expected a whole number, 1 or more; got 0"),
+        ("RUN a.mp4 --steps 0", 2, "--steps: expected a whole number, 1 or more; got 0"),
         ("RUN a.mp4 --episodes 1 --start 200", 1, "--start must be from 0 to 199"),
         (". a.mp4", 2, "pass a run's folder"),
     ],

@@ -239,7 +239,7 @@ def test_what_cannot_be_recorded_is_refused() -> None:
         EnvironmentUnsuitableError, match=r"observation space must be a Box, Discrete or Multi.*, not Dict"
     ):
         record_demonstrations(lambda _: 0, Corridor(Dict({"x": VECTOR}), TWO), n_episodes=1)
-    with pytest.raises(ConfigError, match="n_episodes: expected an integer, 1 or more; got 0"):
+    with pytest.raises(ConfigError, match="n_episodes: expected a whole number, 1 or more; got 0"):
         record_demonstrations(lambda _: np.zeros(2), Corridor(VECTOR, TWO), n_episodes=0)
     with pytest.raises(ConfigError, match=r"callable or have an act.. or predict.. method; got float"):
         record_demonstrations(0.5, Corridor(VECTOR, TWO), n_episodes=1)  # type: ignore[arg-type]
@@ -445,7 +445,7 @@ def test_a_division_that_makes_no_sense_is_refused(ten_episodes: Demonstrations)
     for fraction in (0, 1.1, float("nan")):
         with pytest.raises(ConfigError, match="train_fraction must be above 0 and at most 1"):
             ten_episodes.split(train_fraction=fraction)
-    with pytest.raises(ConfigError, match="batch_size: expected an integer, 1 or more; got 0"):
+    with pytest.raises(ConfigError, match="batch_size: expected a whole number, 1 or more; got 0"):
         ten_episodes.split(batch_size=0)
     with pytest.raises(DataError, match="a single episode cannot be split"):
         ten_episodes.limited(1).split()

@@ -254,7 +254,7 @@ def test_a_dataset_that_is_given_a_size_keeps_the_last_decided_at_once(make_segm
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "10", True, float("nan"), float("inf"), [3]])
 def test_a_size_that_is_no_number_of_preferences_is_refused(size: Any) -> None:
-    message = re.escape(f"max_size: expected an integer, 1 or more, or None to keep all; got {size!r}")
+    message = re.escape(f"max_size: expected a whole number, 1 or more, or None to keep all; got {size!r}")
     with pytest.raises(ConfigError, match=message):
         PreferenceDataset(max_size=size)
     dataset = PreferenceDataset(max_size=3)
@@ -366,7 +366,7 @@ def test_a_probability_may_be_any_number(make_segment: MakeSegment, value: Any) 
 def test_what_is_no_number_of_preferences_or_members_is_refused(make_segment: MakeSegment, size: Any) -> None:
     dataset = PreferenceDataset()
     dataset.upsert([Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)])
-    with pytest.raises(ConfigError, match=r"^size: expected an integer, 0 or more; got "):
+    with pytest.raises(ConfigError, match=r"^size: expected a whole number, 0 or more; got "):
         dataset.sample(size)
-    with pytest.raises(ConfigError, match=r"^members: expected an integer, 1 or more; got "):
+    with pytest.raises(ConfigError, match=r"^members: expected a whole number, 1 or more; got "):
         bootstrap_weights(dataset.ids, size)

@@ -488,6 +488,6 @@ def test_what_is_no_number_of_pairs_is_refused(make_segment: Callable[..., Segme
     first, second = make_segment(1), make_segment(2)
     pool = SegmentPool(len(first))
     pool.add([first, second])
-    with pytest.raises(ConfigError, match=r"^n: expected an integer, 0 or more; got "):
+    with pytest.raises(ConfigError, match=r"^n: expected a whole number, 0 or more; got "):
         pool.sample_pairs(number)
     assert pool.sample_pairs(0) == []

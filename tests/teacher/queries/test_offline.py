@@ -244,7 +244,9 @@ def test_a_reward_that_was_not_learned_is_not_given_out(pendulum: TaskInfo) -> N
     """The only answer is held out from the one member, as from every third by chance."""
     spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-np.inf, np.inf, (1,))
     lesson = OfflineConfig(n_labels=1, segment_steps=STEPS, reward=RewardConfig(members=1))
-    with pytest.raises(DataError, match="from 1 preference because every ensemble member holds out all"):
+    with pytest.raises(
+        DataError, match=r"every ensemble member holds out the whole dataset \(1 preference\)"
+    ):
         learn_reward(recorded([40, 40]), by_first_number, *spaces, lesson)
 
 

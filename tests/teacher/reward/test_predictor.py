@@ -373,9 +373,9 @@ def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> Non
 @pytest.mark.parametrize(
     ("limits", "refusal"),
     [
-        ({"max_epochs": -1}, "max_epochs: expected an integer, 0 or more; got -1"),
-        ({"max_epochs": 2.5}, "max_epochs: expected an integer, 0 or more; got 2.5"),
-        ({"max_updates": "7"}, "max_updates: expected an integer, 0 or more; got '7'"),
+        ({"max_epochs": -1}, "max_epochs: expected a whole number, 0 or more; got -1"),
+        ({"max_epochs": 2.5}, "max_epochs: expected a whole number, 0 or more; got 2.5"),
+        ({"max_updates": "7"}, "max_updates: expected a whole number, 0 or more; got '7'"),
         ({"max_epochs": 1, "max_updates": 20}, "max_epochs (1) and max_updates (20) can't be combined"),
     ],
 )

@@ -83,7 +83,7 @@ NO_DEVICES = ["gpu", "cuda:99", "meta", "hip", "hpu", "cpu:x", ""]
 CASES: list[tuple[Take, Sequence[object], str]] = [
     *((take, NO_SEEDS, r"^(--)?seed: expected .*got .*$") for take in SEEDS.values()),
     *(
-        (take, NO_SIZES, rf"^{name}: expected an integer, 1 or more; got GIVEN$")
+        (take, NO_SIZES, rf"^{name}: expected a whole number, 1 or more; got GIVEN$")
         for name, take in SIZES.items()
     ),
     *(

@@ -246,7 +246,7 @@ def test_a_run_is_recorded_by_one_command(folder: Path, capsys: pytest.CaptureFi
     for line, message in (
         (f"{EXPERT} clone.npz", "clone.npz already exists"),
         ("runs other.npz", "does not exist; pass a run's folder"),
-        (f"{EXPERT} other.npz --episodes 0", "--episodes: expected an integer, 1 or more; got 0"),
+        (f"{EXPERT} other.npz --episodes 0", "--episodes: expected a whole number, 1 or more; got 0"),
         (f"{EXPERT} nowhere/other.npz --episodes 1", "there is no folder nowhere; create it first"),
         (f"{EXPERT} {'x' * 300}.npz", "File name too long"),
     ):
