@@ -181,14 +181,9 @@ class BaseAgent(abc.ABC):
     def relabel(self, rewards_of: RewardFunction) -> None:  # noqa: B027 (optional)
         """Do nothing: by default, agents store no transitions."""
 
-    @property
     @abc.abstractmethod
-    def _optimized(self) -> Sequence[Tensor]:
-        """Return the parameters that the optimizer updates."""
-
     def _require_optimizer_state(self, state: Mapping[str, Any]) -> None:
         """Raise :class:`StateMismatchError` if a state of :meth:`_optimizer_state` doesn't fit this agent."""
-        require_moments(state, self._optimized)
 
     @abc.abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class FastSACStep(SACStep):
 
     @torch.no_grad()
     def __call__(self, batch: Minibatch, noise: Tensor) -> dict[str, Tensor]:
-        """See :meth:`SACStep.__call__`."""
+        """Take one gradient step on each loss with hand-derived gradients, and return metrics."""
         return super().__call__(batch, noise)
 
     def _target_values(self, observations: Tensor, actions: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class FastSACStep(SACStep):
     def _step_critic(self, batch: Minibatch, targets: Tensor) -> Tensor:
         errors = self._fast_critic(batch.observations, batch.actions) - targets
         self._fast_critic.write_gradients(errors / len(targets))
-        self._critic.step(self._config.learning_rate)
+        self._critic.step()
         return 0.5 * errors.square().mean(1).sum()
 
     def _step_actor(self, observations: Tensor, sampled: Sampled, ent_coef: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class FastSACStep(SACStep):
         of_log_stds = gradient * scaled - weight
         of_log_stds *= (log_stds >= LOG_STD_BOUNDS[0]) & (log_stds <= LOG_STD_BOUNDS[1])
         self._write_actor_gradients([observations, *hidden], torch.cat([gradient, of_log_stds], 1))
-        self._actor.step(self._config.learning_rate)
+        self._actor.step()
         return (ent_coef * log_probs - q.amin(0)).mean()
 
     def _write_actor_gradients(self, inputs: list[Tensor], gradient: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Base class of on-policy agents: rollout collection, advantage estimation and critic-only training."""
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from agents import numpy_backend
-from agents.base import AgentConfig, BaseAgent, load_adam, save_adam
+from agents.base import AgentConfig, BaseAgent, load_adam, require_moments, save_adam
 from agents.distributed import Ranks
 from agents.errors import InvalidConfigError, ShapeError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
@@ -211,6 +211,14 @@ class OnPolicyAgent(BaseAgent):
     @abc.abstractmethod
     def _train(self, batch: Batch) -> dict[str, float]:
         """Update the policy and critic on ``batch``, and return metrics keyed by name."""
+
+    @property
+    @abc.abstractmethod
+    def _optimized(self) -> Sequence[Tensor]:
+        """Return the parameters that the optimizer updates."""
+
+    def _require_optimizer_state(self, state: Mapping[str, Any]) -> None:
+        require_moments(state, self._optimized)
 
     @abc.abstractmethod
     def _critic_alone(self) -> Critic:

@@ -226,10 +226,6 @@ class SAC(BaseAgent):
         self.policy.reset_critics(self._generator)
         self._step.reset_critic_optimizer()
 
-    @property
-    def _optimized(self) -> list[Tensor]:
-        return list(self.policy.parameters())
-
     def _require_optimizer_state(self, state: Mapping[str, Any]) -> None:
         self._step.require_state(state)
 

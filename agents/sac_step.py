@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from agents.base import AgentConfig
 from agents.errors import InvalidConfigError, StateMismatchError
-from agents.flat_adam import FlatAdam
+from agents.flat_adam import FlatAdam, join_parameters
 from agents.policy import Activation
 from agents.squashed_gaussian import SquashedActorCritic
 
@@ -131,10 +130,10 @@ class SACStep:
         self._target_entropy = (
             -float(policy.head.size) if config.target_entropy is None else config.target_entropy
         )
-        self._critic = FlatAdam(list(policy.critic.parameters()))
-        self._target = FlatAdam(list(policy.target.parameters()))  # never steps
-        self._actor = FlatAdam(list(policy.actor.parameters()))
-        self._ent_coef = FlatAdam([self.log_ent_coef])
+        self._critic = FlatAdam(list(policy.critic.parameters()), config.learning_rate)
+        self._actor = FlatAdam(list(policy.actor.parameters()), config.learning_rate)
+        self._ent_coef = FlatAdam([self.log_ent_coef], config.learning_rate)
+        self._target = join_parameters(list(policy.target.parameters()))
         self._optimizers = {"critic": self._critic, "actor": self._actor, "ent_coef": self._ent_coef}
         self._steps = 0
 
@@ -151,7 +150,7 @@ class SACStep:
         ent_coef = self.log_ent_coef.detach().exp()
         if config.learns_ent_coef:  # eq. 18, with respect to the logarithm of the coefficient as in SB3
             self._ent_coef.gradients[0].copy_(entropy - self._target_entropy)
-            self._ent_coef.step(config.learning_rate)
+            self._ent_coef.step()
 
         with torch.no_grad():  # soft Bellman targets, eq. 2 and 3
             next_actions, next_log_probs, _ = self._sample(batch.next_observations, noise[1])
@@ -162,7 +161,7 @@ class SACStep:
         metrics["actor_loss"] = self._step_actor(batch.observations, sampled, ent_coef)
         self._steps += 1
         if self._steps % config.target_update_interval == 0:
-            self._target.values.lerp_(self._critic.values, config.tau)
+            self._target.lerp_(self._critic.values, config.tau)
         return metrics | {"ent_coef": ent_coef, "entropy": entropy}
 
     def _sample(self, observations: Tensor, noise: Tensor) -> Sampled:
@@ -192,11 +191,11 @@ class SACStep:
         """Take one step of Adam on a module's parameters; other parameters stay unchanged."""
         gradients = torch.autograd.grad(loss, list(module.parameters()))
         torch._foreach_copy_(optimizer.gradients, gradients)
-        optimizer.step(self._config.learning_rate)
+        optimizer.step()
 
     def reset_critic_optimizer(self) -> None:
-        """Forget the moments of the critics' optimizer."""
-        self._critic.load_state_dict({})
+        """Reset the moments of the critics' optimizer."""
+        self._critic.reset()
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the entropy coefficient, the optimizers' states and the number of steps."""
@@ -205,19 +204,18 @@ class SACStep:
 
     def require_state(self, state: Mapping[str, Any]) -> None:
         """Raise :class:`StateMismatchError` if a state is not one of :meth:`state_dict` for this policy."""
+        if not self._optimizers.keys() <= state.keys():
+            raise StateMismatchError("The saved state is not SAC's; use the algorithm that saved it.")
         for name, optimizer in self._optimizers.items():
-            moments = state.get(name, {})
-            shapes = {key: np.shape(moments.get(key, 0.0)) for key in ("mean", "square")}
-            if set(shapes.values()) != {tuple(optimizer.values.shape)}:
-                raise StateMismatchError(
-                    f"The saved optimizer of {name} doesn't fit this agent; use the environment, algorithm "
-                    "and network settings that it was saved with."
-                )
+            optimizer.require_state(state[name])
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state returned by :meth:`state_dict`; an empty one resets the optimizers only."""
+        if not state:
+            for optimizer in self._optimizers.values():
+                optimizer.reset()
+            return
         for name, optimizer in self._optimizers.items():
-            optimizer.load_state_dict(state.get(name, {}))
-        if "log_ent_coef" in state:
-            self.log_ent_coef.data.fill_(state["log_ent_coef"])
-            self._steps = int(state["steps"])
+            optimizer.load_state_dict(state[name])
+        self.log_ent_coef.data.fill_(state["log_ent_coef"])
+        self._steps = int(state["steps"])
