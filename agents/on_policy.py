@@ -15,11 +15,11 @@ from torch.nn.utils import parameters_to_vector
 from agents import numpy_backend
 from agents.base import AgentConfig, BaseAgent, load_adam, require_moments, save_adam
 from agents.distributed import Ranks
-from agents.errors import InvalidConfigError, ShapeError
+from agents.errors import InvalidConfigError
 from agents.normalize import ObservationNormalizer, ObservationPreparation, RewardScaler
 from agents.pixels import ImageActorCritic, ImagePreparation, is_image_space
 from agents.policy import ActorCritic, MLPActorCritic, OwnActorCritic
-from agents.rollout import Batch, OnPolicyRollout, generalized_advantages, require_finite
+from agents.rollout import Batch, OnPolicyRollout, generalized_advantages
 from agents.sampling import RolloutSampler
 
 
@@ -231,13 +231,7 @@ class OnPolicyAgent(BaseAgent):
             ShapeError: the shape doesn't match the rollout.
             NonFiniteError: a reward of a valid transition is NaN or infinite.
         """
-        if rewards.shape != rollout.rewards.shape:
-            raise ShapeError(
-                f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}; pass one reward "
-                "per step and environment."
-            )
-        rewards = np.where(rollout.valid, rewards, 0.0)
-        require_finite("rewards (step, environment)", rewards)
+        rewards = rollout.checked(rewards)
         if self.config.normalize_rewards:
             rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
         return rewards

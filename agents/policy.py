@@ -300,9 +300,7 @@ class MLPActorCritic(ActorCritic):
 
         Call this again whenever the parameters change.
         """
-        linear = [module for module in self.actor if isinstance(module, nn.Linear)]
-        layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
-        return functools.partial(forward, layers, ACTIVATIONS[self.activation].array)
+        return numpy_function(self.actor, self.activation)
 
 
 class OwnActorCritic(ActorCritic):
@@ -357,6 +355,13 @@ def _require_actor(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module
             f"not {found}; use the number of outputs that is passed to the function that builds it."
         )
     return module
+
+
+def numpy_function(mlp: nn.Sequential, activation: Activation) -> ActorFunction:
+    """Return a function that computes an MLP's outputs in NumPy, with its current parameters."""
+    linear = [module for module in mlp if isinstance(module, nn.Linear)]
+    layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
+    return functools.partial(forward, layers, ACTIVATIONS[activation].array)
 
 
 def forward(

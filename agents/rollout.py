@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.distributed import Ranks
-from agents.errors import NonFiniteError
+from agents.errors import NonFiniteError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,22 @@ class Rollout:
     def num_valid(self) -> int:
         """Return the number of valid (not dummy) transitions."""
         return int(self.valid.sum())
+
+    def checked(self, rewards: NDArray[Any]) -> NDArray[Any]:
+        """Return rewards ``(num_steps, num_envs)`` for this rollout, set to 0 at dummy transitions.
+
+        Raises:
+            ShapeError: the shape doesn't match the rollout.
+            NonFiniteError: a reward of a valid transition is NaN or infinite.
+        """
+        if rewards.shape != self.rewards.shape:
+            raise ShapeError(
+                f"Expected rewards of shape {self.rewards.shape}, got {rewards.shape}; pass one reward "
+                "per step and environment."
+            )
+        rewards = np.where(self.valid, rewards, 0.0)
+        require_finite("rewards (step, environment)", rewards)
+        return rewards
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from agents.base import BaseAgent
-from agents.errors import InvalidConfigError, ShapeError, UnsupportedSpaceError
+from agents.errors import InvalidConfigError, UnsupportedSpaceError
 from agents.fast_sac import FastSACStep
 from agents.normalize import ObservationNormalizer
 from agents.pixels import is_image_space
 from agents.replay import ReplayBuffer, RewardFunction, Transitions
-from agents.rollout import Rollout, mean_metrics, require_finite
+from agents.rollout import Rollout, mean_metrics
 from agents.sac_step import Minibatch, SACConfig, SACStep
 from agents.sampling import StepSampler
 from agents.squashed_gaussian import SquashedActorCritic
@@ -142,13 +142,7 @@ class SAC(BaseAgent):
             DivergedError: the update made parameters NaN or infinite. The previous parameters are restored,
                 and the optimizers are reset.
         """
-        if rewards.shape != rollout.rewards.shape:
-            raise ShapeError(
-                f"Expected rewards of shape {rollout.rewards.shape}, got {rewards.shape}; pass one reward "
-                "per step and environment."
-            )
-        require_finite("rewards (transition)", rewards[rollout.valid])
-        self._add(rollout, rewards)
+        self._add(rollout, rollout.checked(rewards))
         return self._train(rollout.num_valid, explores=False)
 
     def _add(self, rollout: Rollout, rewards: NDArray[Any]) -> None:

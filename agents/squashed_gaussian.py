@@ -1,6 +1,5 @@
 """Policy of soft actor-critic: a squashed Gaussian actor, twin critics and their targets."""
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.errors import UnsupportedSpaceError, one_line
-from agents.policy import ACTIVATIONS, Activation, ActorFunction, Policy, forward
+from agents.policy import ACTIVATIONS, Activation, ActorFunction, Policy, numpy_function
 
 LOG_STD_BOUNDS = (-20.0, 2.0)
 EPSILON = 1e-6  # keeps the logarithm of the squashing's derivative finite, as in Stable-Baselines3
@@ -31,10 +30,9 @@ class SquashedGaussianHead(nn.Module):
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         super().__init__()
-        is_box = isinstance(space, gymnasium.spaces.Box) and np.issubdtype(space.dtype, np.floating)
         if (
             not isinstance(space, gymnasium.spaces.Box)
-            or not is_box
+            or not np.issubdtype(space.dtype, np.floating)
             or 0 in space.shape
             or not space.is_bounded()
         ):
@@ -107,8 +105,7 @@ class TwinCritic(nn.Module):
         for inputs, shape in zip(sizes, shapes, strict=True):
             outputs = 1 if len(self.weights) == len(shapes) - 1 else shape[2]
             for parameters, size in ((self.weights, shape), (self.biases, (2, 1, outputs))):
-                values = torch.empty(size).uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-                parameters.append(nn.Parameter(values))
+                parameters.append(_uniform(size, inputs, generator))
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return both Q-values ``(2, batch)`` of prepared observations and squashed actions."""
@@ -166,22 +163,20 @@ class SquashedActorCritic(Policy):
 
         Call this again after each change of the parameters.
         """
-        linear = [module for module in self.actor if isinstance(module, nn.Linear)]
-        layers = [(m.weight.detach().cpu().numpy().T, m.bias.detach().cpu().numpy()) for m in linear]
-        return functools.partial(forward, layers, ACTIVATIONS[self.activation].array)
+        return numpy_function(self.actor, self.activation)
+
+
+def _uniform(shape: Sequence[int], inputs: int, generator: torch.Generator) -> nn.Parameter:
+    """Create a layer's parameter, uniform within 1 / sqrt(inputs) as by default in torch."""
+    return nn.Parameter(torch.empty(*shape).uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator))
 
 
 def _mlp(sizes: Sequence[int], activation: Activation, generator: torch.Generator) -> nn.Sequential:
-    """Create an MLP with torch's default initialization: uniform within 1 / sqrt(inputs)."""
+    """Create an MLP with ``activation`` after each hidden layer."""
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         linear = nn.Linear(inputs, outputs, device="meta")
         for name in ("weight", "bias"):
-            tensor = torch.empty(getattr(linear, name).shape, device="cpu")
-            setattr(
-                linear,
-                name,
-                nn.Parameter(tensor.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)),
-            )
+            setattr(linear, name, _uniform(getattr(linear, name).shape, inputs, generator))
         modules += [linear, ACTIVATIONS[activation].module()]
     return nn.Sequential(*modules[:-1])
