@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from agents.errors import StateMismatchError
 
 _FIRST_ROWS = 2**16  # rows that a new file has room for; it doubles when it is full
-_AT_ONCE = 2**14  # rows relabeled per call
 
 RewardFunction = Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]], NDArray[Any]]
 """Function of observations, actions, next observations and ``terminated`` that returns rewards ``(n,)``."""
@@ -117,10 +116,8 @@ class ReplayBuffer:
 
     def relabel(self, rewards_of: RewardFunction) -> None:
         """Replace the rewards of all transitions by those of the current reward function."""
-        for start in range(0, len(self), _AT_ONCE):
-            part = slice(start, min(start + _AT_ONCE, len(self)))
-            observations, actions, following, _, terminated = (column[part] for column in self._columns)
-            self._columns.rewards[part] = rewards_of(observations, actions, following, terminated)
+        observations, actions, following, rewards, terminated = self.transitions
+        rewards[:] = rewards_of(observations, actions, following, terminated)
 
     @property
     def transitions(self) -> Transitions:

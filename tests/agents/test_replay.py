@@ -66,8 +66,7 @@ def test_transitions_are_sampled_uniformly(folder: Path | None) -> None:
     assert counts.max() < 2200
 
 
-def test_rewards_are_relabeled_in_bulk(folder: Path | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "_AT_ONCE", 4)
+def test_rewards_are_relabeled_in_bulk(folder: Path | None) -> None:
     buffer = make_buffer(10, folder)
     buffer.add(numbered(0, 9))
     buffer.relabel(
