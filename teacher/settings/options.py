@@ -24,7 +24,7 @@ from teacher.settings.checks import (
     check_fields,
     refuse_all,
 )
-from teacher.settings.unused import reject_unused, without_unused
+from teacher.settings.unused import query_modes, reject_unused, without_unused
 
 Regularization = Literal["weight_decay", "l1", "l2"]
 NormalizedBy = Literal["preferences", "running", "none"]
@@ -261,10 +261,8 @@ class QueryConfig:
         check_fields(self, "--queries.")
         no_more = f"expected no more than --queries.candidates ({self.candidates})"
         refuse_all(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")
-        if self.selection == "random":
-            reject_unused(self, "random selection", "--queries.")
-        if self.exploration_frac == 0:
-            reject_unused(self, "no exploration", "--queries.")
+        for mode in query_modes(self.selection, self.exploration_frac):
+            reject_unused(self, mode, "--queries.")
 
 
 Preset = Literal["default", "paper", "paper_atari"]

@@ -12,7 +12,7 @@ from teacher.files import atomic_write
 from teacher.settings.checks import refuse_newer
 from teacher.settings.config import PARTS, TeachConfig, from_fields
 from teacher.settings.options import REWARD_BEFORE, with_new_names
-from teacher.settings.unused import without_unused
+from teacher.settings.unused import query_modes, without_unused
 
 CONFIG_NAME = "config.json"
 
@@ -73,10 +73,8 @@ def _without_unused(data: Mapping[str, Any]) -> dict[str, Any]:
     used = without_unused(data, data["predictor"])
     if "queries" in used:
         queries = used["queries"]
-        if queries.get("selection") == "random":
-            queries = without_unused(queries, "random selection")
-        if not queries.get("exploration_frac"):
-            queries = without_unused(queries, "no exploration")
+        for mode in query_modes(queries.get("selection"), queries.get("exploration_frac")):
+            queries = without_unused(queries, mode)
         used["queries"] = queries
     if used.get("reward", {}).get("converge"):
         used["reward"] = without_unused(used["reward"], "converge")

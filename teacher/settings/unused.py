@@ -8,15 +8,18 @@ from teacher.settings.checks import Check, refuse_all
 
 _SITE = ("prompt", "gold", "pace", "site_url", "storage", "state_dir", "bind", "public_url")
 _LABELS = (
-    *("n_labels", "pretrain_labels", "schedule", "teacher", "hard_labels", "segment_seconds"),
-    *(
-        "segment_steps",
-        "network",
-        "pretrain_iters",
-        "pretrain_steps",
-        "value_refit",
-        "allow_variable_horizon",
-    ),
+    "n_labels",
+    "pretrain_labels",
+    "schedule",
+    "teacher",
+    "hard_labels",
+    "segment_seconds",
+    "segment_steps",
+    "network",
+    "pretrain_iters",
+    "pretrain_steps",
+    "value_refit",
+    "allow_variable_horizon",
 )
 _NETWORK = ("hidden", "dropout")
 _IMAGE_NETWORK = ("image_dropout", "no_image_batch_norm")
@@ -56,6 +59,12 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
 """For each mode, the settings that have no effect, mapped to the end of their error message."""
 
 
+def query_modes(selection: object, exploration_frac: object) -> list[str]:
+    """Return the keys of :data:`UNUSED` that apply to these settings of query selection."""
+    modes = {"random selection": selection == "random", "no exploration": not exploration_frac}
+    return [mode for mode, applies in modes.items() if applies]
+
+
 def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
     """Raise :class:`ConfigError` if a setting was changed from its default but is unused in ``mode``.
 
@@ -82,8 +91,7 @@ def _checks(settings: object, reasons: Mapping[str, str]) -> Iterator[Check]:
 
 def _default(settings: Any, name: str) -> Any:
     """Return the default value of a dataclass field."""
-    fields = {field.name: field for field in dataclasses.fields(settings)}
-    field = fields[name]
+    field = next(field for field in dataclasses.fields(settings) if field.name == name)
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
