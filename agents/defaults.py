@@ -6,7 +6,7 @@ Each entry's ``source`` says where its values come from:
 - ``SB3``: default arguments of Stable-Baselines3's PPO.
 - ``sb3-contrib``: default arguments of sb3-contrib's TRPO.
 
-Both algorithms use the entry's ``num_envs``. If the source uses a different number of environments,
+PPO and TRPO use the entry's ``num_envs``. If the source uses a different number of environments,
 ``num_steps`` is adjusted so that each rollout has the same number of transitions.
 
 These rl-zoo settings are not used:
@@ -31,26 +31,32 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Box
 
+from agents.base import AgentConfig
 from agents.pixels import is_image_space
 from agents.ppo import PPOConfig
 from agents.sac_step import SACConfig
 from agents.trpo import TRPOConfig
+
+CONFIGS: Mapping[str, type[AgentConfig]] = {"ppo": PPOConfig, "trpo": TRPOConfig, "sac": SACConfig}
+"""Configuration class of each algorithm."""
 
 _SAC = SACConfig(train_freq=32, gradient_steps=-1, learning_starts=1000)
 
 
 @dataclass(frozen=True)
 class TaskDefaults:
-    """Default hyperparameters of one task, for PPO and TRPO.
+    """Default hyperparameters of one task, for PPO, TRPO and SAC.
 
-    Use :meth:`ppo_for` or :meth:`trpo_for` to get the configuration of a run.
+    Use :meth:`ppo_for` or :meth:`trpo_for` to get the configuration of a run; SAC's is ``sac`` itself.
 
     Attributes:
-        num_envs: number of environments stepped in parallel.
+        num_envs: number of environments that PPO and TRPO step in parallel.
         ppo: PPO's hyperparameters, except for annealing.
         trpo: TRPO's hyperparameters. ``target_kl`` and ``cg_damping`` follow sb3-contrib's convention,
             in which the KL divergence is averaged over action dimensions.
-        source: source of the values; the source names are explained in the module docstring.
+        source: source of PPO's and TRPO's values; the source names are explained in the module docstring.
+        sac: SAC's hyperparameters.
+        sac_num_envs: number of environments that SAC steps in parallel.
         anneal: True to anneal PPO's learning rate linearly to 0 over the run.
     """
 
@@ -61,6 +67,10 @@ class TaskDefaults:
     sac: SACConfig = _SAC
     sac_num_envs: int = 1
     anneal: bool = False
+
+    def num_envs_for(self, algorithm: str) -> int:
+        """Return the number of environments that ``algorithm`` (ppo, trpo or sac) steps in parallel."""
+        return self.sac_num_envs if algorithm == "sac" else self.num_envs
 
     def ppo_for(self, total_steps: int, *, normalize_rewards: bool) -> PPOConfig:
         """Return PPO's configuration for a run of ``total_steps`` environment steps."""

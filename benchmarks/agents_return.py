@@ -93,8 +93,8 @@ class Job:
 def train_ours(job: Job) -> tuple[Policy, Curve]:
     """Train our PPO or TRPO; return the final policy (with sampled actions) and the learning curve."""
     row, task = defaults_for(job.env_id), describe_task(job.env_id)
-    num_envs = row.sac_num_envs if job.algorithm == "sac" else row.num_envs
-    envs, curve = make_vector_env(task, num_envs, job.seed), Curve(job.steps)
+    envs = make_vector_env(task, row.num_envs_for(job.algorithm), job.seed)
+    curve = Curve(job.steps)
     agent: Agent
     if job.algorithm == "ppo":
         agent = PPO(envs, row.ppo_for(job.steps, normalize_rewards=True), job.seed)

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import functools
 import inspect
 import re
 import types
@@ -10,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, get_args, get_origin
 
-from agents import PPOConfig, SACConfig, TRPOConfig
+from agents.defaults import CONFIGS
 from teacher.settings.arguments import as_whole_number
 
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -32,22 +31,20 @@ def agent_fields() -> dict[str, tuple[Any, str]]:
     If only some algorithms have a hyperparameter, its help text lists those algorithms.
     """
     fields: dict[str, tuple[Any, str]] = {}
-    configs = {"ppo": PPOConfig, "trpo": TRPOConfig, "sac": SACConfig}
-    documented = {name: dict(_documented(config)) for name, config in configs.items()}
-    hints = {name: typing.get_type_hints(config) for name, config in configs.items()}
-    for config in configs.values():
+    documented = {name: dict(_documented(config)) for name, config in CONFIGS.items()}
+    hints = {name: typing.get_type_hints(config) for name, config in CONFIGS.items()}
+    for config in CONFIGS.values():
         for field in dataclasses.fields(config):
-            having = [name for name in configs if field.name in documented[name]]
+            having = [name for name in CONFIGS if field.name in documented[name]]
             if field.name in fields or field.name in _LEFT_OUT or not having:
                 continue
-            only = "" if len(having) == len(configs) else f" ({' and '.join(having)} only)"
+            only = "" if len(having) == len(CONFIGS) else f" ({' and '.join(having)} only)"
             texts = {name: documented[name][field.name] for name in having}
             same = len(set(texts.values())) == 1
             text = texts[having[0]] if same else "; ".join(f"{name}: {text}" for name, text in texts.items())
-            first, *others = (hints[name][field.name] for name in having)
-            kind = functools.reduce(
-                lambda kind, other: kind if other == kind else kind | other, others, first
-            )
+            kind, *others = (hints[name][field.name] for name in having)
+            for other in others:
+                kind = kind if other == kind else kind | other
             fields[field.name] = kind, f"{text}{only}".replace("%", "%%")
     return fields
 

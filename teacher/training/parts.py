@@ -1,7 +1,7 @@
 """Functions that create the environments, agent and reward predictor in each process of a run."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from types import EllipsisType
@@ -11,16 +11,15 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.base import Agent, AgentConfig
-from agents.defaults import TaskDefaults, defaults_for
+from agents.base import Agent
+from agents.defaults import CONFIGS, TaskDefaults, defaults_for
 from agents.distributed import Ranks
 from agents.errors import InvalidConfigError
 from agents.on_policy import OnPolicyAgent
-from agents.ppo import PPO, PPOConfig
+from agents.ppo import PPO
 from agents.rollout import Rollout
 from agents.sac import SAC
-from agents.sac_step import SACConfig
-from agents.trpo import TRPO, TRPOConfig
+from agents.trpo import TRPO
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.families import base_env_id
@@ -32,14 +31,12 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
 from teacher.training.plan import RunPlan
 
-_CONFIGS: Mapping[object, type[AgentConfig]] = {"ppo": PPOConfig, "trpo": TRPOConfig, "sac": SACConfig}
-
 
 def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:
     """Create this rank's share of the environments."""
     task, part = plan.task, (ranks.rank, ranks.size)
     row = _defaults(task.env_id, task.observation_space)
-    num_envs = plan.config.num_envs or (row.sac_num_envs if plan.config.agent == "sac" else row.num_envs)
+    num_envs = plan.config.num_envs or row.num_envs_for(str(plan.config.agent))
     return make_vector_env(task, num_envs, seed, plan.config.workers, part=part)
 
 
@@ -97,7 +94,7 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder, buffer_folder: Path |
 def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
     """Return the agent hyperparameters that the settings specify."""
     own = dict(config.agent_settings)
-    known = [field.name for field in fields(_CONFIGS[config.agent])]
+    known = [field.name for field in fields(CONFIGS[str(config.agent)])]
     if unknown := [name for name in own if name not in known]:
         close = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f"did you mean --agent.{close[0]}?" if close else f"choose from {', '.join(known)}"

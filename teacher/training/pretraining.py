@@ -1,6 +1,7 @@
 """Pretraining: labels for comparisons of random behavior, and the first fit of the predictor."""
 
 import time
+from typing import cast
 
 from agents.sac import SAC
 from teacher import interrupts
@@ -8,7 +9,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import SegmentPair
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trial import TRIAL_EPISODES
-from teacher.errors import ConfigError, pluralize
+from teacher.errors import pluralize
 from teacher.queries.judges import value_of
 from teacher.queries.messages import only_cant_tell
 from teacher.settings.config import TeachConfig
@@ -62,9 +63,7 @@ def explore_states(run: Run, teaching: Teaching) -> None:
     This is PEBBLE's unsupervised pretraining (Lee et al. 2021, section 4.1). The segments are added to the
     pool. Afterward the critics are reset, because they learned a different reward.
     """
-    agent = run.agent
-    if not isinstance(agent, SAC):
-        raise ConfigError("--pretrain_steps: needs -a sac")
+    agent = cast(SAC, run.agent)  # the settings refuse --pretrain_steps with other agents
     steps = run.config.pretrain_steps
     with progress(run.console.rich, "exploring states", steps) as show:
         while True:
