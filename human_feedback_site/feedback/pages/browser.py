@@ -160,10 +160,10 @@ def act(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
         raise Http404
     action = _ACTIONS.get(request.POST.get("action", ""))
     if action is None:
-        return message(request, 400, str(_("That action isn’t possible")), str(_("Unknown action.")))
+        return message(request, 400, _("That action isn’t possible"), _("Unknown action."))
     if not action(chosen):
         text = _("The comparison’s status has changed, or its clips are no longer available.")
-        return message(request, 409, str(_("That action isn’t possible")), str(text))
+        return message(request, 409, _("That action isn’t possible"), text)
     return redirect("comparison", name, uuid)
 
 

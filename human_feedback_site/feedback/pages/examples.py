@@ -43,14 +43,14 @@ def use(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     experiment = managed(request, name)
     form = LessonForm(request.POST)
     if not form.is_valid():
-        return message(request, 400, str(_("This comparison can’t be used as an example")), first_error(form))
+        return message(request, 400, _("This comparison can’t be used as an example"), first_error(form))
     try:
         use_as_example(experiment, uuid, NewExample(**form.cleaned_data))
     except NotFoundError as error:
         raise Http404 from error
     except ConflictError:
         text = _("Its clips are no longer available, or it is used as an attention check.")
-        return message(request, 409, str(_("This comparison can’t be used as an example")), str(text))
+        return message(request, 409, _("This comparison can’t be used as an example"), text)
     return _back_to_card(request, name, uuid)
 
 

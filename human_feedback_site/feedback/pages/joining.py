@@ -78,7 +78,7 @@ def join(request: HttpRequest, token: str) -> HttpResponseBase:
 
 def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
     status, heading, text = next(REFUSALS[each] for each in type(error).__mro__ if each in REFUSALS)
-    return message(request, status, str(heading), str(text))
+    return message(request, status, heading, text)
 
 
 def _join(request: HttpRequest, token: str) -> HttpResponseBase:

@@ -73,13 +73,13 @@ def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
     experiment = _only(request, name).get()
     form = PromptForm(request.POST)
     if not form.is_valid():
-        return message(request, 400, str(_("The prompt can’t be saved")), first_error(form))
+        return message(request, 400, _("The prompt can’t be saved"), first_error(form))
     text = " ".join(form.cleaned_data["prompt"].split())
     try:
         prompts.edit_prompt(experiment, text, signed_in(request), seen=form.cleaned_data["version"])
     except ConflictError:
         heading, advice = _("Someone else changed the prompt"), _("Go back and reload the page.")
-        return message(request, 409, str(heading), str(advice))
+        return message(request, 409, heading, advice)
     return redirect("experiment", name)
 
 

@@ -11,6 +11,7 @@ from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.views import i18n
 from django.views.decorators.cache import never_cache
@@ -63,7 +64,7 @@ def set_language(request: HttpRequest) -> HttpResponse:
     return answer
 
 
-def message(request: HttpRequest, status: int, heading: str, text: str) -> HttpResponse:
+def message(request: HttpRequest, status: int, heading: str | Promise, text: str | Promise) -> HttpResponse:
     """Return a page with a heading, a line of text and the given status code."""
     return render(request, "pages/message.html", {"heading": heading, "text": text}, status=status)
 
