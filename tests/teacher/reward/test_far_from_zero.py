@@ -104,7 +104,7 @@ def test_what_varies_is_learned_however_far_from_0(
     predictor = RewardPredictor(
         space(2, dtype), ACTIONS, SMALL, seed=1, network=(lambda shape: Mlp(*shape)) if own_network else None
     )
-    report = predictor.fit(answers(episodes(offset=offset, scale=scale, dtype=dtype)), max_updates=300)
+    report = predictor.fit(answers(episodes(offset=offset, scale=scale, dtype=dtype)), max_updates=150)
     assert report.doubt == ""
     assert agreement(predictor, episodes(seed=2, offset=offset, scale=scale, dtype=dtype)) > 0.85
 
@@ -142,14 +142,14 @@ def test_a_clock_that_goes_on_does_not_drown_the_rest(own_network: bool) -> None
             Trajectory.from_arrays(one.all_observations[:, ::-1] + [time, 0.0], one.actions, one.true_rewards)
             for one in episodes()
         ]
-        predictor.fit(answers(made), max_updates=300)
+        predictor.fit(answers(made), max_updates=150)
         assert agreement(predictor, made) > 0.9
 
 
 def test_refitting_to_what_went_on_keeps_what_was_learned() -> None:
     """A center moves without a change of the function."""
     predictor = RewardPredictor(space(2), ACTIONS, SMALL, seed=1)
-    predictor.fit(answers(episodes(offset=1e9)), max_updates=300)
+    predictor.fit(answers(episodes(offset=1e9)), max_updates=150)
     later = episodes(offset=1e9 + 3, seed=3)
     before = [predictor.step_rewards(one) for one in later]
     predictor._network.recenter(torch.tensor([2.0, -1.0], dtype=torch.float64))
@@ -167,7 +167,7 @@ def test_actions_far_from_0_are_centered_too() -> None:
     ]
     config = RewardConfig(members=2, hidden=16, features="plain", inputs="state,action")
     predictor = RewardPredictor(space(1), actions, config, seed=1)
-    predictor.fit(answers(made), max_updates=300)
+    predictor.fit(answers(made), max_updates=150)
     assert agreement(predictor, made) > 0.95
 
 
@@ -208,7 +208,7 @@ def test_answers_in_a_file_keep_their_precision(tmp_path: Path, ending: str) -> 
     loaded = load_preferences(path)
     np.testing.assert_array_equal(loaded.observations, dataset.observations)
     predictor = RewardPredictor(space(2), ACTIONS, SMALL, seed=1)
-    predictor.fit(loaded, max_updates=300)
+    predictor.fit(loaded, max_updates=150)
     assert agreement(predictor, episodes(seed=2, offset=1e9)) > 0.95
 
 
