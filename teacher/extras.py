@@ -9,6 +9,8 @@ EXTRAS = {
     "atari": ("ale_py", "Atari games"),
     "benchmarks": ("sb3_contrib", "the benchmarks"),
     "box2d": ("Box2D", "LunarLander, CarRacing and BipedalWalker"),
+    "dmc": ("dm_control", "DMControl"),
+    "metaworld": ("metaworld", "Meta-World"),
     "minari": ("h5py", "Minari and D4RL datasets in HDF5"),
     "minigrid": ("minigrid", "MiniGrid"),
     "parquet": ("pyarrow", "labels in Parquet files, trajectories from imitation"),

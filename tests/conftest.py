@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import gc
+import importlib.util
 import itertools
 import os
 import re
@@ -22,6 +23,17 @@ from stack.process import running
 from stack.servers import S3
 
 pytest_plugins = ["tests.databases"]
+
+
+SUITES = {"dm_control": "test-dmc", "metaworld": "test-metaworld"}
+"""Packages that need another MuJoCo, each with the make target that installs both and runs the tests."""
+_MISSING = [name for name in SUITES if importlib.util.find_spec(name) is None]
+collect_ignore = [f"suites/test_{name}.py" for name in _MISSING]
+
+
+def pytest_report_header() -> list[str]:
+    """Say which tests can't run here."""
+    return [f"not collected: tests/suites/test_{name}.py; make {SUITES[name]} runs it" for name in _MISSING]
 
 
 def pytest_configure() -> None:

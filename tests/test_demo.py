@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from teacher.clips.gl import install_command
 from teacher.data.ledger import Ledger
+from teacher.envs.gl import install_command
 
 PROGRAM = Path(__file__).parents[1] / "scripts" / "demo.py"
 PRETRAINING = 20

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.markup import escape
 
-from teacher.clips.gl import PACKAGES, install_command
+from teacher.envs.gl import PACKAGES, install_command
 from teacher.errors import (
     ConfigError,
     RenderError,
@@ -36,7 +36,7 @@ from teacher.settings.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redi
 _GL_SECONDS = 120
 _LEAST_FREE = 2**30  # bytes of free disk space
 _DRAW = """
-from teacher.clips.gl import select_gl
+from teacher.envs.gl import select_gl
 backend = select_gl()
 import mujoco
 model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.clips.encode import Frame, encode
-from teacher.clips.gl import select_gl
 from teacher.clips.overrides import draws_as_gymnasium
 from teacher.data.segments import Segment
 from teacher.envs.capture import as_frame, prepare_drawing
 from teacher.envs.episodes import replay
+from teacher.envs.gl import select_gl
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.envs.trajectory import Trajectory

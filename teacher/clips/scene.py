@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.clips.encode import Frame
-from teacher.clips.gl import select_gl
+from teacher.envs.gl import select_gl
 from teacher.errors import RenderError, one_line
 
 _SKY = np.array([0.62, 0.76, 0.90])

@@ -4,9 +4,9 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from teacher.clips.gl import with_install_command
 from teacher.clips.pool import ClipRenderer
 from teacher.clips.render import ClipJob, ClipSpec
+from teacher.envs.gl import with_install_command
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import RenderError
 

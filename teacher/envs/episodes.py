@@ -10,7 +10,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from teacher.envs.make import make_env
-from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.recipe import EpisodeRecipe, library_versions
+from teacher.envs.suites import require_recorded_versions
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import (
     EnvironmentUnsuitableError,
@@ -281,8 +282,10 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
             None, ``replay`` makes one and closes it at the end.
 
     Raises:
-        ReplayMismatchError: the episode ends before all actions are executed.
+        ReplayMismatchError: the episode ends before all actions are executed, or was recorded with other
+            versions of a suite's package or of MuJoCo under it.
     """
+    require_recorded_versions(recipe.env_id, recipe.versions, library_versions())
     if env is None:
         with make_env(recipe.env_id, recipe.kwargs) as made:
             yield from replay(recipe, made)

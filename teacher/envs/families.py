@@ -33,6 +33,8 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from teacher.envs.suites import register_suite_task
+
 NAMESPACE = "teacher"
 
 _ENTRY_POINT = f"{__name__}:make_family"
@@ -202,13 +204,16 @@ def old_names() -> dict[str, str]:
 
 
 def resolve_env_id(name: str) -> str:
-    """Return the registered ID for an old task name; return all other names unchanged.
+    """Return the registered ID for an old task name or a suite's task; return all other names unchanged.
 
-    For example, ``ShortHopper-v1`` becomes ``teacher/ShortHopper-v1`` and ``Walker2d-v1`` becomes
-    ``teacher/Walker-v1``, but ``Pendulum-v1`` remains Gymnasium's classic task.
+    For example, ``ShortHopper-v1`` becomes ``teacher/ShortHopper-v1``, ``Walker2d-v1`` becomes
+    ``teacher/Walker-v1`` and ``dm_control/walker-walk`` becomes ``dm_control/walker-walk-v0``, but
+    ``Pendulum-v1`` remains Gymnasium's classic task.
     """
     if name in gym.registry:
         return name
+    if suite_id := register_suite_task(name):
+        return suite_id
     return old_names().get(name.removeprefix(f"{NAMESPACE}/"), name)
 
 

@@ -84,7 +84,7 @@ def _quiet_mujoco() -> Iterator[None]:
     after the block, for example about unstable simulations, still reach the console.
     """
     mujoco = _import_mujoco()
-    if mujoco is None:
+    if mujoco is None or not hasattr(mujoco, "MjLogConfig"):  # before MuJoCo 3.5, nothing can be turned off
         yield
         return
     with _CONSOLE:  # the log configuration is process-wide

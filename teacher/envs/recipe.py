@@ -1,6 +1,7 @@
 """Episode recipes: everything needed to replay an episode exactly, on any machine."""
 
 import base64
+import contextlib
 import functools
 import json
 from collections.abc import Mapping
@@ -12,15 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.envs.suites import SUITES
 from teacher.errors import DataError
 
-_DISTRIBUTIONS = ("gymnasium", "mujoco", "numpy")
+_DISTRIBUTIONS = ("gymnasium", "mujoco", "numpy", *(suite.distribution for suite in SUITES.values()))
 
 
 @functools.cache
 def library_versions() -> Mapping[str, str]:
     """Return the installed versions of the libraries that determine whether a replay is bit-exact."""
-    return MappingProxyType({name: metadata.version(name) for name in _DISTRIBUTIONS})
+    versions = {}
+    for name in _DISTRIBUTIONS:
+        with contextlib.suppress(metadata.PackageNotFoundError):  # a suite of environments
+            versions[name] = metadata.version(name)
+    return MappingProxyType(versions)
 
 
 @dataclass(frozen=True, eq=False)

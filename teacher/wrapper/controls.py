@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.clips.gl import select_gl, with_install_command
 from teacher.data.steps import StepsBatch
 from teacher.envs.capture import why_no_screen
+from teacher.envs.gl import select_gl, with_install_command
 from teacher.envs.make import make_again
 from teacher.envs.tasks import DEFAULT_FPS
 from teacher.envs.transform import Flattened, are_numbers, told_flattened, transform_for

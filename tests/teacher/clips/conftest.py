@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from teacher.clips import ClipRenderer
-from teacher.clips.gl import select_gl
 from teacher.data.segments import Segment
+from teacher.envs.gl import select_gl
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from teacher.clips.gl import PACKAGES, install_command
 from teacher.clips.trial import check_drawing
+from teacher.envs.gl import PACKAGES, install_command
 from teacher.envs.tasks import describe_task
 
 ROOT = Path(__file__).parents[3]

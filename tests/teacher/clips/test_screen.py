@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.clips.gl import select_gl
+from teacher.envs.gl import select_gl
 from teacher.errors import RenderError
 
 REMEDY = (

@@ -16,11 +16,11 @@ import pytest
 import requests
 
 from teacher.clips import ClipJob, ClipRenderer, backoff
-from teacher.clips.gl import select_gl
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
+from teacher.envs.gl import select_gl
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.labeling import bots, human, publisher

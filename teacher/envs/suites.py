@@ -1,0 +1,129 @@
+"""IDs of DMControl and Meta-World tasks, such as ``dm_control/walker-walk`` and ``metaworld/reach-v3``.
+
+Both suites need a package that RL-Teacher does not install by default. Tasks are registered with Gymnasium
+when they are first asked for, so that no list of tasks has to be kept here.
+"""
+
+import importlib
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
+
+import gymnasium as gym
+
+from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError, one_line
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite of tasks.
+
+    Attributes:
+        pattern: matches the IDs of its tasks; its named groups are keyword arguments of the entry point.
+        version: version of its IDs, which may be left out.
+        entry_point: class of its environments.
+        horizon: steps per episode.
+        distribution: package that contains the tasks; recipes record its version.
+        extra: extra of RL-Teacher that installs the package with a version of MuJoCo that it supports.
+    """
+
+    pattern: re.Pattern[str]
+    version: str
+    entry_point: str
+    horizon: int
+    distribution: str
+    extra: str
+
+
+SUITES: Mapping[str, Suite] = {
+    "dm_control": Suite(
+        # Shimmy's compatibility-env-v0 wraps an environment object instead of naming a task.
+        re.compile(r"(?:shimmy:)?dm_control/(?!compatibility-)(?P<domain>\w+)-(?P<task>\w+?)(?:-v0)?"),
+        "v0",
+        "teacher.envs.dm_control:ControlTask",
+        1000,
+        "dm-control",
+        "dmc",
+    ),
+    "metaworld": Suite(
+        re.compile(r"metaworld/(?P<task>[a-z-]+?)(?:-v3)?"),
+        "v3",
+        "teacher.envs.metaworld:ManipulationTask",
+        500,
+        "metaworld",
+        "metaworld",
+    ),
+}
+"""Suites, keyed by the first part of their IDs, which is also the module that contains the tasks."""
+
+
+def register_suite_task(name: str) -> str | None:
+    """Register a suite's task with Gymnasium and return its ID; return None if no suite has such IDs.
+
+    If another package has already registered the ID, its environment is kept.
+
+    Args:
+        name: ID with or without its version, such as ``dm_control/walker-walk``; for DMControl, also with
+            the prefix ``shimmy:``.
+    """
+    for suite in SUITES.values():
+        if match := suite.pattern.fullmatch(name):
+            parts = match.groupdict()
+            env_id = f"{_namespace(name)}/{'-'.join(parts.values())}-{suite.version}"
+            if env_id not in gym.registry:
+                gym.register(
+                    env_id,
+                    suite.entry_point,
+                    max_episode_steps=suite.horizon,
+                    disable_env_checker=True,
+                    kwargs=parts,
+                )
+            return env_id
+    return None
+
+
+def import_suite(module: str) -> ModuleType:
+    """Import a suite's package.
+
+    Args:
+        module: key of :data:`SUITES`, or a submodule, such as ``dm_control.suite``.
+
+    Raises:
+        EnvironmentUnsuitableError: the package is missing, or does not work with the installed MuJoCo.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # dm_control tries GLFW first, which warns without a display
+            return importlib.import_module(module)
+    except Exception as error:  # dm_control fails on MuJoCo 4 with various errors
+        suite = SUITES[module.partition(".")[0]]
+        raise EnvironmentUnsuitableError(
+            f"{suite.distribution} can't be imported with mujoco {metadata.version('mujoco')}: "
+            f"{one_line(error)}; in an environment of its own: pip install 'rl-teacher[{suite.extra}]'"
+        ) from error
+
+
+def require_recorded_versions(env_id: str, recorded: Mapping[str, str], installed: Mapping[str, str]) -> None:
+    """Check that a suite's episode is replayed with the versions that it was recorded with.
+
+    Raises:
+        ReplayMismatchError: the version of MuJoCo or of the suite's package differs.
+    """
+    suite = SUITES.get(_namespace(env_id))
+    if suite is None:
+        return
+    names = ("mujoco", suite.distribution)
+    if wrong := [name for name in names if name in recorded and recorded[name] != installed.get(name)]:
+        has = ", ".join(f"{name} {installed.get(name, 'missing')}" for name in wrong)
+        needs = " ".join(f"{name}=={recorded[name]}" for name in wrong)
+        raise ReplayMismatchError(
+            f"can't replay an episode of {env_id}: found {has}, but it was recorded with other versions; "
+            f"pip install {needs}"
+        )
+
+
+def _namespace(env_id: str) -> str:
+    return env_id.rpartition(":")[2].partition("/")[0]

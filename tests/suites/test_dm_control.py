@@ -1,0 +1,139 @@
+"""DMControl's tasks are used as the suite defines them; ``make test-dmc`` runs this file."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dm_control import suite
+
+from teacher.clips.render import ClipSpec, frames_of
+from teacher.data.segments import Segment, slice_of
+from teacher.envs.make import make_env
+from teacher.envs.recipe import library_versions
+from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.trial import never_terminates
+from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
+
+WALK = "dm_control/walker-walk"
+
+
+def recorded(env_id: str, steps: int = 60, workers: int = 1) -> Segment:
+    """Return the last 20 steps of random behavior in the second of two environments."""
+    envs = make_vector_env(describe_task(env_id), 2, seed=3, workers=workers)
+    envs.action_space.seed(4)
+    envs.reset()
+    for _ in range(steps):
+        envs.step(envs.action_space.sample())
+    envs.close()
+    return slice_of(envs.drain()[1], steps - 20, steps)
+
+
+@pytest.mark.parametrize("prefix", ["", "shimmy:"])
+@pytest.mark.parametrize("version", ["", "-v0"])
+def test_an_id_needs_neither_prefix_nor_version(prefix: str, version: str) -> None:
+    task = describe_task(f"{prefix}{WALK}{version}")
+    assert (task.env_id, task.kwargs) == (f"{WALK}-v0", {})
+    assert (task.horizon, task.never_terminates, task.fps) == (1000, True, 40)
+    assert task.observation_space.shape == (24,)
+
+
+@pytest.mark.parametrize("name", ["walker-wlk", "walkr-walk"])
+def test_an_unknown_task_is_refused(name: str) -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match=f"no task {name}; did you mean walker-walk, "):
+        describe_task(f"dm_control/{name}")
+
+
+@pytest.mark.parametrize(("limit", "expected"), [({}, 1000), ({"max_episode_steps": 30}, 30)])
+def test_only_the_step_limit_ends_an_episode(limit: dict[str, int], expected: int) -> None:
+    env = make_env("dm_control/cheetah-run", limit)
+    env.reset(seed=1)
+    ends = [env.step(np.zeros(6))[2:4] for _ in range(expected)]
+    assert ends == [(False, False)] * (expected - 1) + [(False, True)]
+    env.close()
+
+
+def test_a_task_that_ends_its_episodes_terminates() -> None:
+    env: Any = make_env("dm_control/lqr-lqr_2_1", {})
+    assert not never_terminates(env)
+    env.reset(seed=1)
+    physics = env.unwrapped._env.physics
+    with physics.reset_context():
+        physics.data.qpos[:] = 0
+    assert env.step(np.zeros(env.action_space.shape))[2:4] == (True, False)
+    env.close()
+
+
+@pytest.mark.parametrize("task", ["walker-walk", "cheetah-run", "quadruped-walk", "reacher-easy"])
+def test_steps_are_those_of_the_suite(task: str) -> None:
+    env, theirs = make_env(f"dm_control/{task}", {}), suite.load(*task.split("-"), {"random": 7})
+
+    def flat(outcome: Any) -> Any:
+        return np.concatenate([np.ravel(outcome.observation[name]) for name in sorted(outcome.observation)])
+
+    np.testing.assert_array_equal(env.reset(seed=7)[0], flat(theirs.reset()))
+    env.action_space.seed(8)
+    for _ in range(50):
+        action = env.action_space.sample()
+        expected = theirs.step(action)
+        observation, reward, *_ = env.step(action)
+        np.testing.assert_array_equal(observation, flat(expected))
+        assert reward == expected.reward
+    env.close()
+
+
+@pytest.mark.parametrize(("domain", "task"), suite.ALL_TASKS)
+def test_every_task_can_be_replayed(domain: str, task: str) -> None:
+    one, other = (make_env(f"dm_control/{domain}-{task}", {}) for _ in range(2))
+    bounded = np.random.default_rng(5).uniform(-1, 1, (20, *one.action_space.shape))  # type: ignore[misc]
+    other.reset(seed=1)
+    other.step(bounded[0].copy())
+    assert one.reset(seed=2)[0] in one.observation_space
+    other.reset(seed=2)
+    for action in bounded:
+        here, there = one.step(action.copy()), other.step(action.copy())
+        np.testing.assert_array_equal(here[0], there[0])
+        assert here[1] == there[1]
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_clip_shows_the_camera_that_follows_the_robot(workers: int) -> None:
+    segment = recorded(WALK, workers=workers)
+    frames = list(frames_of(ClipSpec.of(segment)))  # checks every observation
+    assert np.shape(frames) == (20, 400, 400, 3)
+    theirs = suite.load("walker", "walk", {"random": segment.recipe.seed})
+    theirs.reset()
+    for action in segment.recipe.actions:
+        theirs.step(action)
+    np.testing.assert_array_equal(frames[-1], theirs.physics.render(400, 400, camera_id=0))
+
+
+@pytest.mark.parametrize("package", ["mujoco", "dm-control"])
+def test_a_replay_with_another_version_is_refused(package: str) -> None:
+    spec = ClipSpec.of(recorded(WALK))
+    older = dataclasses.replace(spec.recipe, versions={**library_versions(), package: "1.0.0"})
+    with pytest.raises(ReplayMismatchError, match=f"other versions; pip install {package}==1.0"):
+        list(frames_of(dataclasses.replace(spec, recipe=older)))
+
+
+@pytest.mark.parametrize("choice", ["disable", "bogus"])
+def test_physics_needs_no_opengl(choice: str) -> None:
+    program = f"from teacher.envs.tasks import describe_task; print(describe_task({WALK!r}).horizon)"
+    environment = {**os.environ, "MUJOCO_GL": choice}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"1000\n", b"")
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_a_run_learns_from_a_scripted_teacher(algorithm: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "teacher", "-p", "synth", "-a", algorithm, "-e", WALK, "-n", "walk"]
+    command += ["-t", "300", "-l", "20", "--pretrain_labels", "10", "--runs_dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("*walk*/"))
