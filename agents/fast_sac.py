@@ -97,9 +97,8 @@ class FastSACStep(SACStep):
         self._forward, self._backward = _FORWARD[policy.activation], _BACKWARD[policy.activation]
 
     @torch.no_grad()
-    def __call__(self, batch: Minibatch, noise: Tensor) -> dict[str, Tensor]:
-        """Take one gradient step on each loss with hand-derived gradients, and return metrics."""
-        return super().__call__(batch, noise)
+    def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
+        return super()._take(batch, noise, updates_target)
 
     def _target_values(self, observations: Tensor, actions: Tensor) -> Tensor:
         return self._fast_target(observations, actions).amin(0)

@@ -21,6 +21,7 @@ from torch.nn.utils import parameters_to_vector
 from agents.base import BaseAgent
 from agents.errors import InvalidConfigError, UnsupportedSpaceError
 from agents.fast_sac import FastSACStep
+from agents.graphed_sac import GraphedSACStep
 from agents.normalize import ObservationNormalizer
 from agents.pixels import is_image_space
 from agents.replay import ReplayBuffer, RewardFunction, Transitions
@@ -42,7 +43,8 @@ class SAC(BaseAgent):
         seed: seed of all the agent's random numbers, network weights included.
         device: torch device of the networks.
         dtype: torch dtype of the networks.
-        allow_fast: use the faster :mod:`agents.fast_sac` for the gradients.
+        allow_fast: use the faster :mod:`agents.fast_sac` for the gradients, on a GPU as a CUDA graph
+            (:mod:`agents.graphed_sac`).
         buffer_folder: folder for memory-mapped files of the replay buffer; None to keep it in memory.
 
     Raises:
@@ -78,7 +80,8 @@ class SAC(BaseAgent):
         self.buffer = ReplayBuffer(observations, actions, config.buffer_size, buffer_folder)
         self.sampler = StepSampler(envs)
         self._state_entropy = StateEntropy()
-        self._step = (FastSACStep if allow_fast else SACStep)(self.policy, config)
+        fast = GraphedSACStep if next(policy.parameters()).is_cuda else FastSACStep
+        self._step = (fast if allow_fast else SACStep)(self.policy, config)
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.

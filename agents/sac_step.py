@@ -144,6 +144,11 @@ class SACStep:
             batch: minibatch from the replay buffer.
             noise: standard Gaussian noise ``(2, n, action_size)``, for actions and next actions.
         """
+        self._steps += 1
+        return self._take(batch, noise, self._steps % self._config.target_update_interval == 0)
+
+    def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
+        """Take the step; update the target critics if ``updates_target`` is True."""
         config = self._config
         sampled = self._sample(batch.observations, noise[0])
         entropy = -sampled.log_probs.detach().mean()
@@ -159,8 +164,7 @@ class SACStep:
             targets = batch.rewards + config.gamma * (1 - batch.terminated) * next_values
         metrics = {"critic_loss": self._step_critic(batch, targets)}
         metrics["actor_loss"] = self._step_actor(batch.observations, sampled, ent_coef)
-        self._steps += 1
-        if self._steps % config.target_update_interval == 0:
+        if updates_target:
             self._target.lerp_(self._critic.values, config.tau)
         return metrics | {"ent_coef": ent_coef, "entropy": entropy}
 

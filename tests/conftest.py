@@ -27,13 +27,19 @@ pytest_plugins = ["tests.databases"]
 
 SUITES = {"dm_control": "test-dmc", "metaworld": "test-metaworld"}
 """Packages that need another MuJoCo, each with the make target that installs both and runs the tests."""
-_MISSING = [name for name in SUITES if importlib.util.find_spec(name) is None]
-collect_ignore = [f"suites/test_{name}.py" for name in _MISSING]
+_LEFT_OUT = {
+    f"suites/test_{name}.py": f"make {target} runs it"
+    for name, target in SUITES.items()
+    if importlib.util.find_spec(name) is None
+}
+if not Path("/dev/nvidia0").exists():
+    _LEFT_OUT["gpu/*"] = "this machine has no NVIDIA GPU"
+collect_ignore_glob = list(_LEFT_OUT)
 
 
 def pytest_report_header() -> list[str]:
     """Say which tests can't run here."""
-    return [f"not collected: tests/suites/test_{name}.py; make {SUITES[name]} runs it" for name in _MISSING]
+    return [f"not collected: tests/{name}: {why}" for name, why in _LEFT_OUT.items()]
 
 
 def pytest_configure() -> None:
