@@ -77,7 +77,8 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     parser.add_argument(
         "--preset",
         choices=get_args(Preset),
-        help="use the 2017 paper's settings for MuJoCo (paper) or Atari (paper_atari) as defaults",
+        help="use the 2017 paper's settings for MuJoCo (paper) or Atari (paper_atari), or those of PEBBLE in "
+        "B-Pref (bpref), as defaults",
     )
     fields = {field.name for field in dataclasses.fields(TeachConfig)}
     for title, names in SECTIONS.items():

@@ -28,6 +28,8 @@ def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
 
     def value_of(name: str) -> Any:
         part, dot, rest = name.partition(".")
+        if dot and part == "agent":
+            return values["agent_settings"].get(rest)
         return getattr(values[part], rest) if dot else values[part]
 
     return all(value_of(name) == value for name, value in options.items())
@@ -48,7 +50,8 @@ def _words(
             yield from _words(PARTS[field.name], vars(value), f"{field.name}.", known)
         elif field.name == "agent_settings":
             for name, setting in value.items():
-                yield from (f"--agent.{name}", _said(setting))
+                if f"agent.{name}" not in known:
+                    yield from (f"--agent.{name}", _said(setting))
         elif f"{prefix}{field.name}" in known:
             continue
         elif field.name not in NO_OPTIONS and value != field.default and value is not None:

@@ -136,7 +136,7 @@ class TeachConfig:
     ] = 0
     pretrain_steps: Annotated[
         int,
-        "with sac: environment steps of state-entropy exploration before the first labels (PEBBLE: 9000); "
+        "with sac: environment steps of state-entropy exploration before the first labels (PEBBLE: 10000); "
         "the first comparisons are from them",
         NOT_NEGATIVE,
         BILLION,
@@ -261,6 +261,11 @@ class TeachConfig:
                 "pretrain_steps",
                 self.pretrain_steps == 0 or self.agent == "sac",
                 "needs -a sac",
+            ),
+            (
+                "pretrain_steps",
+                self.pretrain_steps < self.num_timesteps,
+                f"expected less than --num_timesteps ({self.num_timesteps})",
             ),
             (
                 "ent_coef",

@@ -265,7 +265,7 @@ class QueryConfig:
             reject_unused(self, mode, "--queries.")
 
 
-Preset = Literal["default", "paper", "paper_atari"]
+Preset = Literal["default", "paper", "paper_atari", "bpref"]
 
 # Christiano et al. 2017, sections 2.2 and A.1 (MuJoCo). The paper does not give the initial strength of the
 # adaptive l2, the learning rate, or the length of a fit: with 200 labels on ShortHopper, a strength of 0.01
@@ -292,6 +292,34 @@ _PAPER: Mapping[str, Any] = {
     "queries.recency": math.inf,
 }
 
+# PEBBLE in B-Pref (Lee et al. 2021, appendix B, and its code, for walker_walk). There, reward models have a third
+# hidden layer and a tanh output, a fit ends at 97% training accuracy, a tenth of the labels is asked for every
+# 20,000 steps, and the logarithms of the actor's standard deviations are between -5 and 2.
+_BPREF: Mapping[str, Any] = {
+    "agent": "sac",
+    "agent.hidden_sizes": (1024, 1024),
+    "agent.batch_size": 1024,
+    "agent.learning_rate": 5e-4,
+    "agent.ent_coef": "auto_0.1",
+    "agent.target_update_interval": 2,
+    "pretrain_steps": 10_000,  # of which the first 1,000 with random actions
+    "reward.members": 3,
+    "reward.hidden": 256,
+    "reward.inputs": "state,action",
+    "reward.features": "plain",
+    "reward.label_noise": 0.0,
+    "reward.learning_rate": 3e-4,
+    "reward.strength": 0.0,
+    "reward.stride": 1,
+    "reward.batch_size": 128,
+    "reward.converge": True,
+    "reward.refit_after": 0.1,
+    "reward.reward_std": 0.5,  # of values from -1 to 1
+    "segment_steps": 50,
+    "schedule": "constant",
+    "queries.recency": 700,  # segments; a mean age of 50 episodes, as in the newest 100 episodes
+}
+
 PRESETS: Mapping[Preset, Mapping[str, Any]] = {
     "default": {},
     "paper": _PAPER,
@@ -308,6 +336,7 @@ PRESETS: Mapping[Preset, Mapping[str, Any]] = {
         "segment_steps": 25,
         "schedule": "paper_atari",
     },
+    "bpref": _BPREF,
 }
 """Values that each preset sets, keyed by option."""
 
@@ -324,4 +353,11 @@ def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
     preset = without_unused(PRESETS[name], str(options.get("predictor")))
     if "segment_seconds" in explicit:
         preset.pop("segment_steps", None)
+    if explicit.get("agent", preset.get("agent")) != preset.get("agent"):
+        preset = {option: value for option, value in preset.items() if not _of_agent(option)}
     return {**preset, **explicit}
+
+
+def _of_agent(option: str) -> bool:
+    """Return True if a preset's option only makes sense with the preset's agent."""
+    return option.startswith("agent.") or option == "pretrain_steps"

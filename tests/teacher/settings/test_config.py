@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from teacher.errors import ConfigError
 from teacher.reward.predictor import RewardPredictor
+from teacher.settings.command import command_of
 from teacher.settings.config import PARTS, TeachConfig, from_options
 from teacher.settings.options import PRESETS, QueryConfig, RewardConfig
 from teacher.settings.saved_config import load_config, save_config
@@ -274,7 +275,10 @@ def test_what_is_given_counts_more_than_the_preset(name: str) -> None:
     preset = from_options(options)
     for option, value in PRESETS[name].items():  # type: ignore[index]
         part, _, field = option.rpartition(".")
-        assert getattr(getattr(preset, part) if part else preset, field) == value
+        if part == "agent":
+            assert preset.agent_settings[field] == value
+        else:
+            assert getattr(getattr(preset, part) if part else preset, field) == value
     other = from_options({**options, "reward.members": 7, "segment_seconds": 3.0})
     assert other == dataclasses.replace(
         preset, segment_steps=None, segment_seconds=3.0, reward=dataclasses.replace(preset.reward, members=7)
@@ -309,8 +313,34 @@ def test_the_papers_preset_for_atari_is_that_of_its_games() -> None:
     assert (reward.regularization, reward.adapt, reward.no_image_batch_norm) == ("l2", True, False)
 
 
+def test_the_preset_of_bpref_is_pebble() -> None:
+    given = {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "preset": "bpref", "n_labels": 500}
+    config = from_options(given)
+    assert (config.agent, config.pretrain_steps, config.segment_steps) == ("sac", 10_000, 50)
+    assert config.agent_settings == {
+        "hidden_sizes": (1024, 1024),
+        "batch_size": 1024,
+        "learning_rate": 5e-4,
+        "ent_coef": "auto_0.1",
+        "target_update_interval": 2,
+    }
+    assert (config.reward.inputs, config.reward.hidden, config.reward.label_noise) == ("state,action", 256, 0)
+    assert config.num_pretrain_labels == 125
+    assert command_of(config, {}) == "teach -p synth -e Hopper-v5 -n x -l 500 --preset bpref"
+    smaller = from_options({**given, "agent.batch_size": 256})
+    assert smaller.agent_settings["batch_size"] == 256
+    assert smaller.agent_settings["learning_rate"] == 5e-4
+
+
+def test_a_preset_with_another_agent_leaves_out_what_is_its_agents() -> None:
+    given = {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "agent": "ppo", "n_labels": 500}
+    config = from_options({**given, "preset": "bpref"})
+    assert (config.agent, config.agent_settings, config.pretrain_steps) == ("ppo", {}, 0)
+    assert config.reward.hidden == 256
+
+
 def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ConfigError, match="default or paper or paper_atari"):
+    with pytest.raises(ConfigError, match="default or paper or paper_atari or bpref"):
         from_options({"env_id": "ShortHopper-v1", "predictor": "rl", "name": "x", "preset": "best"})
 
 
