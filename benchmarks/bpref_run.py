@@ -1,0 +1,212 @@
+"""One run of the B-Pref benchmark: train it, or go on with it from its last checkpoint, and evaluate it."""
+
+import json
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from benchmarks.results import Curve
+from teacher.envs.tasks import make_vector_env
+from teacher.envs.trajectory import Trajectory
+from teacher.settings.config import TeachConfig, slug
+from teacher.settings.saved_config import CONFIG_NAME
+from teacher.teach import parse_arguments
+from teacher.training.builder import open_run
+from teacher.training.loop import train
+from teacher.training.run import Run
+
+EVALUATION_EPISODES = 20
+EPISODES_NAME = "episodes.jsonl"
+_EVALUATION_STREAM = 7  # seed stream, different from those of a run
+
+SMALL = (
+    "agent.hidden_sizes=256,256 agent.batch_size=256 agent.learning_rate=3e-4 agent.ent_coef=auto "
+    "agent.target_update_interval=1"
+)
+"""Settings of SAC on a CPU: those of Stable-Baselines3."""
+FULL = (
+    "agent.hidden_sizes=1024,1024 agent.batch_size=1024 agent.learning_rate=5e-4 agent.ent_coef=auto_0.1 "
+    "agent.target_update_interval=2"
+)
+"""Settings of SAC in B-Pref, for a GPU."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One method of training a policy.
+
+    Attributes:
+        title: name in tables and plots.
+        agent: ``sac`` or ``ppo``.
+        taught: True if it learns from labels.
+        options: further ``teach`` options, such as ``preset=bpref``.
+        first_share: share of the labels before training; None for the default of ``teach``.
+    """
+
+    title: str
+    agent: str
+    taught: bool = True
+    options: str = ""
+    first_share: float | None = None
+
+
+SIDES: Mapping[str, Side] = {
+    "sac": Side("SAC, true reward", "sac", taught=False),
+    "pebble": Side("PEBBLE", "sac", options="preset=bpref", first_share=0.1),
+    "sac-ours": Side("SAC, our default", "sac"),
+    "ppo": Side("PPO, true reward", "ppo", taught=False),
+    "ppo-ours": Side("PPO, our default", "ppo"),
+}
+
+TEACHERS: Mapping[str, str] = {
+    "oracle": "oracle",
+    "mistake": "mistake:0.1",
+    "mistake-30": "mistake:0.3",
+    "noisy": "noisy:1",
+    "skip": "skip:0.1",
+    "equal": "equal:0.1",
+    "myopic": "myopic:0.9",
+}
+"""Scripted teachers with B-Pref's parameters, as values of ``--teacher``.
+
+``skip`` and ``equal`` differ from B-Pref in the average return that their thresholds are shares of: here it is
+that of the last 200 segments judged, there that of the last ten training episodes.
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run; its fields identify a line of the results file.
+
+    Attributes:
+        env_id: environment ID.
+        side: key of :data:`SIDES`.
+        teacher: key of :data:`TEACHERS`; empty for sides that aren't taught.
+        labels: label budget; 0 for sides that aren't taught.
+        full: True for the networks and minibatches of B-Pref, False for smaller ones.
+    """
+
+    env_id: str
+    side: str
+    teacher: str
+    labels: int
+    steps: int
+    seed: int
+    full: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run's folder."""
+        parts = self.side, self.teacher, self.labels or "", self.steps, "full" if self.full else "", self.seed
+        return slug("-".join(str(part) for part in parts if part != ""))
+
+    def config(self, runs_dir: Path, device: str) -> TeachConfig:
+        """Return the run's settings.
+
+        Raises:
+            ConfigError: the side's options are invalid.
+        """
+        side = SIDES[self.side]
+        words = ["-e", self.env_id, "-a", side.agent, "-n", self.name, "-s", str(self.seed), "-V"]
+        words += ["-t", str(self.steps), "--runs_dir", str(runs_dir), "--device", device]
+        words += ["-p", "synth" if side.taught else "rl"]
+        if side.taught:
+            words += ["-l", str(self.labels), "--teacher", TEACHERS[self.teacher]]
+        if side.first_share is not None:
+            words += ["-L", str(max(1, round(side.first_share * self.labels)))]
+        options = shlex.split(side.options)
+        if side.agent == "sac":
+            options += shlex.split(FULL if self.full else SMALL)
+        return parse_arguments([*words, *(f"--{option}" for option in options)]).config
+
+
+class EpisodesFile:
+    """File of a run's finished episodes, which survives its interruptions.
+
+    Each line has the environment steps so far, the return, and the processor seconds so far.
+
+    Args:
+        folder: folder of the run.
+        step: environment steps at which the run goes on; later episodes are forgotten.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        self._path = folder / EPISODES_NAME
+        lines = [line for line in self.read(folder) if line[0] <= step]
+        self._path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        self._before = lines[-1][2] if lines else 0.0
+        self._started = time.process_time()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Return the processor seconds spent on the run so far."""
+        return round(self._before + time.process_time() - self._started, 1)
+
+    def add(self, step: int, episode_return: float) -> None:
+        """Append a finished episode."""
+        with self._path.open("a") as file:
+            file.write(json.dumps([step, round(episode_return, 3), self.cpu_seconds]) + "\n")
+
+    @staticmethod
+    def read(folder: Path) -> list[tuple[int, float, float]]:
+        """Return the episodes in a run's folder; empty if there are none."""
+        path = folder / EPISODES_NAME
+        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def make(job: Job, runs_dir: Path, device: str) -> dict[str, Any]:
+    """Make a run, or go on with it, and return its line of the results file."""
+    torch.set_num_threads(1)
+    config = job.config(runs_dir.absolute(), device)
+    begun = (config.run_dir / CONFIG_NAME).exists()
+    with open_run(config.run_dir if begun else config, Console(quiet=True)) as run:
+        episodes = EpisodesFile(config.run_dir, run.step)
+        record_episodes(run, episodes)
+        train(run)
+        curve = Curve(job.steps)
+        for step, episode_return, _ in EpisodesFile.read(config.run_dir):
+            curve.add(step, episode_return)
+        return {
+            **asdict(job),
+            "return": evaluate(run, job.seed),
+            "curve": curve.means(),
+            "asked": 0 if run.teaching is None else run.teaching.ledger.asked(),
+            "cpu_seconds": episodes.cpu_seconds,
+            "device": device,
+            "versions": {name: metadata.version(name) for name in ("torch", "gymnasium", "mujoco", "numpy")},
+        }
+
+
+def record_episodes(run: Run, episodes: EpisodesFile) -> None:
+    """Append each episode that ends during training to a file."""
+    remember = run.remember
+
+    def remember_and_record(trajectories: Sequence[Trajectory]) -> None:
+        for trajectory in trajectories:
+            if trajectory.finished:
+                episodes.add(run.step, trajectory.true_return)
+        remember(trajectories)
+
+    run.remember = remember_and_record  # type: ignore[method-assign]
+
+
+def evaluate(run: Run, seed: int) -> float:
+    """Return the mean return of the deterministic policy in new episodes, as B-Pref reports it."""
+    envs = make_vector_env(run.task, EVALUATION_EPISODES, [seed, _EVALUATION_STREAM])
+    observations, _ = envs.reset()
+    returns: dict[int, float] = {}
+    while len(returns) < EVALUATION_EPISODES:
+        observations, *_ = envs.step(run.agent.act(observations, deterministic=True))
+        for trajectory in envs.drain():
+            if trajectory.finished and trajectory.episode_index == 0:
+                returns[trajectory.env_index] = trajectory.true_return
+    envs.close()
+    return round(float(np.mean(list(returns.values()))), 3)
