@@ -52,7 +52,7 @@ class GraphedSACStep(FastSACStep):
 
     def _warm_up(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
         """Take a step on a side stream, as a capture will."""
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             metrics = super()._take(batch, noise, updates_target)

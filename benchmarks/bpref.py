@@ -1,15 +1,15 @@
 """Benchmark of preference-based RL under the protocol of B-Pref (Lee et al. 2021, arXiv 2111.03026).
 
-Sides are SAC on the true reward, PEBBLE (``--preset bpref``), SAC and PPO with RL-Teacher's defaults, and PPO on
-the true reward. A scripted teacher labels segments by their true return, with B-Pref's errors if asked for. The
-score of a side is the return of its final deterministic policy, divided by that of the same agent trained on
-the true reward: interquartile means over the seeds with 95 % bootstrap intervals (Agarwal et al. 2021).
+Sides are SAC on the true reward, PEBBLE (``--preset bpref``), SAC and PPO with RL-Teacher's defaults, and PPO
+on the true reward. A scripted teacher labels segments by their true return, optionally with B-Pref's errors.
+The score of a side is the return of its final deterministic policy, divided by that of the same agent trained
+on the true reward: interquartile means over the seeds with 95 % bootstrap intervals (Agarwal et al. 2021).
 
-    python -m benchmarks.bpref --show --plot bpref.png                       the stored results
-    python -m benchmarks.bpref --processes 2                                 make all missing runs, days of CPU
+    python -m benchmarks.bpref --show --plot bpref.png    print and plot the stored results
+    python -m benchmarks.bpref --processes 2              make all missing runs, which takes days of CPU
+    python -m benchmarks.bpref --full --device cuda       B-Pref's network sizes, on a GPU
     python -m benchmarks.bpref --env dm_control/cheetah-run --labels 100 --seeds 1 2 3
     python -m benchmarks.bpref --env my_walk:Walk-v0 --steps 1e5 --labels 200 --results walk.jsonl
-    python -m benchmarks.bpref --full --device cuda                          B-Pref's network sizes, on a GPU
 
 DMControl needs an environment of its own: ``pip install -e '.[dmc]'``. SAC has two layers of 256 units and
 minibatches of 256; with ``--full``, 1,024 of each, as in B-Pref. Interrupted runs go on from their last

@@ -77,8 +77,8 @@ TEACHERS: Mapping[str, str] = {
 }
 """Scripted teachers with B-Pref's parameters, as values of ``--teacher``.
 
-``skip`` and ``equal`` differ from B-Pref in the average return that their thresholds are shares of: here it is
-that of the last 200 segments judged, there that of the last ten training episodes.
+``skip`` and ``equal`` differ from B-Pref in the average return that their thresholds are shares of: here that
+of the last 200 segments judged, there that of the last ten training episodes.
 """
 
 
