@@ -124,6 +124,9 @@ class Agent(Protocol):
     def relabel(self, rewards_of: RewardFunction) -> None:
         """Replace the rewards of all stored transitions, if this agent stores any."""
 
+    def skip_random_actions(self) -> None:
+        """Act with the policy from the first step, if this agent would start with random actions."""
+
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations.
 
@@ -180,6 +183,9 @@ class BaseAgent(abc.ABC):
 
     def relabel(self, rewards_of: RewardFunction) -> None:  # noqa: B027 (optional)
         """Do nothing: by default, agents store no transitions."""
+
+    def skip_random_actions(self) -> None:  # noqa: B027 (optional)
+        """Do nothing: by default, agents act with their policy from the first step."""
 
     @abc.abstractmethod
     def _require_optimizer_state(self, state: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from agents.errors import (
 from agents.normalize import ObservationPreparation
 from agents.policy import GaussianHead, Policy
 from agents.rollout import require_finite
+from agents.squashed_gaussian import SquashedGaussianHead
 
 Pairs = tuple[NDArray[Any], NDArray[Any]]
 """Raw observations ``(n, *obs)`` and actions ``(n, *act)`` in the format that the environment accepts.
@@ -36,6 +37,7 @@ STD_BOUNDS = (0.1, 1.0)
 
 The minimum keeps some exploration; the maximum equals a new policy's initial standard deviation.
 """
+_BoxHead = GaussianHead | SquashedGaussianHead
 _HINT = "use demonstrations from the environment that the policy acts in."
 
 
@@ -85,7 +87,8 @@ def clone(
     For Discrete actions, the loss is the cross-entropy; for MultiDiscrete actions, the sum of the components'
     cross-entropies. For Box actions, it is the squared error between the policy's mean action and the
     demonstrated action, averaged over action dimensions. Where the demonstrated action is at a bound,
-    predictions beyond that bound count as correct because the environment clips them.
+    predictions beyond that bound count as correct because the environment clips them. SAC's mean actions are
+    squashed, and its errors are measured in actions scaled to -1 to 1.
 
     After training, the standard deviations of Box actions are set to their maximum-likelihood estimates,
     clipped to :data:`STD_BOUNDS`. Otherwise, the large initial standard deviations of an untrained policy
@@ -154,7 +157,7 @@ def clone(
             break
     if patience is not None:
         _restore(policy, best)
-    if isinstance(policy.head, GaussianHead):
+    if isinstance(policy.head, _BoxHead):
         _fit_spread(policy, policy.head, *train)
     return losses
 
@@ -231,7 +234,12 @@ def _inputs_and_targets(
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):
         executed = actions.clip(space.low, space.high).astype(np.float64)
-        targets: NDArray[Any] = executed.reshape(len(actions), policy.head.num_outputs)
+        squashes = isinstance(policy.head, SquashedGaussianHead)
+        targets: NDArray[Any] = (
+            policy.head.squashed(executed)
+            if squashes
+            else executed.reshape(len(actions), math.prod(space.shape))
+        )
     else:
         targets = actions.reshape(len(actions), *space.shape).astype(np.int64) - space.start
     return policy.tensor(normalizer(observations)), policy.tensor(targets)
@@ -239,17 +247,19 @@ def _inputs_and_targets(
 
 def _loss(policy: Policy, inputs: Tensor, targets: Tensor) -> Tensor:
     outputs = policy.actor(inputs)
-    if isinstance(policy.head, GaussianHead):
+    if isinstance(policy.head, _BoxHead):
         return _errors(policy.head, outputs, targets).square().mean()
     log_probs, _ = policy.head.log_prob_and_entropy(outputs, targets)
     return -log_probs.mean()
 
 
-def _errors(head: GaussianHead, outputs: Tensor, targets: Tensor) -> Tensor:
+def _errors(head: _BoxHead, outputs: Tensor, targets: Tensor) -> Tensor:
     """Return predicted minus demonstrated actions, ignoring errors that clipping removes.
 
     The result is 0 wherever the prediction, clipped to the action bounds, equals the demonstrated action.
     """
+    if isinstance(head, SquashedGaussianHead):
+        return outputs.chunk(2, 1)[0].tanh() - targets
     low, high = (
         torch.as_tensor(bound.ravel(), dtype=outputs.dtype, device=outputs.device)
         for bound in (head.space.low, head.space.high)
@@ -281,11 +291,20 @@ def _validate(policy: Policy, validation: tuple[Tensor, Tensor]) -> float:
         return float(_loss(policy, *validation)) if len(validation[0]) else math.nan
 
 
-def _fit_spread(policy: Policy, head: GaussianHead, inputs: Tensor, targets: Tensor) -> None:
-    """Set each action dimension's standard deviation to its RMS error, clipped to :data:`STD_BOUNDS`."""
-    with torch.no_grad():
-        errors = _errors(head, policy.actor(inputs), targets)
-        head.log_std.copy_(errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log())
+@torch.no_grad()
+def _fit_spread(policy: Policy, head: _BoxHead, inputs: Tensor, targets: Tensor) -> None:
+    """Set each action dimension's standard deviation to its RMS error, clipped to :data:`STD_BOUNDS`.
+
+    SAC's standard deviations, which depend on the observation, then start as the same everywhere.
+    """
+    errors = _errors(head, policy.actor(inputs), targets)
+    log_stds = errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log()
+    if isinstance(head, SquashedGaussianHead):
+        last: Any = policy.actor[-1]
+        last.weight[head.size :].zero_()
+        last.bias[head.size :].copy_(log_stds)
+    else:
+        head.log_std.copy_(log_stds)
 
 
 def _weights(policy: Policy) -> list[Tensor]:

@@ -80,6 +80,7 @@ class SAC(BaseAgent):
         self.buffer = ReplayBuffer(observations, actions, config.buffer_size, buffer_folder)
         self.sampler = StepSampler(envs)
         self._state_entropy = StateEntropy()
+        self._starts_randomly = True
         fast = GraphedSACStep if next(policy.parameters()).is_cuda else FastSACStep
         self._step = (fast if allow_fast else SACStep)(self.policy, config)
 
@@ -117,7 +118,7 @@ class SAC(BaseAgent):
         uniform = self.rollout_rng.uniform(-1.0, 1.0, (num_steps, num_envs, head.size))
 
         def choose(t: int, observations: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-            if self.total_steps + t * num_envs < self.config.learning_starts:
+            if self._starts_randomly and self.total_steps + t * num_envs < self.config.learning_starts:
                 actions: NDArray[Any] = uniform[t]
             else:
                 actions = head.choose(actor(self.normalizer(observations)), noise[t])
@@ -210,6 +211,10 @@ class SAC(BaseAgent):
         visited = self.buffer.sample(min(len(self.buffer), MOST_PARTICLES), self.minibatch_rng).observations
         particles = self.policy.tensor(self.normalizer(visited))
         return tuple(self._state_entropy(minibatch, particles) for minibatch in observations)
+
+    def skip_random_actions(self) -> None:
+        """Act with the policy from the first step, because it already knows something of the task."""
+        self._starts_randomly = False
 
     def relabel(self, rewards_of: RewardFunction) -> None:
         """Replace the rewards of all transitions in the replay buffer."""

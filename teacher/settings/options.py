@@ -293,8 +293,8 @@ _PAPER: Mapping[str, Any] = {
 }
 
 # PEBBLE in B-Pref (Lee et al. 2021, appendix B, and its code, for walker_walk). There, reward models have a
-# third hidden layer and a tanh output, a fit ends at 97% training accuracy, a tenth of the labels is asked for
-# every 20,000 steps, and the logarithms of the actor's standard deviations are between -5 and 2.
+# third hidden layer and a tanh output, a fit ends at 97% training accuracy, a tenth of the labels is due at
+# once every 20,000 steps, and the logarithms of the actor's standard deviations are between -5 and 2.
 _BPREF: Mapping[str, Any] = {
     "agent": "sac",
     "agent.hidden_sizes": (1024, 1024),

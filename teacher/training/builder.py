@@ -144,6 +144,8 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
                 "This policy network trains in PyTorch. A network with only tanh layers would train "
                 "faster, using NumPy."
             )
+        if config.warm:
+            run.agent.skip_random_actions()
         if start is not None:
             start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
             run.save()  # so that a resumed run does not repeat the warm start

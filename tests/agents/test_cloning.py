@@ -22,6 +22,8 @@ from agents.errors import (
 )
 from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
+from agents.sac import SAC
+from agents.sac_step import SACConfig
 
 
 @dataclass
@@ -113,6 +115,35 @@ def test_what_is_clipped_to_the_action_shown_is_no_error(make_agent: Callable[..
     with torch.no_grad():
         output.bias.fill_(-2.0)  # clipped to the other bound, which is wrong, and must not stay
     assert clone(agent, demonstrations, n_epochs=30, learning_rate=1e-2)[-1].validation < 1e-3
+
+
+def test_sac_learns_what_is_shown_and_acts_so_from_the_first_step(
+    counting_envs: Callable[..., SyncVectorEnv],
+) -> None:
+    config = SACConfig(hidden_sizes=(32, 32), learning_starts=1000, normalize_observations=True)
+    agent, demonstrations = SAC(counting_envs(), config, seed=0), shown(steer)
+    before = {name: value.clone() for name, value in agent.policy.critic.state_dict().items()}
+    losses = clone(agent, demonstrations, n_epochs=25, learning_rate=3e-3)
+    observations, actions = demonstrations.validation
+    played = agent.act(observations, deterministic=True)
+    assert np.square(played - actions).mean() < 0.01, "the variance of the actions is 0.1"
+    assert losses[-1].validation == pytest.approx(4 * np.square(played - actions).mean(), rel=1e-4)
+    for name, value in agent.policy.critic.state_dict().items():
+        assert torch.equal(value, before[name])
+    with torch.no_grad():
+        outputs = agent.policy.actor(agent.policy.tensor(agent.normalizer(observations)))
+    stds = outputs[:, 2:].exp()
+    assert ((stds >= STD_BOUNDS[0] - 1e-6) & (stds <= STD_BOUNDS[1])).all()
+    torch.testing.assert_close(stds, stds[:1].expand_as(stds))
+    first = agent.collect()
+    assert (
+        np.abs(first.executed_actions[0] - agent.act(first.observations[0], deterministic=True)).max() > 0.1
+    )
+    agent.skip_random_actions()
+    for _ in range(20):
+        rollout = agent.collect()
+        meant = agent.act(rollout.observations[0], deterministic=True)
+        assert np.abs(rollout.executed_actions[0] - meant).max() < 0.5 * 5 * STD_BOUNDS[0]
 
 
 def test_the_critic_and_the_optimizer_are_left_alone(case: tuple[Callable[..., PPO], Shown]) -> None:

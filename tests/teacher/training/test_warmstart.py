@@ -101,6 +101,20 @@ def test_it_begins_from_a_clone_and_tells_how_good_it_is(build: Callable[..., tu
     assert (run.config.run_dir / "demonstrations.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_sac_begins_from_demonstrations_without_random_actions(
+    folder: Path, build: Callable[..., tuple[Run, str]]
+) -> None:
+    env = gym.make("Pendulum-v1", max_episode_steps=50)
+    full = record_demonstrations(lambda observation: np.array([2 * observation[1]]), env, n_episodes=4)
+    save_demonstrations(folder / "swing.npz", full)
+    run, said = build(env_id="Pendulum-v1", agent="sac", demonstrations="swing.npz")
+    assert "Cloned 4 episodes" in said
+    rollout = run.collect()
+    meant = run.agent.act(rollout.observations[:, 0], deterministic=True)
+    assert np.abs(rollout.executed_actions[:, 0] - meant).mean() < 0.5
+    assert np.abs(meant[:, 0] - 2 * rollout.observations[:, 0, 1]).mean() < 0.6, "their mean size is 1.3"
+
+
 def test_a_policy_comes_before_the_demonstrations(build: Callable[..., tuple[Run, str]]) -> None:
     before = load_state(EXPERT / "checkpoint.npz")["agent"]
     run, said = build(policy=str(EXPERT), demonstrations="few.npz")
