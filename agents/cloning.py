@@ -234,12 +234,10 @@ def _inputs_and_targets(
     space: Any = policy.head.space
     if isinstance(space, spaces.Box):
         executed = actions.clip(space.low, space.high).astype(np.float64)
-        squashes = isinstance(policy.head, SquashedGaussianHead)
-        targets: NDArray[Any] = (
-            policy.head.squashed(executed)
-            if squashes
-            else executed.reshape(len(actions), math.prod(space.shape))
-        )
+        if isinstance(policy.head, SquashedGaussianHead):
+            targets: NDArray[Any] = policy.head.squashed(executed)
+        else:
+            targets = executed.reshape(len(actions), math.prod(space.shape))
     else:
         targets = actions.reshape(len(actions), *space.shape).astype(np.int64) - space.start
     return policy.tensor(normalizer(observations)), policy.tensor(targets)
