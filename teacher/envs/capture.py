@@ -49,8 +49,8 @@ class CapturedResets(SeededResets):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step the environment, render it, and return the JPEG frame as ``info["frame"]``."""
-        *outcome, _ = super().step(action)
-        return (*outcome, {FRAME_KEY: self._picture()})
+        *outcome, info = super().step(action)
+        return (*outcome, {**info, FRAME_KEY: self._picture()})
 
     def _picture(self) -> bytes:
         try:

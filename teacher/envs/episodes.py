@@ -25,6 +25,9 @@ SEED_KEY = "episode_seed"
 """Key of the episode's seed in a reset's info dict, added by :class:`SeededResets`."""
 FRAME_KEY = "frame"
 """Key of the JPEG frame in a step's info dict, added by :class:`~teacher.envs.capture.CapturedResets`."""
+SUCCESS_KEY = "episode_success"
+"""Key of the info dict of an episode's last step, added by :class:`SeededResets`, whose value is True if the
+environment reported success in any step. It exists only if the environment's ``reports_success`` is True."""
 _SEED_BOUND = 2**31  # some environments pass their seed to C code or to numpy's legacy generator
 _NUMBERS = (float, int, np.floating, np.integer)
 _BLOCK = 64  # steps per environment to buffer before they are added to trajectories
@@ -44,6 +47,14 @@ def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iter
         yield int(generator.integers(_SEED_BOUND // num_envs)) * num_envs + env_index
 
 
+def declares(env: gym.Env[Any, Any], name: str) -> bool:
+    """Return True if the environment or one of its wrappers has an attribute ``name`` that is true."""
+    try:
+        return bool(env.get_wrapper_attr(name))
+    except AttributeError:
+        return False
+
+
 class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that gives every reset a known seed, reported as ``info["episode_seed"]``.
 
@@ -60,6 +71,8 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
         self._seeds = seeds
         space = env.observation_space
         self._shape, self._dtype = space.shape, space.dtype
+        self._reports_success = declares(env, "reports_success")
+        self._succeeded = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -71,6 +84,7 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             )
         if seed is None:
             seed = next(self._seeds)
+        self._succeeded = False
         try:
             observation, info = self.env.reset(seed=seed)
             self._check_observation(observation)
@@ -81,14 +95,18 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise self._failure("reset", "observation and info", error) from error
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment; return an empty info dict, because infos are unused and slow to batch."""
+        """Step the environment; return no info but an episode's success, because infos are slow to batch."""
         try:
-            observation, reward, terminated, truncated, _ = self.env.step(action)
+            observation, reward, terminated, truncated, info = self.env.step(action)
             # Fast path: the full checks run only for values that are not obviously valid.
             if not isinstance(observation, np.ndarray) or observation.shape != self._shape:
                 self._check_observation(observation)
             if not isinstance(reward, _NUMBERS):
                 self._check_reward(reward)
+            if self._reports_success:
+                self._succeeded |= bool(info.get("success", False))
+                if terminated or truncated:
+                    return observation, reward, terminated, truncated, {SUCCESS_KEY: self._succeeded}
             return observation, reward, terminated, truncated, {}
         except TeacherError:
             raise
@@ -181,12 +199,15 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._filled += 1
         self._observations[self._filled] = observations
         self._frames.append(infos.get(FRAME_KEY))
+        # With same-step autoreset, the returned observation and info start the next episode.
+        succeeded = infos.get("final_info", infos).get(SUCCESS_KEY)
         for index in (terminated | truncated).nonzero()[0].tolist():
             trajectory = self._running[index]
             if trajectory is not None:
                 trajectory.terminated = bool(terminated[index])
                 trajectory.truncated = bool(truncated[index])
-                if self._reset_in_step:  # the returned observation starts the next episode
+                trajectory.succeeded = None if succeeded is None else bool(succeeded[index])
+                if self._reset_in_step:
                     self._observations[self._filled, index] = infos["final_obs"][index]
                 self._finish(index)
         self._begin_episodes(observations, infos)

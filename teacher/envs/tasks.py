@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from teacher.envs.capture import CapturedResets, prepare_drawing
 from teacher.envs.early_ends import WithoutEnds, without_ends
-from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, declares, episode_seeds
 from teacher.envs.families import resolve_env_id
 from teacher.envs.fast import batched_classic, batched_mujoco
 from teacher.envs.fast.threads import ThreadedVectorEnv
@@ -52,6 +52,8 @@ class TaskInfo:
         captures: True to capture a frame of every step, because episodes can't be replayed.
         flattened: the original observation space as a one-line string if observations are flattened
             automatically because no transform was given; otherwise None.
+        reports_success: True if the environment declares that ``info["success"]`` of a step says whether its
+            task is solved, otherwise False.
     """
 
     env_id: str
@@ -63,6 +65,7 @@ class TaskInfo:
     action_space: ActionSpace
     captures: bool = False
     flattened: str | None = None
+    reports_success: bool = False
 
 
 def describe_task(
@@ -171,6 +174,7 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
                 action_space=actions,
                 captures=captures,
                 flattened=None if env.observation_space is declared else one_line(declared),
+                reports_success=declares(env, "reports_success"),
             )
         return Examined(
             env_id,

@@ -27,6 +27,8 @@ class Trajectory:
     Attributes:
         terminated: True if the environment ended the episode; None if unknown (treated as False).
         truncated: True if a time limit or an unknown cause ended the episode.
+        succeeded: for a finished episode of an environment that reports success, whether it did so in any
+            step; None for other episodes.
         replayable: True if the episode can be replayed from :meth:`recipe`.
     """
 
@@ -38,6 +40,7 @@ class Trajectory:
         self.episode_index = episode_index
         self.terminated: bool | None = False
         self.truncated = False
+        self.succeeded: bool | None = None
         self.replayable = True
         self._env_id = env_id
         self._kwargs = kwargs

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from teacher.envs.episodes import SeededResets, episode_seeds
+from teacher.envs.episodes import SeededResets, declares, episode_seeds
 from teacher.errors import pluralize
 
 TRIAL_EPISODES = 50
@@ -109,10 +109,7 @@ def of_fixed_length(horizon: int) -> Trial:
 
 def never_terminates(env: gym.Env[Any, Any]) -> bool:
     """Return True if the environment's ``never_terminates`` says that only a time limit ends episodes."""
-    try:
-        return bool(env.get_wrapper_attr("never_terminates"))
-    except AttributeError:
-        return False
+    return declares(env, "never_terminates")
 
 
 def try_episodes(

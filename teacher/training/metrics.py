@@ -12,6 +12,7 @@ from torch.utils.tensorboard import SummaryWriter
 _HEADER_EVERY = 25
 _STEPS_A_LINE = 1000  # minimum; most rollouts are longer
 BEHAVIOR_TAG = "agent/behaviour_per_episode"
+SUCCESS_TAG = "agent/success_rate"
 TRUE_RETURN_TAG = "agent/true_reward_per_episode"
 
 
@@ -30,6 +31,7 @@ def _duration(seconds: float) -> str:
 
 
 _RETURN = _Column("return", 9, TRUE_RETURN_TAG, "{:.1f}".format)
+_SUCCESS = _Column("success", 9, SUCCESS_TAG, "{:.0%}".format)
 _BEHAVIOR = _Column("behavior", 11, BEHAVIOR_TAG, "{:.2f}".format)
 _LABELS = (
     _Column("answered", 10, "labels/answered", "{:.0f}".format),
@@ -47,8 +49,8 @@ _TIMES = (
 _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
 # People may want something other than what the environment rewards, so for them its return comes last.
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
-_WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN)
-_ALONE = (_RETURN, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
+_WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN, _SUCCESS)
+_ALONE = (_RETURN, _SUCCESS, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
 
 
 class Metrics:
@@ -103,7 +105,7 @@ def _belongs(tag: str, values: Mapping[str, float]) -> bool:
 
     Only the keys of ``values`` matter, so a metric that is NaN still gets its column.
     """
-    if tag == BEHAVIOR_TAG:
+    if tag in (BEHAVIOR_TAG, SUCCESS_TAG):
         return tag in values
     return tag.startswith(("agent/", "time/")) or "labels/asked" in values
 

@@ -19,7 +19,7 @@ from teacher.errors import pluralize
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
 from teacher.training.console import RunConsole
-from teacher.training.metrics import BEHAVIOR_TAG, TRUE_RETURN_TAG, Metrics
+from teacher.training.metrics import BEHAVIOR_TAG, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_agent, make_envs
 from teacher.training.plan import RunPlan
@@ -186,6 +186,8 @@ class Run:
         values["time/seconds_left"] = left = self.timer.seconds_left(self.config.num_timesteps)
         if not math.isnan(statistics.true_return):
             values[TRUE_RETURN_TAG] = statistics.true_return
+        if self.task.reports_success:
+            values[SUCCESS_TAG] = statistics.success_rate
         if self.teaching is not None:
             if statistics.has_own_goal:
                 values[BEHAVIOR_TAG] = statistics.behavior

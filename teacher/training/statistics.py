@@ -34,6 +34,7 @@ class EpisodeStatistics:
         self._lengths: deque[int] = deque(maxlen=EPISODES)
         self._true_returns: deque[float] = deque(maxlen=EPISODES)
         self._behaviors: deque[float] = deque(maxlen=EPISODES)
+        self._successes: deque[bool] = deque(maxlen=EPISODES)
 
     def add(self, finished: Iterable[Trajectory]) -> None:
         """Add finished episodes, dropping the oldest to stay within the limits on count and memory."""
@@ -43,6 +44,8 @@ class EpisodeStatistics:
             self._true_returns.append(episode.true_return)
             if self.has_own_goal:
                 self._behaviors.append(self.goal(episode))
+            if episode.succeeded is not None:
+                self._successes.append(episode.succeeded)
         size = sum(episode.nbytes for episode in self.episodes)
         while size > EPISODE_BYTES:
             size -= self.episodes.popleft().nbytes
@@ -67,6 +70,11 @@ class EpisodeStatistics:
         """Mean goal value of episodes; NaN if no episode has finished or the goal is the true return."""
         return _mean(self._behaviors)
 
+    @property
+    def success_rate(self) -> float:
+        """Share of episodes that succeeded; NaN if none has finished or the environment never reports it."""
+        return _mean(self._successes)
+
     def segment_correlation(self, predictor: RewardPredictor, segments: Sequence[Segment]) -> float:
         """Return the rank correlation between predicted returns and goal values of segments.
 
@@ -82,5 +90,5 @@ class EpisodeStatistics:
         return correlation(predicted, list(map(self.goal, self.episodes)))
 
 
-def _mean(values: deque[int] | deque[float]) -> float:
+def _mean(values: deque[int] | deque[float] | deque[bool]) -> float:
     return float(np.mean(values)) if values else math.nan

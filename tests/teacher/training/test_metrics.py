@@ -9,7 +9,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from teacher.reward.correlation import correlation, rank_correlation
-from teacher.training.metrics import BEHAVIOR_TAG, Metrics
+from teacher.training.metrics import BEHAVIOR_TAG, SUCCESS_TAG, Metrics
 from teacher.training.terminal import progress, waiting
 
 
@@ -91,6 +91,17 @@ def test_the_console_shows_rate_and_time_left(tmp_path: Path) -> None:
     assert shown(tmp_path, {"agent/true_reward_per_episode": 12.5, **TIMES}, people=False) == alone
     labels = {"answered": "-", "asked": "3", "due": "-", "loss": "-", "accuracy": "75%"}
     assert shown(tmp_path, VALUES, people=False) == {**alone, **labels, "rank corr": "0.50"}
+
+
+@pytest.mark.parametrize(("rate", "shown_as"), [(0.25, "25%"), (math.nan, "-")])
+def test_where_success_is_reported_its_rate_is_beside_the_return(
+    tmp_path: Path, rate: float, shown_as: str
+) -> None:
+    values = {**VALUES, SUCCESS_TAG: rate}
+    for people, expected in ((False, ["return", "success"]), (True, ["env return", "success"])):
+        found = shown(tmp_path, values, people=people)
+        assert [title for title in found if title in expected] == expected
+        assert found["success"] == shown_as
 
 
 def test_with_people_the_environments_own_return_comes_last_under_its_name(tmp_path: Path) -> None:
