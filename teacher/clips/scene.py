@@ -223,7 +223,10 @@ def _light(scene: Any) -> None:
         strict=False,
     ):
         light.headlight, light.castshadow = 0, 0
-        light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        if hasattr(light, "type"):
+            light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        else:  # MuJoCo 3.3.0, which Meta-World requires
+            light.directional = 1
         light.dir[:] = np.array(direction) / np.linalg.norm(direction)
         light.ambient[:], light.diffuse[:], light.specular[:] = ambient, diffuse, 0.1
 
