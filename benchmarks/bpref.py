@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     made = {job_of(result) for result in results}
     jobs = [] if options.show else [job for job in selected(options) if job not in made]
     try:
-        for job in jobs:
+        for job in (job for job in jobs if not job.folder(options.runs).exists()):
             job.config(options.runs, options.device)
         for result in track(make_runs(jobs, options), "runs", total=len(jobs), transient=True):
             results.append(result)

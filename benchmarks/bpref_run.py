@@ -108,11 +108,15 @@ class Job:
         parts = self.side, self.teacher, self.labels or "", self.steps, "full" if self.full else "", self.seed
         return slug("-".join(str(part) for part in parts if part != ""))
 
+    def folder(self, runs_dir: Path) -> Path:
+        """Return the folder of the run."""
+        return runs_dir / slug(self.env_id) / self.name
+
     def config(self, runs_dir: Path, device: str) -> TeachConfig:
-        """Return the run's settings.
+        """Return the settings of the run, which has not begun.
 
         Raises:
-            ConfigError: the side's options are invalid.
+            ConfigError: the side's options are invalid, or the run has begun.
         """
         side = SIDES[self.side]
         words = ["-e", self.env_id, "-a", side.agent, "-n", self.name, "-s", str(self.seed), "-V"]
@@ -165,14 +169,14 @@ class EpisodesFile:
 def make(job: Job, runs_dir: Path, device: str) -> dict[str, Any]:
     """Make a run, or go on with it, and return its line of the results file."""
     torch.set_num_threads(1)
-    config = job.config(runs_dir.absolute(), device)
-    begun = (config.run_dir / CONFIG_NAME).exists()
-    with open_run(config.run_dir if begun else config, Console(quiet=True)) as run:
-        episodes = EpisodesFile(config.run_dir, run.step)
+    folder = job.folder(runs_dir.absolute())
+    begun = (folder / CONFIG_NAME).exists()
+    with open_run(folder if begun else job.config(runs_dir.absolute(), device), Console(quiet=True)) as run:
+        episodes = EpisodesFile(folder, run.step)
         record_episodes(run, episodes)
         train(run)
         curve = Curve(job.steps)
-        for step, episode_return, _ in EpisodesFile.read(config.run_dir):
+        for step, episode_return, _ in EpisodesFile.read(folder):
             curve.add(step, episode_return)
         return {
             **asdict(job),
