@@ -51,9 +51,10 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         if made.step >= 2 * STEPS:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), open_run(config, Console(quiet=True)) as run:
+    with open_run(config, Console(quiet=True)) as run:
         record_episodes(run, EpisodesFile(config.run_dir, 0))
-        train(run, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            train(run, interrupt)
     before = EpisodesFile.read(config.run_dir)
     assert 2 * STEPS <= before[-1][0] < 3 * STEPS
     whole = make(job, tmp_path, "cpu")
