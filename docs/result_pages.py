@@ -9,7 +9,7 @@ from typing import Any
 from agents.defaults import ATARI, BY_NAME, GENERAL, TaskDefaults
 from agents.ppo import PPOConfig
 from agents.trpo import TRPOConfig
-from benchmarks import first_command
+from benchmarks import bpref, first_command
 from benchmarks.figures import results
 from benchmarks.results import load
 from benchmarks.teaching_points import SIDES
@@ -31,12 +31,20 @@ run; Pearson's correlation is over whole episodes.
 | side | options of `teach` |
 | --- | --- |
 """
+_ABOUT_BPREF = """\
+# B-Pref's protocol: all results
+
+Every row of `benchmarks/bpref.jsonl`; [a page of its own](../benchmarks/bpref.md) describes the columns. A
+share is a return divided by that of the same agent on the true reward.
+"""
 _ABOUT_DEFAULTS = """\
 # Agent defaults
 
 `teach` chooses hyperparameters by the task's name without its version (`agents/defaults.py`). A row shows the
 number of environments, the steps per rollout, and the values that differ from `PPOConfig` and `TRPOConfig`,
-whose defaults are those of Stable-Baselines3 and sb3-contrib. rl-zoo is RL Baselines3 Zoo.
+whose defaults are those of Stable-Baselines3 and sb3-contrib. rl-zoo is RL Baselines3 Zoo. SAC has the same
+values on all tasks: `SACConfig`'s, which are Stable-Baselines3's, but train_freq 32, gradient_steps -1 and
+learning_starts 1000, in one environment.
 For a Box, TRPO's `target_kl` and `cg_damping` are multiplied by the number of action dimensions, over
 which sb3-contrib averages.
 
@@ -50,6 +58,7 @@ def result_pages() -> dict[str, str]:
         "teaching": teaching_page(),
         "first-command": first_command.page(found),
         "agent-defaults": _ABOUT_DEFAULTS + defaults_table(),
+        "bpref": bpref_page(),
     }
 
 
@@ -65,6 +74,13 @@ def teaching_page() -> str:
         for line in tables.getvalue().splitlines()
     ]
     return _ABOUT_TEACHING + "\n".join([*sides, "", *lines, ""]).replace("| `` |", "| |")
+
+
+def bpref_page() -> str:
+    """Return the page with the tables of the B-Pref benchmark, one per task."""
+    with contextlib.redirect_stdout(io.StringIO()) as tables:
+        bpref.print_tables(bpref.rows(load(bpref.RESULTS)))
+    return _ABOUT_BPREF + tables.getvalue()
 
 
 def defaults_table() -> str:
