@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +21,38 @@ def _tanh_backward(gradient: Tensor, output: Tensor) -> Tensor:
 def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
     result: Tensor = torch.ops.aten.threshold_backward(gradient, output, 0)
     return result
+
+
+class _Torch:
+    """Matrix products of torch."""
+
+    @staticmethod
+    def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return the matrix product of two tensors, or of two stacks of them."""
+        return torch.matmul(a, b, out=out)
+
+    @staticmethod
+    def affine(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """Return the matrix product plus a bias that is broadcast over rows."""
+        return torch.addmm(bias, a, b) if a.ndim == 2 else torch.baddbmm(bias, a, b)
+
+
+class _NumPy:
+    """Matrix products of NumPy, for tensors on a CPU.
+
+    On AMD processors, where torch's MKL does not use AVX-512, NumPy's OpenBLAS is twice as fast.
+    """
+
+    @staticmethod
+    def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return the matrix product of two tensors, or of two stacks of them."""
+        into = None if out is None else out.numpy()
+        return torch.from_numpy(np.matmul(a.numpy(), b.numpy(), out=into))
+
+    @staticmethod
+    def affine(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """Return the matrix product plus a bias that is broadcast over rows."""
+        return _NumPy.product(a, b).add_(bias)
 
 
 _BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"tanh": _tanh_backward, "relu": _relu_backward}
@@ -42,30 +75,33 @@ class _FastTwinCritic:
             count = len(self._weights)
             self._weight_gradients, self._bias_gradients = gradients[:count], gradients[count:]
         self._hidden: list[Tensor] = []
+        self._matrices = _Torch if self._weights[0].is_cuda else _NumPy
 
     def __call__(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return both Q-values ``(2, n)``, and keep activations for the gradients."""
         inputs = torch.cat([observations, actions], 1)
-        joined = torch.addmm(self._biases[0].flatten(), inputs, self._weights[0].flatten(1))
+        joined = self._matrices.affine(self._biases[0].flatten(), inputs, self._weights[0].flatten(1))
         hidden = self._forward(joined).view(len(inputs), 2, -1).transpose(0, 1)
         self._hidden = [inputs, hidden]
         for weight, bias in zip(self._weights[1:-1], self._biases[1:-1], strict=True):
-            hidden = self._forward(torch.baddbmm(bias, hidden, weight))
+            hidden = self._forward(self._matrices.affine(bias, hidden, weight))
             self._hidden.append(hidden)
         values: Tensor = (hidden * self._weights[-1]).sum(2).add_(self._biases[-1].squeeze(2))
         return values
 
     def write_gradients(self, outputs: Tensor) -> None:
         """Write the parameters' gradients, given those of the outputs ``(2, n)`` of the last call."""
-        torch.bmm(outputs.unsqueeze(1), self._hidden[-1], out=self._weight_gradients[-1])
+        self._matrices.product(outputs.unsqueeze(1), self._hidden[-1], self._weight_gradients[-1])
         torch.sum(outputs, 1, keepdim=True, out=self._bias_gradients[-1].squeeze(2))
         gradient = self._backward(outputs.unsqueeze(2) * self._weights[-1], self._hidden[-1])
         for layer in range(len(self._weights) - 2, 0, -1):
-            torch.bmm(self._hidden[layer].transpose(1, 2), gradient, out=self._weight_gradients[layer])
+            self._matrices.product(
+                self._hidden[layer].transpose(1, 2), gradient, self._weight_gradients[layer]
+            )
             torch.sum(gradient, 1, keepdim=True, out=self._bias_gradients[layer])
             gradient = self._of_layer_below(gradient, layer)
         joined = self._joined(gradient)
-        torch.mm(self._hidden[0].T, joined, out=self._weight_gradients[0].flatten(1))
+        self._matrices.product(self._hidden[0].T, joined, self._weight_gradients[0].flatten(1))
         torch.sum(joined, 0, out=self._bias_gradients[0].flatten())
 
     def action_gradients(self, outputs: Tensor, size: int) -> Tensor:
@@ -73,11 +109,10 @@ class _FastTwinCritic:
         gradient = self._backward(outputs.unsqueeze(2) * self._weights[-1], self._hidden[-1])
         for layer in range(len(self._weights) - 2, 0, -1):
             gradient = self._of_layer_below(gradient, layer)
-        gradients: Tensor = self._joined(gradient) @ self._weights[0][-size:].flatten(1).T
-        return gradients
+        return self._matrices.product(self._joined(gradient), self._weights[0][-size:].flatten(1).T)
 
     def _of_layer_below(self, gradient: Tensor, layer: int) -> Tensor:
-        below = torch.bmm(gradient, self._weights[layer].transpose(1, 2))
+        below = self._matrices.product(gradient, self._weights[layer].transpose(1, 2))
         return self._backward(below, self._hidden[layer])
 
     def _joined(self, gradient: Tensor) -> Tensor:
@@ -95,6 +130,7 @@ class FastSACStep(SACStep):
         layers = [module for module in policy.actor if isinstance(module, nn.Linear)]
         self._layers = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
         self._forward, self._backward = _FORWARD[policy.activation], _BACKWARD[policy.activation]
+        self._matrices = _Torch if self._critic.values.is_cuda else _NumPy
 
     @torch.no_grad()
     def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
@@ -106,10 +142,10 @@ class FastSACStep(SACStep):
     def _sample(self, observations: Tensor, noise: Tensor) -> Sampled:
         hidden, outputs = [], observations
         for weight, bias in self._layers[:-1]:
-            outputs = self._forward(torch.addmm(bias, outputs, weight.T))
+            outputs = self._forward(self._matrices.affine(bias, outputs, weight.T))
             hidden.append(outputs)
         weight, bias = self._layers[-1]
-        means, log_stds = torch.addmm(bias, outputs, weight.T).chunk(2, 1)
+        means, log_stds = self._matrices.affine(bias, outputs, weight.T).chunk(2, 1)
         clamped = log_stds.clamp(*LOG_STD_BOUNDS)
         scaled = clamped.exp().mul_(noise)
         actions = (means + scaled).tanh_()
@@ -145,7 +181,9 @@ class FastSACStep(SACStep):
         """Write the actor's gradients, given the inputs of its layers and the gradient of its outputs."""
         gradients = self._actor.gradients
         for layer in range(len(inputs) - 1, -1, -1):
-            torch.mm(gradient.T, inputs[layer], out=gradients[2 * layer])
+            self._matrices.product(gradient.T, inputs[layer], gradients[2 * layer])
             torch.sum(gradient, 0, out=gradients[2 * layer + 1])
             if layer:
-                gradient = self._backward(gradient @ self._layers[layer][0], inputs[layer])
+                gradient = self._backward(
+                    self._matrices.product(gradient, self._layers[layer][0]), inputs[layer]
+                )
