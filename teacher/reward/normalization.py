@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from teacher.settings.options import RewardConfig
+from teacher.settings.options import REWARD_STD, RewardConfig
 
 _SMALLEST_STD = 1e-6
 
@@ -28,6 +28,7 @@ class RewardNormalizer:
 
     def __init__(self, config: RewardConfig, device: torch.device) -> None:
         self._config = config
+        self._target_std = REWARD_STD if config.reward_std is None else config.reward_std
         self._mean = torch.zeros(config.members, device=device)
         self._std = torch.ones(config.members, device=device)
         self._center = 0.0
@@ -50,7 +51,7 @@ class RewardNormalizer:
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
         if self._steps > 0:
             # Chan, Golub, LeVeque (1979): merge the old and new variances and the variance between the means.
-            old_std, shift = self._config.reward_std / self._scale, mean - self._center
+            old_std, shift = self._target_std / self._scale, mean - self._center
             share = outputs[0].numel() / (self._steps + outputs[0].numel())
             std = math.sqrt((1 - share) * old_std**2 + share * std**2 + share * (1 - share) * shift**2)
             mean = self._center + share * shift
@@ -76,7 +77,7 @@ class RewardNormalizer:
         return (outputs - self._mean.view(per_member)) / self._std.view(per_member)
 
     def _scale_for(self, std: float) -> float:
-        return self._config.reward_std / max(std, _SMALLEST_STD)
+        return self._target_std / max(std, _SMALLEST_STD)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the members' means and standard deviations, and the final reward's center and scale."""

@@ -26,6 +26,13 @@ from teacher.settings.checks import (
 )
 from teacher.settings.unused import query_modes, reject_unused, without_unused
 
+REWARD_STD = 0.05
+"""Default standard deviation of predicted rewards.
+
+Small, so that returns are of order 1 and a value function that starts at 0 learns them in a few rollouts.
+"""
+REWARD_STD_SAC = 1.0
+"""The same for SAC: its entropy bonus outweighs smaller rewards until the entropy coefficient has fallen."""
 Regularization = Literal["weight_decay", "l1", "l2"]
 NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
@@ -146,13 +153,11 @@ class RewardConfig:
         bool, "in every fit, continue until the held-out loss stops improving (B-Pref: 97% training accuracy)"
     ] = False
     patience: Annotated[int, "early stopping: maximum updates without a lower held-out loss", COUNT] = 300
-    # Small, so that returns are of order 1 and a value function that starts at 0 learns them in a few
-    # rollouts.
     reward_std: Annotated[
-        float,
-        "standard deviation that predicted rewards are scaled to",
+        float | None,
+        "standard deviation that predicted rewards are scaled to (default: 0.05, 1 with sac)",
         Fits("more than 0 and at most 1e6", lambda value: 0 < value <= 1e6),
-    ] = 0.05
+    ] = None
     normalization: Annotated[
         NormalizedBy,
         "normalize predicted rewards over the segments of the dataset (preferences), over the steps they "

@@ -29,6 +29,7 @@ from teacher.queries.schedules import LabelSchedule, make_schedule
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.functions import named_function
+from teacher.settings.options import REWARD_STD_SAC
 from teacher.training.plan import RunPlan
 
 
@@ -49,7 +50,10 @@ def make_predictor(plan: RunPlan) -> RewardPredictor:
     config, task = plan.config, plan.task
     network = None if config.network is None else named_function(config.network, "--network")
     spaces = task.observation_space, task.action_space
-    return RewardPredictor(*spaces, config.reward, config.seed, config.device, network)
+    reward = config.reward
+    if config.agent == "sac" and reward.reward_std is None:
+        reward = replace(reward, reward_std=REWARD_STD_SAC)
+    return RewardPredictor(*spaces, reward, config.seed, config.device, network)
 
 
 def schedule_of(config: TeachConfig) -> LabelSchedule:

@@ -15,6 +15,7 @@ from teacher.reward.relabeling import relabeled
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
 from teacher.training.loop import Round
+from teacher.training.pretraining import pretrain
 from teacher.training.run import REPLAY_NAME, Run
 
 QUIET = Console(quiet=True)
@@ -55,6 +56,24 @@ def test_the_buffer_has_the_rewards_of_the_current_predictor(tmp_path: Path) -> 
         assert train(run, check)
         assert len(agent_of(run).buffer) == run.step >= 1600
     assert len(set(seen)) > 2, "refitted while training"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, 1.0), ({"agent": "ppo"}, 0.05), ({"reward": RewardConfig(reward_std=0.3)}, 0.3)],
+)
+def test_rewards_have_the_scale_of_the_agent(
+    tmp_path: Path, changes: dict[str, Any], expected: float
+) -> None:
+    config = make_config(tmp_path, **changes)
+    with open_run(config, QUIET) as run:
+        assert run.teaching is not None
+        assert pretrain(run, run.teaching)
+        segments = [
+            segment for each in run.teaching.ledger.preferences() for segment in (each.first, each.second)
+        ]
+        rewards = np.concatenate([run.teaching.predictor.step_rewards(segment) for segment in segments])
+    assert rewards.std() == pytest.approx(expected, rel=0.2)
 
 
 def test_a_run_on_the_true_reward_stores_it(tmp_path: Path) -> None:
