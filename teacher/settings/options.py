@@ -318,6 +318,7 @@ _BPREF: Mapping[str, Any] = {
     "reward.stride": 1,
     "reward.batch_size": 128,
     "reward.converge": True,
+    "reward.patience": 50,
     "reward.refit_after": 0.1,
     "reward.reward_std": 0.5,  # of values from -1 to 1
     "segment_steps": 50,
