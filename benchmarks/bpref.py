@@ -222,7 +222,10 @@ def draw_budgets(axes: Axes, group: Sequence[Row]) -> None:
         axes.errorbar(
             [row.job.labels for row in chosen], middle, bars, color=COLORS[side], marker="o", capsize=2
         )
+    labels = sorted({row.job.labels for row in group if row.job.labels})
     axes.set_xscale("log")
+    axes.set_xticks(labels, [f"{count:,}" for count in labels])
+    axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.25)
 
