@@ -37,7 +37,9 @@ STD_BOUNDS = (0.1, 1.0)
 
 The minimum keeps some exploration; the maximum equals a new policy's initial standard deviation.
 """
+_FLATTEST_SLOPE = 0.1  # of SAC's squashing; where it is flatter, errors say little about the spread
 _BoxHead = GaussianHead | SquashedGaussianHead
+"""Heads whose cloned actions have errors and standard deviations."""
 _HINT = "use demonstrations from the environment that the policy acts in."
 
 
@@ -90,9 +92,9 @@ def clone(
     predictions beyond that bound count as correct because the environment clips them. SAC's mean actions are
     squashed, and its errors are measured in actions scaled to -1 to 1.
 
-    After training, the standard deviations of Box actions are set to their maximum-likelihood estimates,
-    clipped to :data:`STD_BOUNDS`. Otherwise, the large initial standard deviations of an untrained policy
-    would drown out the imitated behavior.
+    After training, the standard deviations of Box actions are set to their maximum-likelihood estimates (for
+    SAC, approximately), clipped to :data:`STD_BOUNDS`. Otherwise, the large initial standard deviations of an
+    untrained policy would drown out the imitated behavior.
 
     The critic is not trained, but changes if it shares convolutional layers with the actor. Each call uses a
     new Adam optimizer; the agent's own optimizer is unchanged.
@@ -293,9 +295,13 @@ def _validate(policy: Policy, validation: tuple[Tensor, Tensor]) -> float:
 def _fit_spread(policy: Policy, head: _BoxHead, inputs: Tensor, targets: Tensor) -> None:
     """Set each action dimension's standard deviation to its RMS error, clipped to :data:`STD_BOUNDS`.
 
-    SAC's standard deviations, which depend on the observation, then start as the same everywhere.
+    SAC's standard deviations are those before squashing: its errors are divided by the slope of the squashing
+    at the mean. They depend on the observation, but start as the same everywhere.
     """
-    errors = _errors(head, policy.actor(inputs), targets)
+    outputs = policy.actor(inputs)
+    errors = _errors(head, outputs, targets)
+    if isinstance(head, SquashedGaussianHead):
+        errors /= (1 - outputs.chunk(2, 1)[0].tanh().square()).clamp(min=_FLATTEST_SLOPE)
     log_stds = errors.square().mean(0).sqrt().clamp(*STD_BOUNDS).log()
     if isinstance(head, SquashedGaussianHead):
         last: Any = policy.actor[-1]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_info
 from torch import Tensor, nn
 
 from agents.sac_step import Minibatch, SACConfig, SACStep, Sampled
@@ -40,7 +41,8 @@ class _Torch:
 class _NumPy:
     """Matrix products of NumPy, for tensors on a CPU.
 
-    On AMD processors, where torch's MKL does not use AVX-512, NumPy's OpenBLAS is twice as fast.
+    On AMD processors, where torch's MKL does not use AVX-512, NumPy's OpenBLAS is twice as fast with one
+    thread. With several, it is much slower.
     """
 
     @staticmethod
@@ -53,6 +55,12 @@ class _NumPy:
     def affine(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """Return the matrix product plus a bias that is broadcast over rows."""
         return _NumPy.product(a, b).add_(bias)
+
+
+def _matrices_for(parameters: Tensor) -> type[_Torch] | type[_NumPy]:
+    """Return the faster matrix products: NumPy's on a CPU if it uses OpenBLAS with one thread."""
+    threads = [pool["num_threads"] for pool in threadpool_info() if pool["internal_api"] == "openblas"]
+    return _NumPy if parameters.device.type == "cpu" and threads and max(threads) == 1 else _Torch
 
 
 _BACKWARD: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"tanh": _tanh_backward, "relu": _relu_backward}
@@ -75,7 +83,7 @@ class _FastTwinCritic:
             count = len(self._weights)
             self._weight_gradients, self._bias_gradients = gradients[:count], gradients[count:]
         self._hidden: list[Tensor] = []
-        self._matrices = _Torch if self._weights[0].is_cuda else _NumPy
+        self._matrices = _matrices_for(self._weights[0])
 
     def __call__(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return both Q-values ``(2, n)``, and keep activations for the gradients."""
@@ -130,7 +138,7 @@ class FastSACStep(SACStep):
         layers = [module for module in policy.actor if isinstance(module, nn.Linear)]
         self._layers = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
         self._forward, self._backward = _FORWARD[policy.activation], _BACKWARD[policy.activation]
-        self._matrices = _Torch if self._critic.values.is_cuda else _NumPy
+        self._matrices = _matrices_for(self._critic.values)
 
     @torch.no_grad()
     def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:

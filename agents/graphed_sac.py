@@ -39,6 +39,10 @@ class GraphedSACStep(FastSACStep):
 
     @torch.no_grad()
     def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
+        with torch.cuda.device(noise.device):  # streams and graphs are the current device's
+            return self._take_there(batch, noise, updates_target)
+
+    def _take_there(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
         if self._warmup_steps < _WARMUP_STEPS:
             self._warmup_steps += 1
             return self._warm_up(batch, noise, updates_target)

@@ -213,7 +213,10 @@ class SAC(BaseAgent):
         return tuple(self._state_entropy(minibatch, particles) for minibatch in observations)
 
     def skip_random_actions(self) -> None:
-        """Act with the policy from the first step, because it already knows something of the task."""
+        """Act with the policy from the first step, instead of with random actions until ``learning_starts``.
+
+        Training still starts after ``learning_starts`` transitions.
+        """
         self._starts_randomly = False
 
     def relabel(self, rewards_of: RewardFunction) -> None:

@@ -9,7 +9,7 @@ on the true reward: interquartile means over the seeds with 95 % bootstrap inter
     python -m benchmarks.bpref --processes 2              make all missing runs, which takes days of CPU
     python -m benchmarks.bpref --full --device cuda       B-Pref's network sizes, on a GPU
     python -m benchmarks.bpref --env dm_control/cheetah-run --labels 100 --seeds 1 2 3
-    python -m benchmarks.bpref --env my_walk:Walk-v0 --steps 1e5 --labels 200 --results walk.jsonl
+    python -m benchmarks.bpref --env my_walk:Walk-v0 --side ppo ppo-ours --labels 100 --results walk.jsonl
 
 DMControl needs an environment of its own: ``pip install -e '.[dmc]'``. SAC has two layers of 256 units and
 minibatches of 256; with ``--full``, 1,024 of each, as in B-Pref. Interrupted runs go on from their last
@@ -37,9 +37,10 @@ from matplotlib.axes import Axes  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from rich.progress import track  # noqa: E402
 
+from agents.errors import AgentError  # noqa: E402
 from benchmarks.bpref_run import SIDES, TEACHERS, Job, make  # noqa: E402
 from benchmarks.results import append, bootstrap, curve_steps, interval, iqm, load  # noqa: E402
-from teacher.errors import ConfigError  # noqa: E402
+from teacher.errors import TeacherError  # noqa: E402
 from teacher.settings.arguments import INTERRUPTED, as_whole_number  # noqa: E402
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
@@ -268,12 +269,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             job.config(options.runs, options.device)
         for result in track(make_runs(jobs, options), "runs", total=len(jobs), transient=True):
             results.append(result)
-    except ConfigError as error:
-        parser.error(str(error))
+    except (TeacherError, AgentError) as error:
+        parser.error(f"{error} (leave out sides that don't fit with --side)")
     except KeyboardInterrupt:
         print("interrupted; the same command goes on with the runs from their last checkpoints")
         return INTERRUPTED
     table = rows(results)
+    if not table:
+        print(f"no results in {options.results}")
     print_tables(table)
     if options.plot and table:
         draw(table, options.plot)

@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from agents.sac_step import SACConfig
 from benchmarks.results import Curve
 from teacher.envs.tasks import make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig, slug
+from teacher.settings.options import PRESETS
 from teacher.settings.saved_config import CONFIG_NAME
 from teacher.teach import parse_arguments
 from teacher.training.builder import open_run
@@ -27,16 +29,10 @@ EVALUATION_EPISODES = 20
 EPISODES_NAME = "episodes.jsonl"
 _EVALUATION_STREAM = 7  # seed stream, different from those of a run
 
-SMALL = (
-    "agent.hidden_sizes=256,256 agent.batch_size=256 agent.learning_rate=3e-4 agent.ent_coef=auto "
-    "agent.target_update_interval=1"
-)
-"""Settings of SAC on a CPU: those of Stable-Baselines3."""
-FULL = (
-    "agent.hidden_sizes=1024,1024 agent.batch_size=1024 agent.learning_rate=5e-4 agent.ent_coef=auto_0.1 "
-    "agent.target_update_interval=2"
-)
-"""Settings of SAC in B-Pref, for a GPU."""
+FULL = {name: value for name, value in PRESETS["bpref"].items() if name.startswith("agent.")}
+"""Options of SAC in B-Pref, for a GPU."""
+SMALL = {name: getattr(SACConfig(), name.removeprefix("agent.")) for name in FULL}
+"""The same options with Stable-Baselines3's values, for a CPU."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,8 @@ class Job:
             words += ["-L", str(max(1, round(side.first_share * self.labels)))]
         options = shlex.split(side.options)
         if side.agent == "sac":
-            options += shlex.split(FULL if self.full else SMALL)
+            for name, value in (FULL if self.full else SMALL).items():
+                options.append(f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}")
         return parse_arguments([*words, *(f"--{option}" for option in options)]).config
 
 

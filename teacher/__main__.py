@@ -1,6 +1,5 @@
 """Entry point of the ``teach`` command, which handles Ctrl-C even while libraries are loading."""
 
-import os
 import sys
 
 from teacher.settings.arguments import INTERRUPTED
@@ -8,8 +7,6 @@ from teacher.settings.arguments import INTERRUPTED
 
 def main() -> int:
     """Run :func:`teacher.teach.main` and return the exit status."""
-    # Read when NumPy is imported. More threads would slow down networks this small.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from teacher.teach import main as teach  # noqa: PLC0415 - torch and MuJoCo take seconds
     except KeyboardInterrupt:

@@ -41,7 +41,8 @@ class ControlTask(gym.Env[NDArray[np.float64], NDArray[np.float64]]):
             follows the robot where the first does not.
 
     Raises:
-        EnvironmentUnsuitableError: the suite has no such task, or ``dm_control`` can't be imported.
+        EnvironmentUnsuitableError: the suite has no such task, the model has no such camera, or
+            ``dm_control`` can't be imported.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012 (an instance adds its rate)
@@ -72,11 +73,20 @@ class ControlTask(gym.Env[NDArray[np.float64], NDArray[np.float64]]):
         self.metadata = {**self.metadata, "render_fps": round(1 / self._env.control_timestep())}
         self._size = {"width": width, "height": height}
         self._camera: int | str = _CAMERAS.get(domain, 0) if camera_id is None else camera_id
+        self._require_camera()
+        self._is_seeded = False
         actions = self._env.action_spec()
         low, high = (np.broadcast_to(bound, actions.shape) for bound in (actions.minimum, actions.maximum))
         self.action_space: Any = Box(low, high, actions.shape, actions.dtype)
         length = sum(int(np.prod(part.shape)) for part in self._spec.values())
         self.observation_space: Any = Box(-np.inf, np.inf, (length,), np.float64)
+
+    def _require_camera(self) -> None:
+        model = self._env.physics.model
+        names = [model.id2name(index, "camera") for index in range(model.ncam)]
+        if self._camera not in names and self._camera not in range(model.ncam):
+            expected = f"0 to {model.ncam - 1}, or one of {', '.join(names)}"
+            raise EnvironmentUnsuitableError(f"camera_id: expected {expected}; got {self._camera!r}")
 
     @property
     def never_terminates(self) -> bool:
@@ -89,8 +99,11 @@ class ControlTask(gym.Env[NDArray[np.float64], NDArray[np.float64]]):
     ) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Start an episode; a seed determines its initial state."""
         super().reset(seed=seed)
+        if seed is None and not self._is_seeded:
+            seed = int(self.np_random.integers(2**31))
         if seed is not None:
             self._env.task.random.seed(seed)
+            self._is_seeded = True
         return self._flat(self._env.reset().observation), {}
 
     def step(

@@ -17,6 +17,7 @@ from teacher.envs.suites import import_suite
 from teacher.errors import EnvironmentUnsuitableError
 
 SIZE = 400
+_CAMERAS = ("topview", "corner", "corner2", "corner3", "corner4", "behindGripper", "gripperPOV")
 _CAMERA = "corner4"  # the view of corner2, from nearer
 
 
@@ -36,7 +37,8 @@ class ManipulationTask(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
         camera_name: name of a camera in Meta-World's models, such as ``corner2`` or ``topview``.
 
     Raises:
-        EnvironmentUnsuitableError: Meta-World has no such task, or ``metaworld`` can't be imported.
+        EnvironmentUnsuitableError: Meta-World has no such task or no such camera, or ``metaworld`` can't be
+            imported.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012
@@ -58,6 +60,10 @@ class ManipulationTask(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
             close = difflib.get_close_matches(task, known, n=3, cutoff=0.0)
             raise EnvironmentUnsuitableError(
                 f"Meta-World has no task {task}; did you mean {', '.join(close)}?"
+            )
+        if camera_name not in _CAMERAS:
+            raise EnvironmentUnsuitableError(
+                f"camera_name: expected one of {', '.join(_CAMERAS)}; got {camera_name!r}"
             )
         self._env = kinds[f"{task}-v3"](
             render_mode="rgb_array", camera_name=camera_name, width=width, height=height

@@ -6,6 +6,7 @@ import importlib
 import gymnasium as gym
 
 from teacher.envs.families import old_names
+from teacher.envs.suites import SUITES
 from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_line
 from teacher.extras import ENVIRONMENTS, extra_of
 from teacher.settings.functions import add_cwd_to_path
@@ -36,6 +37,10 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         known = [*gym.registry, *old_names()]
         close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
         close = close or difflib.get_close_matches(name, known, n=3)
+        suite = SUITES.get(name.partition("/")[0])
+        if suite is not None:
+            hint = f"expected an ID such as {suite.example}"
+            raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
         hint = f"did you mean {', '.join(close)}?" if close else "gymnasium.registry lists all IDs"
         raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
 

@@ -28,6 +28,7 @@ class Suite:
         horizon: steps per episode.
         distribution: package that contains the tasks; recipes record its version.
         extra: extra of RL-Teacher that installs the package with a version of MuJoCo that it supports.
+        example: an ID, for error messages.
     """
 
     pattern: re.Pattern[str]
@@ -36,6 +37,7 @@ class Suite:
     horizon: int
     distribution: str
     extra: str
+    example: str
 
 
 SUITES: Mapping[str, Suite] = {
@@ -47,6 +49,7 @@ SUITES: Mapping[str, Suite] = {
         1000,
         "dm-control",
         "dmc",
+        "dm_control/walker-walk",
     ),
     "metaworld": Suite(
         re.compile(r"metaworld/(?P<task>[a-z-]+?)(?:-v3)?"),
@@ -55,6 +58,7 @@ SUITES: Mapping[str, Suite] = {
         500,
         "metaworld",
         "metaworld",
+        "metaworld/button-press",
     ),
 }
 """Suites, keyed by the first part of their IDs, which is also the module that contains the tasks."""
@@ -108,6 +112,8 @@ def import_suite(module: str) -> ModuleType:
 
 def require_recorded_versions(env_id: str, recorded: Mapping[str, str], installed: Mapping[str, str]) -> None:
     """Check that a suite's episode is replayed with the versions that it was recorded with.
+
+    Environments outside of the suites are not checked.
 
     Raises:
         ReplayMismatchError: the version of MuJoCo or of the suite's package differs.

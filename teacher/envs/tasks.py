@@ -248,7 +248,8 @@ def make_vector_env(
         envs = batched_mujoco.BatchedMujoco(makers, workers, autoreset_mode)
     elif is_plain and batched_classic.supports(task.env_id, task.kwargs):
         envs = batched_classic.BatchedCartPole(makers, autoreset_mode)
-    elif workers > 1:
+    elif workers > 1 and not (task.captures and task.env_id.startswith("dm_control/")):
+        # DMControl's OpenGL contexts belong to the thread that made them.
         envs = ThreadedVectorEnv(makers, workers, autoreset_mode)
     else:
         envs = SyncVectorEnv(makers, autoreset_mode=autoreset_mode)

@@ -263,11 +263,6 @@ class TeachConfig:
                 "needs -a sac",
             ),
             (
-                "pretrain_steps",
-                self.pretrain_steps < self.num_timesteps,
-                f"expected less than --num_timesteps ({self.num_timesteps})",
-            ),
-            (
                 "ent_coef",
                 self.ent_coef is None or "ent_coef" not in self.agent_settings,
                 "can't be combined with --agent.ent_coef, which is the same setting",

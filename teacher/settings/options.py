@@ -155,7 +155,7 @@ class RewardConfig:
     patience: Annotated[int, "early stopping: maximum updates without a lower held-out loss", COUNT] = 300
     reward_std: Annotated[
         float | None,
-        "standard deviation that predicted rewards are scaled to (default: 0.05, 1 with sac)",
+        "standard deviation that predicted rewards are scaled to (default: 0.05, or 1 in teach -a sac)",
         Fits("more than 0 and at most 1e6", lambda value: 0 < value <= 1e6),
     ] = None
     normalization: Annotated[
@@ -359,6 +359,10 @@ def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
     preset = without_unused(PRESETS[name], str(options.get("predictor")))
     if "segment_seconds" in explicit:
         preset.pop("segment_steps", None)
+    if "ent_coef" in explicit:
+        preset.pop("agent.ent_coef", None)
+    if {"policy", "demonstrations"} & explicit.keys():
+        preset.pop("pretrain_steps", None)
     if explicit.get("agent", preset.get("agent")) != preset.get("agent"):
         preset = {option: value for option, value in preset.items() if not _of_agent(option)}
     return {**preset, **explicit}

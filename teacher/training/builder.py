@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from threadpoolctl import threadpool_limits
 
 from teacher.data.checkpoint import CHECKPOINT_NAME
 from teacher.data.ledger import LEDGER_NAME, Ledger
@@ -130,6 +131,7 @@ def build_run(plan: RunPlan, console: Console, followers: Followers | None = Non
     """
     followers = followers or Followers()
     torch.set_num_threads(1)  # more threads only slow down networks this small
+    threadpool_limits(1, "blas")
     config = plan.config
     start = warm_start_of(config)
     here = dataclasses.replace(config, device=followers.ranks.device(config.device))

@@ -23,7 +23,7 @@ from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
 from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.addresses import require_own_address
-from teacher.settings.checks import named_values
+from teacher.settings.checks import Check, named_values, refuse_all
 from teacher.settings.command import command_of
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import CONFIG_NAME
@@ -138,8 +138,25 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
             make_predictor(dataclasses.replace(plan, settings=_on_cpu(plan.settings)))
     if not _is_resumed(config):  # earlier versions accepted these
         with collecting(problems):
+            refuse_all(config, _checks_of_exploration(config))
+        with collecting(problems):
             own, space = config.network is not None, task.observation_space
             reject_unused_of_network(config.reward, space, own_network=own, prefix="--reward.")
+
+
+def _checks_of_exploration(config: TeachConfig) -> list[Check]:
+    return [
+        (
+            "pretrain_steps",
+            config.pretrain_steps < config.num_timesteps,
+            f"expected less than --num_timesteps ({config.num_timesteps})",
+        ),
+        (
+            "pretrain_steps",
+            config.pretrain_steps == 0 or not config.warm,
+            "can't be combined with --policy or --demonstrations, which exploration would overwrite",
+        ),
+    ]
 
 
 def _require_bind_address(config: TeachConfig) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from teacher.data.ledger import Ledger
@@ -116,7 +117,10 @@ def first_predictors(
     used, trained = (
         load_predictor(path, *spaces, config.device, network, env_id=source.env_id) for _ in range(2)
     )
-    if config.reward not in (RewardConfig(), used.config):
+    reward = config.reward
+    if reward.reward_std is None:
+        reward = replace(reward, reward_std=used.config.reward_std)
+    if config.reward != RewardConfig() and reward != used.config:
         raise ConfigError(
             f"reward: the settings differ from those of the pretrained predictor {path}; leave out reward "
             "if you pass pretrained_reward_predictor_dir"

@@ -10,6 +10,7 @@ from gymnasium.spaces import Box
 from stable_baselines3 import SAC as SB3SAC
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from agents.fast_sac import FastSACStep
@@ -114,6 +115,16 @@ def test_steps_equal_those_of_sb3(
                 torch.testing.assert_close(critic(batch.observations, batch.actions), q, rtol=0, atol=1e-6)
     if sb3.log_ent_coef is not None:
         assert step.log_ent_coef.item() == pytest.approx(sb3.log_ent_coef.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, "_NumPy"), (2, "_Torch")])
+def test_numpy_multiplies_only_with_one_thread(threads: int, expected: str) -> None:
+    policy, config = make_policy()
+    with threadpool_limits(threads, "blas"):
+        step: Any = FastSACStep(policy, config)
+    assert step._matrices.__name__ == expected
+    batch, noise = make_batch()
+    assert np.isfinite(step(batch, noise)["critic_loss"].item())
 
 
 @pytest.mark.parametrize("hidden_sizes", [(8,), (16, 8), (8, 16, 4)])

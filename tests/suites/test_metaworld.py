@@ -232,3 +232,8 @@ def test_a_run_learns_from_a_scripted_teacher(tmp_path: Path) -> None:
     rates = EventAccumulator(str(events)).Reload().Scalars("agent/success_rate")
     assert all(0 <= rate.value <= 1 for rate in rates)
     assert rates[-1].step >= 1000
+
+
+def test_a_camera_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match=r"expected one of topview, .*; got 'front'"):
+        make_env("metaworld/reach", {"camera_name": "front"})

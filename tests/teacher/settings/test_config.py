@@ -332,6 +332,13 @@ def test_the_preset_of_bpref_is_pebble() -> None:
     assert smaller.agent_settings["learning_rate"] == 5e-4
 
 
+def test_options_that_cant_be_combined_with_a_presets_replace_them() -> None:
+    given = {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "preset": "bpref", "n_labels": 500}
+    config = from_options({**given, "ent_coef": 0.1, "policy": "somewhere"})
+    assert (config.ent_coef, config.pretrain_steps) == (0.1, 0)
+    assert "ent_coef" not in config.agent_settings
+
+
 def test_a_preset_with_another_agent_leaves_out_what_is_its_agents() -> None:
     given = {"env_id": "Hopper-v5", "predictor": "synth", "name": "x", "agent": "ppo", "n_labels": 500}
     config = from_options({**given, "preset": "bpref"})

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from agents.sac import SAC
 from agents.sac_step import SACConfig
-from teacher import TeachConfig, open_run, train
+from teacher import ConfigError, TeachConfig, open_run, train
 from teacher.reward.relabeling import relabeled
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
@@ -56,6 +57,28 @@ def test_the_buffer_has_the_rewards_of_the_current_predictor(tmp_path: Path) -> 
         assert train(run, check)
         assert len(agent_of(run).buffer) == run.step >= 1600
     assert len(set(seen)) > 2, "refitted while training"
+
+
+def test_numpy_uses_one_thread_in_a_run(tmp_path: Path) -> None:
+    """With several, matrix products of this size take up to sixty times as long."""
+    with threadpool_limits(2, "blas"), open_run(make_config(tmp_path), QUIET):
+        threads = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    assert set(threads) == {1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pretrain_steps": 1600}, "pretrain_steps: expected less than --num_timesteps .1600."),
+        ({"pretrain_steps": 100, "policy": "nowhere"}, "pretrain_steps: can't be combined with --policy"),
+    ],
+)
+def test_exploration_that_leaves_nothing_is_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    config = make_config(tmp_path, **changes)  # settings of earlier runs are still read
+    with pytest.raises(ConfigError, match=message), open_run(config, QUIET):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,22 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
         )
 
 
+def test_a_predictor_with_a_scale_of_its_own_is_used_with_the_same_other_settings(
+    wrap: Wrap, tmp_path: Path
+) -> None:
+    trained = wrap(log_dir=tmp_path / "trained", reward=RewardConfig(hidden=9, reward_std=0.3))
+    play(trained, 300)
+    trained.save_reward_predictor()
+    trained.close()
+    user = wrap(
+        pretrained_reward_predictor_dir=tmp_path / "trained",
+        log_dir=tmp_path / "used",
+        reward=RewardConfig(hidden=9),
+    )
+    assert user.predictor is not None
+    assert user.predictor.config.reward_std == 0.3
+
+
 def test_saved_answers_and_new_ones_are_learned_from_together(wrap: Wrap, tmp_path: Path) -> None:
     collector = wrap(train_reward=False, log_dir=tmp_path / "collected")
     play(collector, 300)
