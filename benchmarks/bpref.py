@@ -143,14 +143,14 @@ def rows(results: Sequence[Result]) -> list[Row]:
 def as_markdown(row: Row) -> str:
     """Format a row as a line of a Markdown table."""
     low, high = interval(bootstrap(row.returns, np.random.default_rng(0)))
-    share = row.normalized
+    share, several = row.normalized, len(row.results) > 1
     cells = [
         SIDES[row.job.side].title,
         row.job.teacher,
         f"{row.job.labels:,}" if row.job.labels else "",
         str(len(row.results)),
-        f"{float(iqm(row.returns)):.0f} ({low:.0f} to {high:.0f})",
-        "" if share is None else f"{share[0]:.2f} ({share[1][0]:.2f} to {share[1][1]:.2f})",
+        f"{float(iqm(row.returns)):.0f}" + f" ({low:.0f} to {high:.0f})" * several,
+        "" if share is None else f"{share[0]:.2f}" + f" ({share[1][0]:.2f} to {share[1][1]:.2f})" * several,
         ", ".join(f"{value:.0f}" for value in sorted(row.returns)),
         f"{np.median([result['cpu_seconds'] for result in row.results]) / 3600:.2f}",
     ]

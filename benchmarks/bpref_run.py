@@ -32,7 +32,7 @@ _EVALUATION_STREAM = 7  # seed stream, different from those of a run
 FULL = {name: value for name, value in PRESETS["bpref"].items() if name.startswith("agent.")}
 """Options of SAC in B-Pref, for a GPU."""
 SMALL = {name: getattr(SACConfig(), name.removeprefix("agent.")) for name in FULL}
-"""The same options with Stable-Baselines3's values, for a CPU."""
+"""Stable-Baselines3's values of these options, for a CPU."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,10 @@ REWARD_STD = 0.05
 Small, so that returns are of order 1 and a value function that starts at 0 learns them in a few rollouts.
 """
 REWARD_STD_SAC = 1.0
-"""The same for SAC: its entropy bonus outweighs smaller rewards until the entropy coefficient has fallen."""
+"""Default standard deviation of predicted rewards with SAC.
+
+Its entropy bonus outweighs smaller rewards until the entropy coefficient has fallen.
+"""
 Regularization = Literal["weight_decay", "l1", "l2"]
 NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
