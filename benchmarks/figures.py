@@ -121,10 +121,6 @@ REPEATED: tuple[tuple[tuple[str, str], tuple[str, str]], ...] = (
     ((TEACHING, r"^\| random actions \| (8.*) \|$"), ("README.md", r"^\| random actions \| (.*) \|$")),
     ((TEACHING, r"^\| 300 coin flips \| (.*) \|$"), ("README.md", r"^\| 300 coin flips \| (.*) \|$")),
     (
-        ("docs/benchmarks/cloning.md", r"^\| Hopper-v5, 300,000 steps .* ([\d.]+): \*\*median"),
-        (COMPARISON, r"the worst one ([\d.]+) \(\[all five\]"),
-    ),
-    (
         (
             "docs/benchmarks/labeling-page.md",
             r"^\| from the address until both clips of the first pair play, cold \| (\d+) \|",
