@@ -1,4 +1,4 @@
-"""Hand-derived gradients of SAC's losses in torch, equal to those of autograd but faster on a CPU."""
+"""Hand-derived gradients of SAC's losses, equal to those of autograd but faster."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -57,7 +57,10 @@ class _NumPy:
         return _NumPy.product(a, b).add_(bias)
 
 
-def _matrices_for(parameters: Tensor) -> type[_Torch] | type[_NumPy]:
+_Matrices = type[_Torch] | type[_NumPy]
+
+
+def _matrices_for(parameters: Tensor) -> _Matrices:
     """Return the faster matrix products: NumPy's on a CPU if it uses OpenBLAS with one thread."""
     threads = [pool["num_threads"] for pool in threadpool_info() if pool["internal_api"] == "openblas"]
     return _NumPy if parameters.device.type == "cpu" and threads and max(threads) == 1 else _Torch
@@ -72,10 +75,12 @@ class _FastTwinCritic:
 
     Args:
         critic: the networks.
+        matrices: matrix products to use.
         gradients: tensors to write the parameters' gradients to, weights before biases.
     """
 
-    def __init__(self, critic: TwinCritic, gradients: _Gradients | None = None) -> None:
+    def __init__(self, critic: TwinCritic, matrices: _Matrices, gradients: _Gradients | None = None) -> None:
+        self._matrices = matrices
         self._forward, self._backward = _FORWARD[critic.activation], _BACKWARD[critic.activation]
         self._weights = [weight.detach() for weight in critic.weights]
         self._biases = [bias.detach() for bias in critic.biases]
@@ -83,7 +88,6 @@ class _FastTwinCritic:
             count = len(self._weights)
             self._weight_gradients, self._bias_gradients = gradients[:count], gradients[count:]
         self._hidden: list[Tensor] = []
-        self._matrices = _matrices_for(self._weights[0])
 
     def __call__(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return both Q-values ``(2, n)``, and keep activations for the gradients."""
@@ -133,12 +137,12 @@ class FastSACStep(SACStep):
 
     def __init__(self, policy: SquashedActorCritic, config: SACConfig) -> None:
         super().__init__(policy, config)
-        self._fast_critic = _FastTwinCritic(policy.critic, self._critic.gradients)
-        self._fast_target = _FastTwinCritic(policy.target)
+        self._matrices = _matrices_for(self._critic.values)
+        self._fast_critic = _FastTwinCritic(policy.critic, self._matrices, self._critic.gradients)
+        self._fast_target = _FastTwinCritic(policy.target, self._matrices)
         layers = [module for module in policy.actor if isinstance(module, nn.Linear)]
         self._layers = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
         self._forward, self._backward = _FORWARD[policy.activation], _BACKWARD[policy.activation]
-        self._matrices = _matrices_for(self._critic.values)
 
     @torch.no_grad()
     def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
