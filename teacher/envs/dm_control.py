@@ -5,9 +5,7 @@ episodes is known to Gymnasium.
 """
 
 import contextlib
-import difflib
 import logging
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +15,8 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from teacher.envs.gl import select_gl
-from teacher.envs.suites import import_suite
+from teacher.envs.make import without_opengl
+from teacher.envs.suites import import_suite, require_task
 from teacher.errors import EnvironmentUnsuitableError, RenderError
 
 SIZE = 400
@@ -58,12 +57,7 @@ class ControlTask(gym.Env[NDArray[np.float64], NDArray[np.float64]]):
         camera_id: int | str | None = None,
     ) -> None:
         suite = _import_dm_control()
-        if (domain, task) not in suite.ALL_TASKS:
-            known = ["-".join(names) for names in suite.ALL_TASKS]
-            close = difflib.get_close_matches(f"{domain}-{task}", known, n=3, cutoff=0.0)
-            raise EnvironmentUnsuitableError(
-                f"DMControl has no task {domain}-{task}; did you mean {', '.join(close)}?"
-            )
+        require_task("DMControl", f"{domain}-{task}", ["-".join(names) for names in suite.ALL_TASKS])
         # Gymnasium's TimeLimit truncates episodes, so that --max_episode_steps applies. LQR generates a
         # random model when it is loaded.
         with _without_advice():
@@ -143,14 +137,8 @@ def _import_dm_control() -> Any:
         select_gl()
         return import_suite("dm_control.suite")
     except (RenderError, EnvironmentUnsuitableError):
-        chosen = os.environ.get("MUJOCO_GL")
-        os.environ["MUJOCO_GL"] = "disable"
-        try:
+        with without_opengl():
             return import_suite("dm_control.suite")
-        finally:
-            del os.environ["MUJOCO_GL"]
-            if chosen is not None:
-                os.environ["MUJOCO_GL"] = chosen
 
 
 @contextlib.contextmanager

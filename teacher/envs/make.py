@@ -111,12 +111,21 @@ def _import_mujoco() -> Any:
     except ModuleNotFoundError:
         return None
     except (ImportError, AttributeError, OSError, RuntimeError):
-        chosen = os.environ.get("MUJOCO_GL")
-        if chosen is None:
+        if "MUJOCO_GL" not in os.environ:
             raise
-        os.environ["MUJOCO_GL"] = "disable"
-        try:
+        with without_opengl():
             import mujoco  # noqa: PLC0415
-        finally:
-            os.environ["MUJOCO_GL"] = chosen
     return mujoco
+
+
+@contextlib.contextmanager
+def without_opengl() -> Iterator[None]:
+    """Set ``MUJOCO_GL`` to ``disable`` within the ``with`` block, to import a package for its physics."""
+    chosen = os.environ.get("MUJOCO_GL")
+    os.environ["MUJOCO_GL"] = "disable"
+    try:
+        yield
+    finally:
+        del os.environ["MUJOCO_GL"]
+        if chosen is not None:
+            os.environ["MUJOCO_GL"] = chosen

@@ -4,7 +4,6 @@ They need the extra ``metaworld``. Unlike in Meta-World's own environments, the 
 whole initial state, so that episodes can be replayed.
 """
 
-import difflib
 import sys
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.envs.gl import select_gl
-from teacher.envs.suites import import_suite
+from teacher.envs.suites import import_suite, require_task
 from teacher.errors import EnvironmentUnsuitableError
 
 SIZE = 400
@@ -55,12 +54,7 @@ class ManipulationTask(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
         camera_name: str = _CAMERA,
     ) -> None:
         kinds = import_suite("metaworld.env_dict").ALL_V3_ENVIRONMENTS
-        if f"{task}-v3" not in kinds:
-            known = [name.removesuffix("-v3") for name in kinds]
-            close = difflib.get_close_matches(task, known, n=3, cutoff=0.0)
-            raise EnvironmentUnsuitableError(
-                f"Meta-World has no task {task}; did you mean {', '.join(close)}?"
-            )
+        require_task("Meta-World", task, [name.removesuffix("-v3") for name in kinds])
         if camera_name not in _CAMERAS:
             raise EnvironmentUnsuitableError(
                 f"camera_name: expected one of {', '.join(_CAMERAS)}; got {camera_name!r}"

@@ -4,10 +4,11 @@ Both suites need a package that RL-Teacher does not install by default. Tasks ar
 when they are first asked for, so that no list of tasks has to be kept here.
 """
 
+import difflib
 import importlib
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
@@ -73,10 +74,10 @@ def register_suite_task(name: str) -> str | None:
         name: ID with or without its version, such as ``dm_control/walker-walk``; for DMControl, also with
             the prefix ``shimmy:``.
     """
-    for suite in SUITES.values():
+    for namespace, suite in SUITES.items():
         if match := suite.pattern.fullmatch(name):
             parts = match.groupdict()
-            env_id = f"{_namespace(name)}/{'-'.join(parts.values())}-{suite.version}"
+            env_id = f"{namespace}/{'-'.join(parts.values())}-{suite.version}"
             if env_id not in gym.registry:
                 gym.register(
                     env_id,
@@ -110,6 +111,22 @@ def import_suite(module: str) -> ModuleType:
         ) from error
 
 
+def require_task(title: str, task: str, known: Sequence[str]) -> None:
+    """Check that a suite has a task.
+
+    Args:
+        title: name of the suite.
+        task: name of the task.
+        known: names of the suite's tasks.
+
+    Raises:
+        EnvironmentUnsuitableError: the task is unknown; the message suggests similar names.
+    """
+    if task not in known:
+        close = difflib.get_close_matches(task, known, n=3, cutoff=0.0)
+        raise EnvironmentUnsuitableError(f"{title} has no task {task}; did you mean {', '.join(close)}?")
+
+
 def require_recorded_versions(env_id: str, recorded: Mapping[str, str], installed: Mapping[str, str]) -> None:
     """Check that a suite's episode is replayed with the versions that it was recorded with.
 
@@ -118,7 +135,7 @@ def require_recorded_versions(env_id: str, recorded: Mapping[str, str], installe
     Raises:
         ReplayMismatchError: the version of MuJoCo or of the suite's package differs.
     """
-    suite = SUITES.get(_namespace(env_id))
+    suite = SUITES.get(env_id.rpartition(":")[2].partition("/")[0])
     if suite is None:
         return
     names = ("mujoco", suite.distribution)
@@ -129,7 +146,3 @@ def require_recorded_versions(env_id: str, recorded: Mapping[str, str], installe
             f"can't replay an episode of {env_id}: found {has}, but it was recorded with other versions; "
             f"pip install {needs}"
         )
-
-
-def _namespace(env_id: str) -> str:
-    return env_id.rpartition(":")[2].partition("/")[0]
