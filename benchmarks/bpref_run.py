@@ -5,17 +5,16 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from rich.console import Console
 
 from agents.sac_step import SACConfig
 from benchmarks.results import Curve
-from teacher.envs.tasks import make_vector_env
+from benchmarks.teaching_run import mean_return, versions
 from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig, slug
 from teacher.settings.options import PRESETS
@@ -27,7 +26,6 @@ from teacher.training.run import Run
 
 EVALUATION_EPISODES = 20
 EPISODES_NAME = "episodes.jsonl"
-_EVALUATION_STREAM = 7  # seed stream, different from those of a run
 
 FULL = {name: value for name, value in PRESETS["bpref"].items() if name.startswith("agent.")}
 """Options of SAC in B-Pref, for a GPU."""
@@ -182,7 +180,7 @@ def make(job: Job, runs_dir: Path, device: str) -> dict[str, Any]:
             "asked": 0 if run.teaching is None else run.teaching.ledger.asked(),
             "cpu_seconds": episodes.cpu_seconds,
             "device": device,
-            "versions": {name: metadata.version(name) for name in ("torch", "gymnasium", "mujoco", "numpy")},
+            "versions": versions(),
         }
 
 
@@ -201,13 +199,4 @@ def record_episodes(run: Run, episodes: EpisodesFile) -> None:
 
 def evaluate(run: Run, seed: int) -> float:
     """Return the mean return of the deterministic policy in new episodes, as B-Pref reports it."""
-    envs = make_vector_env(run.task, EVALUATION_EPISODES, [seed, _EVALUATION_STREAM])
-    observations, _ = envs.reset()
-    returns: dict[int, float] = {}
-    while len(returns) < EVALUATION_EPISODES:
-        observations, *_ = envs.step(run.agent.act(observations, deterministic=True))
-        for trajectory in envs.drain():
-            if trajectory.finished and trajectory.episode_index == 0:
-                returns[trajectory.env_index] = trajectory.true_return
-    envs.close()
-    return round(float(np.mean(list(returns.values()))), 3)
+    return mean_return(run.task, seed, EVALUATION_EPISODES, partial(run.agent.act, deterministic=True))

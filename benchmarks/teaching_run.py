@@ -29,7 +29,7 @@ from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
-from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.reward.correlation import correlation, rank_correlation
 from teacher.settings.config import RunSettings
@@ -146,12 +146,16 @@ def record_episodes(run: Run) -> Record:
 
 def evaluate(point: Point, act: Act | None) -> float:
     """Return the mean return over new episodes, seeded alike for all sides; None takes random actions."""
-    task = describe_task(TASKS[point.task].env_id)
-    envs = make_vector_env(task, EVALUATION_EPISODES, [point.seed, _EVALUATION_STREAM])
-    envs.action_space.seed(point.seed)
+    return mean_return(describe_task(TASKS[point.task].env_id), point.seed, EVALUATION_EPISODES, act)
+
+
+def mean_return(task: TaskInfo, seed: int, episodes: int, act: Act | None) -> float:
+    """Return the mean return over new episodes; None takes random actions."""
+    envs = make_vector_env(task, episodes, [seed, _EVALUATION_STREAM])
+    envs.action_space.seed(seed)
     returns: dict[int, float] = {}
     observations, _ = envs.reset()
-    while len(returns) < EVALUATION_EPISODES:
+    while len(returns) < episodes:
         observations, *_ = envs.step(envs.action_space.sample() if act is None else act(observations))
         for trajectory in envs.drain():
             if trajectory.finished and trajectory.episode_index == 0:
