@@ -1,7 +1,5 @@
 """DMControl's tasks are used as the suite defines them; ``make test-dmc`` runs this file."""
 
-import dataclasses
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,25 +11,13 @@ import pytest
 from dm_control import suite
 
 from teacher.clips.render import ClipSpec, frames_of
-from teacher.data.segments import Segment, slice_of
 from teacher.envs.make import make_env
-from teacher.envs.recipe import library_versions
 from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.trial import never_terminates
-from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
+from teacher.errors import EnvironmentUnsuitableError
+from tests.suites.checks import assert_other_version_is_refused, horizon_found_with, recorded
 
 WALK = "dm_control/walker-walk"
-
-
-def recorded(env_id: str, steps: int = 60, workers: int = 1) -> Segment:
-    """Return the last 20 steps of random behavior in the second of two environments."""
-    envs = make_vector_env(describe_task(env_id), 2, seed=3, workers=workers)
-    envs.action_space.seed(4)
-    envs.reset()
-    for _ in range(steps):
-        envs.step(envs.action_space.sample())
-    envs.close()
-    return slice_of(envs.drain()[1], steps - 20, steps)
 
 
 @pytest.mark.parametrize("prefix", ["", "shimmy:"])
@@ -154,18 +140,12 @@ def test_a_described_task_can_be_made_by_gymnasium() -> None:
 
 @pytest.mark.parametrize("package", ["mujoco", "dm-control"])
 def test_a_replay_with_another_version_is_refused(package: str) -> None:
-    spec = ClipSpec.of(recorded(WALK))
-    older = dataclasses.replace(spec.recipe, versions={**library_versions(), package: "1.0.0"})
-    with pytest.raises(ReplayMismatchError, match=f"other versions; pip install {package}==1.0"):
-        list(frames_of(dataclasses.replace(spec, recipe=older)))
+    assert_other_version_is_refused(WALK, package)
 
 
 @pytest.mark.parametrize("choice", ["disable", "bogus"])
 def test_physics_needs_no_opengl(choice: str) -> None:
-    program = f"from teacher.envs.tasks import describe_task; print(describe_task({WALK!r}).horizon)"
-    environment = {**os.environ, "MUJOCO_GL": choice}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
-    assert (done.stdout, done.stderr) == (b"1000\n", b"")
+    assert horizon_found_with(WALK, choice) == (1000, b"")
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "sac"])

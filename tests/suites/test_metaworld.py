@@ -1,7 +1,5 @@
 """Meta-World's tasks are used as it defines them; ``make test-metaworld`` runs this file."""
 
-import dataclasses
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,27 +15,16 @@ from numpy.typing import NDArray
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from teacher.clips.render import ClipSpec, frames_of
-from teacher.data.segments import Segment, slice_of
 from teacher.envs.make import make_env
 from teacher.envs.recipe import library_versions
 from teacher.envs.tasks import describe_task, make_vector_env
-from teacher.errors import EnvironmentUnsuitableError, ReplayMismatchError
+from teacher.errors import EnvironmentUnsuitableError
+from tests.suites.checks import assert_other_version_is_refused, horizon_found_with, recorded
 
 PRESS = "metaworld/button-press"
 TASKS = [name.removesuffix("-v3") for name in ALL_V3_ENVIRONMENTS]
 RANDOM = np.random.default_rng(5).uniform(-1, 1, (30, 4)).astype(np.float32)
 pytestmark = pytest.mark.filterwarnings("ignore:Constant.s. may be too high:UserWarning")  # of policies
-
-
-def recorded(env_id: str, steps: int = 60, workers: int = 1) -> Segment:
-    """Return the last 20 steps of random behavior in the second of two environments."""
-    envs = make_vector_env(describe_task(env_id), 2, seed=3, workers=workers)
-    envs.action_space.seed(4)
-    envs.reset()
-    for _ in range(steps):
-        envs.step(envs.action_space.sample())
-    envs.close()
-    return slice_of(envs.drain()[1], steps - 20, steps)
 
 
 def solving(task: str, observation: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -197,22 +184,14 @@ def test_drawing_does_not_change_an_episode(task: str) -> None:
 
 @pytest.mark.parametrize("package", ["mujoco", "metaworld"])
 def test_a_replay_with_another_version_is_refused(package: str) -> None:
-    spec = ClipSpec.of(recorded(PRESS))
-    older = dataclasses.replace(spec.recipe, versions={**library_versions(), package: "1.0.0"})
-    with pytest.raises(ReplayMismatchError, match=f"other versions; pip install {package}==1.0"):
-        list(frames_of(dataclasses.replace(spec, recipe=older)))
+    assert_other_version_is_refused(PRESS, package)
 
 
 @pytest.mark.parametrize("choice", ["disable", "bogus"])
 @pytest.mark.parametrize("env_id", [PRESS, "Hopper-v5", "ShortHopper-v1"])
 def test_making_an_environment_needs_no_opengl_and_prints_nothing(env_id: str, choice: str) -> None:
-    program = f"from teacher.envs.tasks import describe_task; print(describe_task({env_id!r}).horizon)"
-    environment = {**os.environ, "MUJOCO_GL": choice}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
-    assert (int(done.stdout), done.stderr) == (
-        {PRESS: 500, "Hopper-v5": 1000, "ShortHopper-v1": 300}[env_id],
-        b"",
-    )
+    horizons = {PRESS: 500, "Hopper-v5": 1000, "ShortHopper-v1": 300}
+    assert horizon_found_with(env_id, choice) == (horizons[env_id], b"")
 
 
 def test_gymnasiums_own_tasks_work_with_this_mujoco() -> None:

@@ -1,4 +1,4 @@
-"""Where an environment reports success, episodes record it, and runs report its rate."""
+"""Episodes record the success that an environment reports, and runs report its rate."""
 
 import dataclasses
 from itertools import islice
