@@ -65,14 +65,13 @@ TEACHERS: Mapping[str, str] = {
     "mistake": "mistake:0.1",
     "mistake-30": "mistake:0.3",
     "noisy": "noisy:1",
-    "skip": "skip:0.1",
-    "equal": "equal:0.1",
+    "skip": "skip:0.1,collected:200",
+    "equal": "equal:0.1,collected:200",
     "myopic": "myopic:0.9",
 }
 """Scripted teachers with B-Pref's parameters, as values of ``--teacher``.
 
-``skip`` and ``equal`` differ from B-Pref in the average return that their thresholds are shares of: here that
-of the last 200 segments judged, there that of the last ten training episodes.
+In DMControl, 200 segments are the last ten training episodes, from which B-Pref computes its thresholds.
 """
 
 

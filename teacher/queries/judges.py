@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 
 from teacher.data.decisions import CERTAIN, Decision
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import BehaviorError, TeacherError, UndecidedError, describe_exception, one_line
+from teacher.errors import (
+    BehaviorError,
+    ConfigError,
+    TeacherError,
+    UndecidedError,
+    describe_exception,
+    one_line,
+)
 from teacher.settings.checks import SEED, whole_number
 from teacher.settings.functions import named_function
 from teacher.settings.teachers import Answerer, ErrorModel
@@ -131,10 +139,27 @@ class ScriptedTeacher:
         seed: seed for the random errors.
         seen: pairs that the teacher labeled in earlier processes, oldest first. Needed only for ``skip`` and
             ``equal``, whose thresholds depend on the returns of earlier pairs.
+        pool: the segments collected in training; needed only for ``collected``. While it is empty, thresholds
+            depend on the returns of earlier pairs.
+
+    Raises:
+        ConfigError: the error model has ``collected``, but there is no pool.
     """
 
-    def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[SegmentPair] = ()) -> None:
+    def __init__(
+        self,
+        error_model: ErrorModel,
+        seed: int,
+        seen: Iterable[SegmentPair] = (),
+        pool: SegmentPool | None = None,
+    ) -> None:
+        if error_model.collected is not None and pool is None:
+            raise ConfigError(
+                "collected works only with teach -p synth, because other judges don't see which segments an "
+                "agent collects; leave it out to base thresholds on the pairs judged"
+            )
         self._error_model = error_model
+        self._pool = pool
         self._value = value_of(error_model)
         self._skipped_in_a_row = 0
         seed = whole_number(seed, "seed", SEED)
@@ -150,7 +175,7 @@ class ScriptedTeacher:
             UndecidedError: the teacher skipped too many pairs in a row.
         """
         key = _fingerprint(first, second)
-        value = self._answerer.answer(self._value(first), self._value(second), key)
+        value = self._answerer.answer(self._value(first), self._value(second), key, self._average())
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if value is None else 0
         if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
             raise UndecidedError(
@@ -158,6 +183,13 @@ class ScriptedTeacher:
                 f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; {self.remedy}"
             )
         return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
+
+    def _average(self) -> float | None:
+        """Return the mean absolute score of the newest collected segments; None without ``collected``."""
+        if self._pool is None or self._error_model.collected is None or len(self._pool) == 0:
+            return None
+        newest = self._pool.newest(int(self._error_model.collected))
+        return float(np.mean([abs(self._value(segment)) for segment in newest]))
 
     @property
     def remedy(self) -> str:

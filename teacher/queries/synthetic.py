@@ -7,20 +7,23 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from teacher.data.decisions import FeedItem, Phase
 from teacher.data.ledger import Comparison, Ledger, Role
 from teacher.data.preferences import Preference
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import SegmentPair
 from teacher.queries.collector import CollectorStatus
 from teacher.queries.judges import Judge, ScriptedTeacher, answer_of, decision_of, oracle
 from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
-def scripted_judge(error_model: ErrorModel, seed: int, ledger: Ledger) -> ScriptedTeacher:
+def scripted_judge(
+    error_model: ErrorModel, seed: int, ledger: Ledger, pool: SegmentPool | None = None
+) -> ScriptedTeacher:
     """Return the run's scripted teacher.
 
     If the error model has thresholds, the teacher is initialized with the pairs already labeled in
-    ``ledger``.
+    ``ledger``. ``pool`` has the segments collected in training; None if the teacher can't see them.
     """
     seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
-    return ScriptedTeacher(error_model, seed, seen)
+    return ScriptedTeacher(error_model, seed, seen, pool)
 
 
 class InstantTeacher:

@@ -13,13 +13,15 @@ The models come from B-Pref (Lee, Smith, Dragan, Abbeel 2021, section 3) and fro
 ``myopic:G``         multiplies a reward by G for each later step: the segment's end has most weight
 ``discount:G``       multiplies a reward by G for each earlier step: the segment's start has most weight
 ``module:function``  uses the value that the function returns for a segment as its return
+``collected:N``      bases the average for ``skip`` and ``equal`` on the N newest training segments
 ===================  ====================================================================================
 
 The average is the mean absolute value of the last 200 returns that the teacher has judged, including the
-current pair. If all returns are negative, ``skip`` needs a negative ``X``: ``skip:-1.5`` answers
+current pair. With ``collected``, it is that of the newest training segments; B-Pref uses those of the last
+ten episodes. If all returns are negative, ``skip`` needs a negative ``X``: ``skip:-1.5`` answers
 "can't tell" if both returns are below -1.5 times the average.
 
-Error models need only returns, so labeler bots, which see nothing else, can also use them.
+Most parts need only returns, so labeler bots, which see nothing else, can also use them.
 """
 
 import math
@@ -43,6 +45,7 @@ _RANGES: dict[str, tuple[str, float, float]] = {
     "equal": ("a share of the average return, 0 or more", 0.0, math.inf),
     "myopic": ("a discount from 0 to 1", 0.0, 1.0),
     "discount": ("a discount from 0 to 1", 0.0, 1.0),
+    "collected": ("a number of segments, 1 or more", 1.0, math.inf),
 }
 _EXCLUSIVE = (("noisy", "soft"), ("myopic", "discount"), ("myopic", "function"), ("discount", "function"))
 
@@ -67,6 +70,7 @@ class ErrorModel:
     equal: float | None = None
     myopic: float | None = None
     discount: float | None = None
+    collected: float | None = None
     function: str | None = None
 
     def __post_init__(self) -> None:
@@ -95,8 +99,9 @@ class ErrorModel:
 
     @property
     def needs_segment(self) -> bool:
-        """True if labels depend on more than each segment's sum of true rewards."""
-        return any(part is not None for part in (self.function, self.myopic, self.discount))
+        """True if labels depend on more than the true returns of the segments judged."""
+        parts = self.function, self.myopic, self.discount, self.collected
+        return any(part is not None for part in parts)
 
     @property
     def errs(self) -> bool:
@@ -137,6 +142,10 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
     for one, other in _EXCLUSIVE:
         if one in parts and other in parts:
             raise ConfigError(f"expected {one} or {other}, not both; got {got}")
+    if float(parts.get("collected", 1)) % 1:
+        raise ConfigError(f"expected collected:NUMBER with an integer; got {got}")
+    if "collected" in parts and not {"skip", "equal"} & parts.keys():
+        raise ConfigError(f"expected collected:NUMBER together with skip or equal; got {got}")
 
 
 class Answerer:
@@ -156,17 +165,20 @@ class Answerer:
         self._seed = seed
         self._sizes = deque(map(abs, seen), maxlen=RETURNS_REMEMBERED)
 
-    def answer(self, first: float, second: float, key: str) -> float | None:
+    def answer(self, first: float, second: float, key: str, average: float | None = None) -> float | None:
         """Return the probability that the first segment is better, or None for "can't tell".
 
         Args:
             first: return of the first segment; must be finite.
             second: return of the second segment; must be finite.
             key: the comparison's unique ID; seeds the teacher's random errors.
+            average: average return for the thresholds of ``skip`` and ``equal``; None for that of the returns
+                judged so far.
         """
         error_model = self._error_model
         self._sizes.extend((abs(first), abs(second)))
-        average = sum(self._sizes) / len(self._sizes)
+        if average is None:
+            average = sum(self._sizes) / len(self._sizes)
         if error_model.skip is not None and max(first, second) < error_model.skip * average:
             return None
         if error_model.equal is not None and abs(first - second) < error_model.equal * average:

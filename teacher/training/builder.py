@@ -162,13 +162,14 @@ def _taught_run(plan: RunPlan, console: Console, parts: contextlib.ExitStack, fo
     ledger = parts.enter_context(
         contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
     )
+    pool = SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES)
     site = None
     if config.predictor == "synth":
-        judge = scripted_judge(config.error_model, config.seed, ledger)
+        judge = scripted_judge(config.error_model, config.seed, ledger, pool)
         collector: Collector = SyntheticTeacher(ledger, config.seed, judge)
     else:
         collector, site = _people(plan, ledger, parts)
-    teaching = _learning(plan, ledger, collector)
+    teaching = _learning(plan, ledger, collector, pool)
     explorer = _explorer(plan, ledger)
     parts.callback(explorer.close)
     run = Run(plan, console, parts, followers, teaching)
@@ -178,7 +179,7 @@ def _taught_run(plan: RunPlan, console: Console, parts: contextlib.ExitStack, fo
     return run
 
 
-def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
+def _learning(plan: RunPlan, ledger: Ledger, collector: Collector, pool: SegmentPool) -> Teaching:
     config = plan.config
     dataset = PreferenceDataset(config.reward.max_preferences)
     dataset.upsert(ledger.targets())
@@ -186,7 +187,7 @@ def _learning(plan: RunPlan, ledger: Ledger, collector: Collector) -> Teaching:
         ledger,
         collector,
         dataset,
-        SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES),
+        pool,
         schedule_of(config),
         make_predictor(plan),
         queries=config.queries,

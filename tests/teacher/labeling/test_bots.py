@@ -68,6 +68,7 @@ def test_bots_wait_for_the_experiment_and_end_with_it(
     [
         ("mistake:2", "expected mistake:NUMBER"),
         ("myopic:0.9", "bots see only returns"),
+        ("equal:0.1,collected:200", "bots see only returns"),
         ("teacher.behaviors:backflip", "bots see only returns"),
         ("soft:1", "bots can't use soft, because it answers with a probability"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, slice_of
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import BehaviorError, ConfigError
@@ -217,6 +218,22 @@ def test_what_a_scripted_teacher_says_of_itself_names_no_option(make_segment: Ma
         ErrorModel.parse("mistake:2", "judge")
     with pytest.raises(ConfigError, match=r"^expected mistake:NUMBER with a probability"):
         ErrorModel(mistake=2.0)
+
+
+def test_thresholds_can_follow_the_returns_that_the_agent_collects(make_segment: MakeSegment) -> None:
+    pool = SegmentPool(4)
+    teacher = ScriptedTeacher(ErrorModel.parse("equal:0.5,collected:2"), seed=1, pool=pool)
+    bad, good = make_segment(1, length=4, true_return=1.0), make_segment(2, length=4, true_return=2.0)
+    assert teacher(bad, good) == "second"  # the pool is empty; the average of both is 1.5
+    pool.add([make_segment(number, length=4, true_return=value) for number, value in [(3, 90.0), (4, -3.0)]])
+    assert teacher(bad, good) == "equal"
+    pool.add([make_segment(5, length=4, true_return=0.5)])
+    assert teacher(bad, good) == "second"  # the average of the newest two is 1.75
+
+
+def test_thresholds_by_collected_segments_need_a_pool() -> None:
+    with pytest.raises(ConfigError, match=r"^collected works only with teach -p synth"):
+        ScriptedTeacher(ErrorModel.parse("skip:0.1,collected:200"), seed=1)
 
 
 def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment) -> None:

@@ -120,6 +120,10 @@ def test_parts_are_read_in_any_order() -> None:
         ("mistake:0.1,mistake:0.2", "mistake may appear only once"),
         ("noisy:1,soft:1", "noisy or soft, not both"),
         ("myopic:0.9,a:b", "myopic or function, not both"),
+        ("collected:200", "collected:NUMBER together with skip or equal"),
+        ("collected:200,mistake:0.1", "collected:NUMBER together with skip or equal"),
+        ("equal:0.1,collected:0", "a number of segments, 1 or more"),
+        ("equal:0.1,collected:2.5", "collected:NUMBER with an integer"),
     ],
 )
 def test_a_teacher_that_cannot_be_is_refused_in_one_line(text: str, says: str) -> None:

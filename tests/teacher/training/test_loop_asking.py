@@ -297,6 +297,16 @@ def test_what_a_teacher_cannot_tell_takes_no_label_away(make_run: MakeRun) -> No
     assert len(teaching.dataset) == 60
 
 
+def test_thresholds_of_collected_segments_follow_the_runs_own(make_run: MakeRun) -> None:
+    run, teaching = make_run(teacher="equal:0.1,collected:10")
+    assert loop.train(run)
+    average = np.mean([abs(segment.true_return) for segment in teaching.pool.newest(10)])
+    teaching.collector.submit(pairs := teaching.pool.sample_pairs(50), "training", run.step)
+    expected = [abs(first.true_return - second.true_return) < 0.1 * average for first, second in pairs]
+    assert [each.value == 0.5 for each in teaching.collector.receive()] == expected
+    assert 0 < sum(expected) < 50
+
+
 def test_a_teacher_who_can_tell_nothing_at_the_end_leaves_the_run_complete(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
