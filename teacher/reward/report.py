@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from teacher.reward.fitting import PairEvaluation
+from teacher.reward.label_errors import LabelErrors, estimate_label_errors
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
@@ -18,6 +19,8 @@ UNDECIDED = (
     "no label used for fitting prefers either segment, so the predicted rewards are meaningless; add labels "
     "that prefer one segment"
 )
+_MANY_ERRORS = 0.1  # share of wrong labels; a warning is given if the whole interval is above it
+_MANY_TIES = 0.5  # share of ties; a warning is given above it
 _SCALES = tuple(0.05 * 1.2**power for power in range(21))  # 0.05 to 1.9
 
 
@@ -37,6 +40,8 @@ class FitReport:
         order_loss: loss on held-out pairs after temperature scaling, which multiplies predicted returns by
             the best factor from 0.05 to 1.9. It measures how well returns are ranked, regardless of
             overconfidence.
+        ties: share of labels that prefer neither segment.
+        label_errors: estimated share of wrong labels; None if too few labels are held out.
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
         settled: True if squares and logarithms of features were chosen as network inputs in this fit.
         undecided: True if no label used for fitting is a strict preference, so predictions are meaningless.
@@ -50,6 +55,8 @@ class FitReport:
     accuracy: float = nan
     true_loss: float = nan
     order_loss: float = nan
+    ties: float = nan
+    label_errors: LabelErrors | None = None
     diverged: bool = False
     settled: bool = False
     undecided: bool = False
@@ -63,6 +70,7 @@ class FitReport:
             "predictor/validation_loss": self.validation_loss,
             "predictor/true_reward_loss": self.true_loss,
             "predictor/accuracy": self.accuracy,
+            "predictor/label_errors": nan if self.label_errors is None else self.label_errors.rate,
         }
 
     def problems(self, learning_rate: str) -> dict[str, str]:
@@ -77,9 +85,27 @@ class FitReport:
         texts = {
             "divergence": diverged if self.diverged else "",
             "undecided": UNDECIDED if self.undecided else "",
+            "label errors": self._many_errors(),
+            "ties": self._many_ties(),
             "doubt": self.doubt,
         }
         return {about: text for about, text in texts.items() if text}
+
+    def _many_ties(self) -> str:
+        if self.undecided or not self.ties > _MANY_TIES:
+            return ""
+        return (
+            f"{self.ties:.0%} of the labels are ties, from which little can be learned; use longer segments, "
+            "or collect fewer labels before training, when segments look alike"
+        )
+
+    def _many_errors(self) -> str:
+        if self.label_errors is None or self.label_errors.low < _MANY_ERRORS:
+            return ""
+        return (
+            f"about {self.label_errors} of the labels look wrong: predictions from the other labels clearly "
+            "contradict them; collect more labels to compensate, or several for each comparison"
+        )
 
 
 def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
@@ -100,6 +126,8 @@ def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: flo
         _accuracy(evaluation.logits, pairs, noise),
         float(preference_loss(true_logits, pairs.values, noise).mean()),
         _order_loss(evaluation.logits, pairs, noise),
+        float((pairs.values == 0.5).float().mean()),
+        _label_errors(evaluation.logits, pairs),
         undecided=not bool(((pairs.values != 0.5) & (pairs.weights > 0)).any()),
     )
 
@@ -123,6 +151,14 @@ def _order_loss(logits: Tensor, pairs: Pairs, noise: float) -> float:
     held_out = pairs.weights == 0
     logits, values = logits[held_out], pairs.values.expand_as(held_out)[held_out]
     return min(float(preference_loss(scale * logits, values, noise).mean()) for scale in _SCALES)
+
+
+def _label_errors(logits: Tensor, pairs: Pairs) -> LabelErrors | None:
+    """Estimate the label errors from the mean prediction of the members that hold a label out."""
+    held_out = pairs.weights == 0
+    used = held_out.any(dim=0)
+    mean = (logits * held_out).sum(dim=0)[used] / held_out.sum(dim=0)[used]
+    return estimate_label_errors(mean, pairs.values[used])
 
 
 def _accuracy(logits: Tensor, pairs: Pairs, noise: float) -> float:

@@ -1,6 +1,6 @@
 """Which features are settled on, by which fit, and that this is kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -23,6 +23,7 @@ from teacher.settings.options import RewardConfig
 from teacher.teach import main
 
 Goal = Callable[[NDArray[Any]], NDArray[Any]]
+Ask = Callable[..., PreferenceDataset]
 SPACES = spaces.Box(-np.inf, np.inf, (8,)), spaces.Box(-1, 1, (2,), np.float32)
 UPDATES = 5_000  # more than any of these fits takes
 
@@ -42,21 +43,29 @@ def predictor(features: Any = "auto", **settings: Any) -> RewardPredictor:
 
 
 @pytest.fixture
-def ask(make_segment: Callable[..., Segment]) -> Callable[[Goal, range], PreferenceDataset]:
-    """Answers about pairs by what a function of their states says."""
+def ask(make_segment: Callable[..., Segment]) -> Ask:
+    """Answers about pairs by what a function of their states says, and the opposite for the wrong ones."""
 
-    def answers(goal: Goal, numbers: range) -> PreferenceDataset:
+    def answers(goal: Goal, numbers: range, wrong: Container[int] = ()) -> PreferenceDataset:
         result = PreferenceDataset()
         for number in numbers:
             first, second = (make_segment(2 * number + one, observation_size=8) for one in (0, 1))
-            value = float(goal(first.observations).sum() > goal(second.observations).sum())
+            first_wins = goal(first.observations).sum() > goal(second.observations).sum()
+            value = float(first_wins != (number in wrong))
             result.upsert([Preference(UUID(int=(number << 64) + number), first, second, value)])
         return result
 
     return answers
 
 
-Ask = Callable[[Goal, range], PreferenceDataset]
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_fit_says_how_many_labels_look_wrong(ask: Ask, wrong: bool) -> None:
+    labels = ask(sum_of, range(300), {number for number in range(300) if wrong and number % 10 < 3})
+    report = predictor("plain").fit(labels, max_updates=UPDATES)
+    assert report.label_errors is not None
+    assert report.scalars["predictor/label_errors"] == report.label_errors.rate
+    assert report.label_errors.rate == pytest.approx(0.3 if wrong else 0.0, abs=0.06)
+    assert ("label errors" in report.problems("")) == wrong
 
 
 @pytest.mark.parametrize(("goal", "expected"), [(distance, "even"), (sum_of, "plain")])

@@ -425,6 +425,20 @@ def test_a_fit_to_answers_that_tell_nothing_is_told(make_segment: MakeSegment) -
     assert not fit(1.0, 1.0, 1.0)
 
 
+def test_a_fit_to_many_ties_is_told(make_segment: MakeSegment) -> None:
+    def problems(*values: float) -> set[str]:
+        found = [
+            Preference(UUID(int=number), make_segment(2 * number), make_segment(2 * number + 1), value)
+            for number, value in enumerate(values)
+        ]
+        return set(predictor().fit(dataset(found), max_epochs=1).problems(""))
+
+    assert "ties" in problems(*[0.5] * 6, *[1.0] * 4)
+    assert "ties" not in problems(*[0.5] * 5, *[1.0] * 5)
+    assert problems(*[0.5] * 10) == {"undecided"}
+    assert problems() == {"undecided"}
+
+
 @pytest.mark.parametrize(
     ("space", "network", "setting"),
     [
