@@ -23,12 +23,14 @@ CURVE_TITLES: Mapping[str, str | Promise] = {
     "agent/behaviour_per_episode": _("Behavior score per episode, from the run’s own function"),
     "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
     "predictor/accuracy": _("Predictor agreement with held-out answers"),
+    "predictor/label_errors": _("Estimated share of wrong answers"),
     "predictor/loss": _("Predictor loss"),
     "predictor/validation_loss": _("Predictor loss on held-out answers"),
 }
 # Collapsed on the page, because labelers teach a behavior, not the environment's reward.
 ENVIRONMENT_TITLES: Mapping[str, str | Promise] = {
     "agent/true_reward_per_episode": _("The environment’s own reward per episode"),
+    "agent/success_rate": _("Success rate, as reported by the environment"),
     "predictor/rank_correlation": _("Rank correlation of predicted reward with the environment’s own"),
     "predictor/correlation": _("Correlation of predicted reward with the environment’s own"),
     "predictor/true_reward_loss": _("Loss of the environment’s own reward on the labels"),
