@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from agents.errors import StateMismatchError
 
+_AT_ONCE = 2**24  # bytes
 _FIRST_ROWS = 2**16  # rows that a new file has room for; it doubles when it is full
 
 RewardFunction = Callable[[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.bool_]], NDArray[Any]]
@@ -177,13 +178,22 @@ class ReplayBuffer:
             column[torn] = column[np.resize(whole, len(torn))]
 
 
-def _mapped(path: Path, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Map a file of at least this shape, reserving its space on disk first.
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Extend a file to ``size`` bytes that are reserved on disk.
 
     Without the reservation a full disk would end the process with SIGBUS at some later write.
     """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:  # macOS
+        for start in range(file.seek(0, os.SEEK_END), size, _AT_ONCE):
+            file.write(bytes(min(_AT_ONCE, size - start)))
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Map a file of at least this shape, reserving its space on disk first."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     with path.open("r+b" if path.exists() else "w+b") as file:
         if os.fstat(file.fileno()).st_size < size:
-            os.posix_fallocate(file.fileno(), 0, size)
+            _reserve(file, size)
     return np.memmap(path, dtype, "r+", shape=shape)

@@ -2,11 +2,15 @@
 
 import sys
 
+from teacher.platforms import UNSUPPORTED
 from teacher.settings.arguments import INTERRUPTED
 
 
 def main() -> int:
     """Run :func:`teacher.teach.main` and return the exit status."""
+    if sys.platform == "win32":
+        print(f"teach: {UNSUPPORTED}", file=sys.stderr)
+        return 2
     try:
         from teacher.teach import main as teach  # noqa: PLC0415 - torch and MuJoCo take seconds
     except KeyboardInterrupt:

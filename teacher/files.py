@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import glob
 import itertools
 import os
@@ -19,6 +18,12 @@ from typing import IO, Any
 import numpy as np
 
 from teacher.errors import ConfigError, DataError, StorageError, one_line
+from teacher.platforms import UNSUPPORTED
+
+try:
+    import fcntl
+except ModuleNotFoundError as error:
+    raise ImportError(UNSUPPORTED) from error
 
 DAMAGED_ARCHIVE = (
     ValueError, KeyError, TypeError, EOFError, MemoryError, OverflowError, NotImplementedError, RuntimeError,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.errors import DataError, StorageError
+from teacher.platforms import reserve
 
 _FEWEST_ROWS = 64
 
@@ -140,7 +141,7 @@ class Column:
     def _map(self, file: IO[bytes], length: int) -> None:
         size = length * self.row_bytes
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # or else a later write to memory could crash
+            reserve(file, size)
         except OSError as error:
             raise StorageError(
                 f"cannot store {size / 1e9:.1f} GB of labeled segments on disk: {error.strerror}; free up "

@@ -1,4 +1,4 @@
-"""Selection of an OpenGL backend for headless MuJoCo rendering: EGL, or OSMesa if EGL doesn't work."""
+"""Selection of an OpenGL backend for MuJoCo rendering without a display."""
 
 import functools
 import os
@@ -8,11 +8,11 @@ import sys
 
 from teacher.envs.capture import why_no_screen
 from teacher.errors import RenderError
+from teacher.platforms import GL_BACKENDS
 
 PACKAGES = ("libegl1", "libgl1-mesa-dri", "libosmesa6")
 """Debian packages for headless OpenGL rendering."""
 _ABOUT_OPENGL = ("GL", "OSMesa")
-_BACKENDS = ("egl", "osmesa")
 _PROBE = "from mujoco.{0} import GLContext; GLContext(8, 8).make_current()"
 
 
@@ -30,7 +30,7 @@ def select_gl() -> str:
         raise RenderError(no_screen)
     if chosen := os.environ.get("MUJOCO_GL"):
         return chosen
-    for backend in _BACKENDS:
+    for backend in GL_BACKENDS:
         if _works(backend):
             os.environ["MUJOCO_GL"] = backend
             return backend

@@ -85,7 +85,12 @@ def test_state_is_restored(folder: Path | None) -> None:
     assert sorted(indices(restored.transitions)) == list(range(7, 17))
 
 
-def test_files_grow_and_are_not_in_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("on_macos", [False, True])
+def test_files_grow_and_are_not_in_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_macos: bool
+) -> None:
+    if on_macos:
+        monkeypatch.delattr("os.posix_fallocate")
     monkeypatch.setattr(replay, "_FIRST_ROWS", 4)
     buffer = make_buffer(100, tmp_path / "replay")
     assert not (tmp_path / "replay").exists()

@@ -79,13 +79,19 @@ def test_a_file_is_read_where_it_lies_and_never_written(of_file: Column) -> None
     np.testing.assert_array_equal(of_file.rows[[0, 2, 5]], np.stack([rows(1)[0], *rows(1, 9), *rows(1, 7)]))
 
 
-def test_views_stay_what_they_were_while_a_file_grows(limit: Limits) -> None:
+@pytest.mark.parametrize("on_macos", [False, True])
+def test_views_stay_what_they_were_while_a_file_grows(
+    limit: Limits, monkeypatch: pytest.MonkeyPatch, on_macos: bool
+) -> None:
+    if on_macos:
+        monkeypatch.delattr("os.posix_fallocate")
     limit(0, 10**6)
     column = Column(ROW, np.dtype(np.float32))
     column.extend(rows(3))
     before = column.rows
     column.extend(rows(5000))
     np.testing.assert_array_equal(before, rows(3))
+    np.testing.assert_array_equal(column.rows[:3], rows(3))
 
 
 def resident_bytes() -> int:
