@@ -4,6 +4,7 @@ Functions raise :class:`~django.core.exceptions.ImproperlyConfigured` with a one
 value is invalid.
 """
 
+import ipaddress
 import json
 import os
 import re
@@ -65,6 +66,24 @@ def read_hosts(name: str) -> list[str]:
                 f"{name} must be comma-separated hosts without scheme, port or path, not {host!r}."
             )
     return hosts
+
+
+def read_hosts_and_networks(name: str) -> list[str]:
+    """Read comma-separated host names and IP networks from the environment variable ``name``.
+
+    Host names are returned in lowercase and networks with their prefix length: an IP address becomes a
+    network of one address.
+    """
+    entries = [entry.lower() for entry in read_list(name)]
+    for index, entry in enumerate(entries):
+        try:
+            entries[index] = str(ipaddress.ip_network(entry))
+        except ValueError:
+            if not re.fullmatch(r"[a-z0-9._-]*[a-z][a-z0-9._-]*", entry):
+                raise ImproperlyConfigured(
+                    f"{name} must be comma-separated hosts and networks such as 10.0.0.0/8, not {entry!r}."
+                ) from None
+    return entries
 
 
 def read_count(name: str, default: int, *, least: int = 0, most: int = 9999) -> int:

@@ -22,6 +22,7 @@ from human_feedback_site.environment import (
     read_count,
     read_database,
     read_hosts,
+    read_hosts_and_networks,
     read_list,
     read_log_format,
     read_origin,
@@ -85,6 +86,9 @@ LEASE_SECONDS = 60
 INVITE_MAX_AGE_SECONDS = 30 * 24 * 3600
 ACTIVE_LABELER_SECONDS = 120
 TRAINER_AWAY_SECONDS = 600  # without a request from the trainer, which polls every few seconds
+
+# Hosts and networks that webhooks may reach although they are private, even by http.
+WEBHOOK_ALLOWED_HOSTS = read_hosts_and_networks("WEBHOOK_ALLOWED_HOSTS")
 
 INSTALLED_APPS = [
     "human_feedback_site.feedback",  # before the admin, because it overrides some admin templates

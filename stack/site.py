@@ -21,7 +21,8 @@ STORAGE = "s3://clips"
 ADMIN = "admin"
 _WEB_WORKERS = "2"
 _FOREIGN = ("ALLOWED_HOSTS", "AWS_", "CELERY_", "CSRF_", "DATABASE_", "DEBUG", "DJANGO_", "REDIS_", "S3_")
-_OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES")  # user's variables that services inherit
+# The user's variables that services inherit.
+_OWN = ("LOG_FORMAT", "MEDIA_KEEP_DAYS", "TEACHER_RENDER_MODULES", "WEBHOOK_ALLOWED_HOSTS")
 _PING_SECONDS = 0.5
 _PING = {"max_retries": 1, "interval_start": 0.1, "socket_timeout": 2.0, "socket_connect_timeout": 2.0}
 

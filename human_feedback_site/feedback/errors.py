@@ -88,3 +88,7 @@ class BadFileError(FeedbackError):
 
 class BackupError(FeedbackError):
     """A backup can't be made or restored."""
+
+
+class DeliveryError(FeedbackError):
+    """A webhook's URL is invalid or not allowed, or its server did not accept the event."""

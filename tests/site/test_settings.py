@@ -81,6 +81,13 @@ def test_further_hosts_and_origins_come_beside_the_public_address_and_this_machi
     assert found["CSRF_TRUSTED_ORIGINS"] == ["https://[2001:db8::1]:8443", "https://lab.example.org"]
 
 
+def test_hosts_and_networks_that_webhooks_may_reach_are_told_apart(tmp_path: Path) -> None:
+    found = settings(tmp_path, WEBHOOK_ALLOWED_HOSTS="Hooks.lab, 10.0.0.0/8,127.0.0.1,::1,fade.cafe,")
+    expected = ["hooks.lab", "10.0.0.0/8", "127.0.0.1/32", "::1/128", "fade.cafe"]
+    assert found["WEBHOOK_ALLOWED_HOSTS"] == expected
+    assert settings(tmp_path)["WEBHOOK_ALLOWED_HOSTS"] == []
+
+
 def test_cookies_are_insecure_elsewhere_only_where_the_public_address_says_http(tmp_path: Path) -> None:
     assert settings(tmp_path, ALLOWED_HOSTS="lab.example.org")["SESSION_COOKIE_SECURE"] is True
     plain = settings(tmp_path, TEACHER_PUBLIC_URL="http://192.168.1.5:8000")
@@ -243,6 +250,9 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ),
         ({"MEDIA_KEEP_DAYS": "a month"}, "MEDIA_KEEP_DAYS must be a whole number"),
         ({"MEDIA_KEEP_DAYS": "-1"}, "MEDIA_KEEP_DAYS must be a whole number"),
+        ({"WEBHOOK_ALLOWED_HOSTS": "*"}, "WEBHOOK_ALLOWED_HOSTS must be comma-separated hosts and networks"),
+        ({"WEBHOOK_ALLOWED_HOSTS": "lab,10.0.0.1/8"}, "such as 10.0.0.0/8, not '10.0.0.1/8'"),
+        ({"WEBHOOK_ALLOWED_HOSTS": "http://lab"}, "such as 10.0.0.0/8, not 'http://lab'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
