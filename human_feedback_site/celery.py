@@ -87,6 +87,11 @@ app.conf.update(
             "schedule": crontab(),
             "options": {"expires": _MINUTE},
         },
+        "webhooks": {
+            "task": "chores.webhooks",
+            "schedule": crontab(),
+            "options": {"expires": _MINUTE},
+        },
         "leases": {"task": "chores.leases", "schedule": crontab(minute="7"), "options": {"expires": _HOUR}},
         "media": {"task": "chores.media", "schedule": crontab(minute="17"), "options": {"expires": _HOUR}},
         "attempts": {

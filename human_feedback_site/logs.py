@@ -24,6 +24,7 @@ _current: ContextVar[str | None] = ContextVar("request_id", default=None)
 _SECRETS = (
     re.compile(r"[\w.-]+(?::|%3A)[\w-]+(?::|%3A)[\w-]{43,}"),  # signatures in links to invitations and clips
     re.compile(r"\btt_[\w-]{8,}"),  # API tokens
+    re.compile(r"\bwhsec_[\w+/=-]{8,}"),  # secrets of webhooks
     re.compile(r"(?<=X-Amz-Signature=)\w+"),  # signatures in presigned S3 links
     re.compile(r"(?<=PROLIFIC_PID=)\w+|(?<=SESSION_ID=)\w+"),  # a labeler's IDs on Prolific
     re.compile(r"(?<=://)[^\s/:@]*:[^\s/@]+(?=@)"),  # user and password of a database or a queue

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import BadRequest
 from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from human_feedback_site.feedback.models import WebhookEndpoint
 from human_feedback_site.feedback.pages.sign_in import AdminSignInForm
 
 FOLDED = frozenset(
@@ -47,6 +49,12 @@ class AdminSite(admin.AdminSite):
                 app["folded"] = folded
                 app["unfolded"] = any(request.path.startswith(model["admin_url"]) for model in folded)
         return apps
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        """Show the admin's start page, with a warning for each webhook that the site has disabled."""
+        for endpoint in WebhookEndpoint.objects.filter(enabled=False, failing_since__isnull=False):
+            messages.warning(request, f"The webhook {endpoint} was disabled because it failed for days.")
+        return super().index(request, extra_context)
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Set the "View site" link to the home page.

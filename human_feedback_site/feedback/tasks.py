@@ -56,3 +56,9 @@ def forget_sessions() -> str:
 def forget_attempts() -> str:
     """Delete expired counts of sign-in attempts and wrong API tokens."""
     return chores.forget_attempts()
+
+
+@app.task(name="chores.webhooks")
+def send_webhooks() -> str:
+    """Send the webhooks' events that are due."""
+    return chores.send_webhooks()

@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.services import consent, invites
+from human_feedback_site.feedback.services import consent, invites, webhooks
 from human_feedback_site.feedback.services.accounts import create_token, token_of
 from tests.site.conftest import owner_of
 
@@ -58,6 +58,8 @@ def story(trainer: Trainer, browser: Browser) -> None:
     text = consent.set_text(trainer.experiment, "1 sentence")
     assert text is not None
     consent.answer(models.Labeler.objects.get(name="mia"), text, agreed=True)
+    webhooks.create_endpoint(models.WebhookEndpoint(name="pager", url="https://hooks.example/"))
+    webhooks.announce_finished(trainer.experiment)
 
 
 def page(what: str, model: Any, *args: object) -> str:
@@ -456,6 +458,7 @@ def test_what_is_seldom_looked_for_is_under_one_fold(root: Client) -> None:
     assert shown == [
         *("apitoken", "comparison", "consentanswer", "consenttext", "example"),
         *("experiment", "invite", "labeler", "label", "participation"),
+        *("webhookdelivery", "webhookendpoint"),
     ]
     assert sorted(shown + folded) == sorted(str(model._meta.model_name) for model in MODELS)
     assert not is_open

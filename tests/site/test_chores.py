@@ -315,6 +315,7 @@ def test_the_command_does_all_chores_and_says_what_each_did(trainer: Trainer, br
         "expired clips: 2 deleted",
         "expired sessions: 0 deleted",
         "attempts to sign in: 0 deleted",
+        "webhooks: 0 sent",
     ]
     assert all(line.split(": ")[1].startswith("0 ") for line in run_chores().splitlines())
 

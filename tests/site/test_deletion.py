@@ -23,14 +23,14 @@ from human_feedback_site.feedback import models
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import store as media
 from human_feedback_site.feedback.media.store import FolderMedia, media_store
-from human_feedback_site.feedback.services import chores, consent, deletion, invites
+from human_feedback_site.feedback.services import chores, consent, deletion, invites, webhooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.site.conftest import Browser, Put, Stored, Trainer
 
-OF_NOBODY = {"Labeler", "ApiToken", "Attempts"}  # models whose rows are of no experiment
+OF_NOBODY = {"Labeler", "ApiToken", "Attempts", "WebhookEndpoint"}  # models whose rows are of no experiment
 
 
 @pytest.fixture
@@ -65,6 +65,9 @@ def fill(trainer: Trainer, browser: Browser) -> None:
     text = consent.set_text(trainer.experiment, "1 sentence")
     assert text is not None
     consent.answer(mia.labeler, text, agreed=True)
+    if not models.WebhookEndpoint.objects.exists():
+        webhooks.create_endpoint(models.WebhookEndpoint(name="pager", url="https://hooks.example/"))
+    webhooks.announce_finished(trainer.experiment)
 
 
 def rows() -> dict[str, int]:

@@ -19,8 +19,10 @@ from typing import Any
 
 import pytest
 import requests
+from standardwebhooks import Webhook
 
 from tests.site.conftest import settings_of
+from tests.site.webhooks.conftest import Receiver, serving
 
 Start = Callable[..., dict[str, Any]]
 
@@ -120,6 +122,7 @@ def site(start: Start, state: Path, taken: int) -> Iterator[dict[str, Any]]:
             TEACHER_PORT=str(min(taken, 65000)),
             WEB_CONCURRENCY="abc",
             TEACHER_STORAGE=str(state.with_name("clips")),
+            WEBHOOK_ALLOWED_HOSTS="127.0.0.1",
         )
 
 
@@ -172,6 +175,24 @@ def test_chores_are_done_and_one_that_fails_does_not_end_the_site(site: dict[str
     assert requests.get(f"{site['url']}/livez", timeout=60).status_code == 200
 
 
+def test_webhooks_are_sent_although_there_is_no_worker(site: dict[str, Any], state: Path) -> None:
+    receiver = Receiver()
+    with serving(receiver), closing(sqlite3.connect(state / "site.sqlite3", timeout=60)) as database:
+        with database:
+            database.execute(
+                "INSERT INTO feedback_webhookendpoint"
+                " VALUES (1, 'pager', ?, 0, 1, 0, 1, 'whsec_c2VjcmV0', NULL, '2026-01-01 00:00:00')",
+                (receiver.url,),
+            )
+        assert put_experiment(site, state, state="finished").status_code == 200
+        wait_until(lambda: bool(receiver.received))
+        delivered = "SELECT status FROM feedback_webhookdelivery"
+        wait_until(lambda: database.execute(delivered).fetchall() == [("delivered",)])
+    [request] = receiver.received
+    event = Webhook("whsec_c2VjcmV0").verify(request.body, request.headers)
+    assert event["data"] == {"experiment": "hopper", "url": "http://labels.example:8080/experiments/hopper/"}
+
+
 def test_a_long_log_begins_anew_and_the_one_before_is_kept(site: dict[str, Any], state: Path) -> None:
     log, before = state / "site.log", state / "site.log.1"
     wait_until(lambda: before.exists() and log.stat().st_size == 0)
@@ -184,12 +205,12 @@ def test_a_port_that_is_none_stops_the_site(start: Start, tmp_path: Path) -> Non
         start(tmp_path / "state", TEACHER_PORT="65536")
 
 
-def put_experiment(site: dict[str, Any], state: Path) -> requests.Response:
-    token = (state / "token").read_text().strip()
+def put_experiment(site: dict[str, Any], state_dir: Path, **changes: str) -> requests.Response:
+    token = (state_dir / "token").read_text().strip()
     body = {"run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11", "env_id": "x", "prompt": "x", "fps": 20}
     return requests.put(
         f"{site['url']}/api/v1/experiments/hopper",
-        json={**body, "has_true_reward": False},
+        json={**body, "has_true_reward": False, **changes},
         headers={"Authorization": f"Bearer {token}"},
         timeout=60,
     )

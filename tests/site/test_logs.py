@@ -213,6 +213,7 @@ def complain(key: str) -> None:
             "/join/x?PROLIFIC_PID=5a9d&STUDY_ID=1&SESSION_ID=6b",
             "/join/x?PROLIFIC_PID=***&STUDY_ID=1&SESSION_ID=***",
         ),
+        ("signed with whsec_MfKQ9r8GKYqrTwjU+/=", "signed with ***"),
         ("at 12:34:56, http://host:8000/a@b", "at 12:34:56, http://host:8000/a@b"),
     ],
 )

@@ -3,6 +3,14 @@
 Labels, undos and decisions are read-only here, because they are research data.
 """
 
-from human_feedback_site.feedback.admin import accounts, comparisons, evidence, experiments, invites, people
+from human_feedback_site.feedback.admin import (
+    accounts,
+    comparisons,
+    evidence,
+    experiments,
+    invites,
+    people,
+    webhooks,
+)
 
-__all__ = ["accounts", "comparisons", "evidence", "experiments", "invites", "people"]
+__all__ = ["accounts", "comparisons", "evidence", "experiments", "invites", "people", "webhooks"]

@@ -39,6 +39,7 @@ from human_feedback_site.feedback.models.people import (
     Participation,
     validate_labeler_name,
 )
+from human_feedback_site.feedback.models.webhooks import WebhookDelivery, WebhookEndpoint
 
 __all__ = [
     "KNOWN_ANSWERS",
@@ -68,6 +69,8 @@ __all__ = [
     "SequenceCounter",
     "TrainingPoint",
     "Undo",
+    "WebhookDelivery",
+    "WebhookEndpoint",
     "validate_labeler_name",
     "validate_name",
     "verdict_of",

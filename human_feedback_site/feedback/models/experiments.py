@@ -130,6 +130,18 @@ class Experiment(models.Model):
         blank=True,
         help_text="Number of answers that training is waiting for. Empty: training isn't waiting.",
     )
+    waiting_since = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Since this time, training has been waiting for answers.",
+    )
+    waiting_announced_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When the webhooks were told of this wait.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     finished_at = models.DateTimeField(null=True, blank=True, editable=False)
     trainer_seen_at = models.DateTimeField(

@@ -32,7 +32,7 @@ from human_feedback_site.feedback.quality.aggregation import Verdict
 from human_feedback_site.feedback.queue.answered_leases import AnsweredLease
 from human_feedback_site.feedback.queue.leases import grant_again
 from human_feedback_site.feedback.queue.sql import count_places
-from human_feedback_site.feedback.services import parts
+from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.accounts import participation_of
 from human_feedback_site.feedback.services.decisions import COUNTED_FIELDS, announce, score_of, verdict_on
 from human_feedback_site.feedback.services.settling import promote_waiting
@@ -176,9 +176,12 @@ def _count_answer(participation: Participation, lease: AnsweredLease, label: Lab
         parts.add_elsewhere(participation.pk, lease.invite, 1)
     if lease.purpose == Lease.Purpose.GOLD or lease.min_watch_ms:
         _note_checks(participation, lease, label)
-    if participation.failures >= lease.stop_failures:
+    is_stopped = participation.failures >= lease.stop_failures
+    if is_stopped:
         participation.stopped_at = Now()
     participation.save(update_fields=["answers", "elsewhere", "gold_checks", "watch_checks", "stopped_at"])
+    if is_stopped:
+        webhooks.announce_blocked(participation, by_checks=True)
 
 
 def _note_checks(participation: Participation, lease: AnsweredLease, label: Label) -> None:

@@ -21,7 +21,14 @@ from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
 from human_feedback_site.feedback.models.querysets import lock_comparisons
-from human_feedback_site.feedback.services import aggregate, deletion, limits, settling
+from human_feedback_site.feedback.services import (
+    aggregate,
+    deletion,
+    deliveries,
+    limits,
+    settling,
+    webhooks,
+)
 from human_feedback_site.feedback.services.clip_store import delete_clips, refuse_another_store
 from human_feedback_site.feedback.services.experiments import trainer_away
 
@@ -195,6 +202,16 @@ def finish_deletions() -> str:
     return f"{done} finished" + (f", {left} left for the next run" if left else "")
 
 
+def send_webhooks() -> str:
+    """Queue events of training that waits for labels, and send the queued events that are due.
+
+    Returns a summary for the log.
+    """
+    webhooks.announce_waiting(timezone.now())
+    sent, failed = deliveries.deliver(time.monotonic() + WORK_SECONDS)
+    return f"{sent} sent" + (f", {failed} failed" if failed else "")
+
+
 CHORES: Mapping[str, Callable[[], str]] = {
     "stale runs": forget_stale_runs,
     "waiting labels": settle_labels,
@@ -204,6 +221,7 @@ CHORES: Mapping[str, Callable[[], str]] = {
     "expired clips": expire_media,
     "expired sessions": forget_sessions,
     "attempts to sign in": forget_attempts,
+    "webhooks": send_webhooks,
 }
-EVERY_MINUTE = frozenset({forget_stale_runs, settle_labels, weigh_labelers, finish_deletions})
+EVERY_MINUTE = frozenset({forget_stale_runs, settle_labels, weigh_labelers, finish_deletions, send_webhooks})
 """Tasks that run every minute; the others run every hour."""

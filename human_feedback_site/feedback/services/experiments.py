@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
 )
 from human_feedback_site.feedback.models.querysets import comparisons_with_clips
-from human_feedback_site.feedback.services import prompts, settling
+from human_feedback_site.feedback.services import prompts, settling, webhooks
 from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.tables.reader import is_same_number
 
@@ -74,25 +74,29 @@ def put_experiment(
     if created:
         SequenceCounter.objects.create(experiment=experiment)
         prompts.note_prompt(experiment, author=None)
-        _note_end(experiment)
+        _note_end(experiment, was_finished=False)
         return experiment, True
     if experiment.run_id != run_id:
         raise ConflictError(f"The experiment {name!r} belongs to another run; choose a different name.")
     if experiment.owner_id != owner.pk:
         raise NotFoundError(f"You have no experiment named {name!r}.")
+    was_finished = experiment.state == Experiment.State.FINISHED
     changes = {field: value for field, value in values.items() if field not in _SET_ON_THE_SITE}
     for field, value in changes.items():
         setattr(experiment, field, value)
     experiment.save(update_fields=list(changes))
     prompts.take_prompt_of_run(experiment, values["prompt"])
-    _note_end(experiment)
+    set_waiting_for(experiment, None)  # the run has just started or ended
+    _note_end(experiment, was_finished=was_finished)
     return experiment, False
 
 
-def _note_end(experiment: Experiment) -> None:
-    """Set ``finished_at`` if the experiment has just finished; clear it if it is not finished."""
+def _note_end(experiment: Experiment, *, was_finished: bool) -> None:
+    """Set ``finished_at`` if the experiment is finished, else clear it; announce the end if it is new."""
     finished = When(state=Experiment.State.FINISHED, then=Coalesce("finished_at", Now()))
     Experiment.objects.filter(pk=experiment.pk).update(finished_at=Case(finished))
+    if experiment.state == Experiment.State.FINISHED and not was_finished:
+        webhooks.announce_finished(experiment)
 
 
 def hear_from_trainer(experiment: Experiment) -> None:
@@ -248,8 +252,15 @@ def add_episode(experiment: Experiment, step: int, key: str) -> None:
 
 
 def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
-    """Set the number of answers that training is waiting for; None if it is not waiting."""
-    Experiment.objects.filter(pk=experiment.pk).update(waiting_for=waiting_for)
+    """Set the number of answers that training is waiting for; None if it is not waiting.
+
+    A wait, for which webhooks get one event, lasts until the number is None.
+    """
+    own = Experiment.objects.filter(pk=experiment.pk)
+    if waiting_for is None:
+        own.update(waiting_for=None, waiting_since=None, waiting_announced_at=None)
+    else:
+        own.update(waiting_for=waiting_for, waiting_since=Coalesce("waiting_since", Now()))
 
 
 @transaction.atomic
@@ -306,7 +317,12 @@ def finish(chosen: QuerySet[Experiment]) -> int:
     settling.settle_all(ending)
     with transaction.atomic():
         _cancel(Comparison.objects.filter(experiment__in=ending), ending)
-        return unfinished.filter(pk__in=ending).update(state=Experiment.State.FINISHED, finished_at=Now())
+        rows = list(Experiment.objects.select_for_update(no_key=True).filter(pk__in=ending).order_by("pk"))
+        rows = [row for row in rows if row.state != Experiment.State.FINISHED]
+        for row in rows:
+            webhooks.announce_finished(row)
+        finished = Experiment.objects.filter(pk__in=[row.pk for row in rows])
+        return finished.update(state=Experiment.State.FINISHED, finished_at=Now())
 
 
 def reopen(chosen: QuerySet[Experiment]) -> int:

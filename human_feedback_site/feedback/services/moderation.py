@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
 from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
 from human_feedback_site.feedback.queue.leases import expire_leases
-from human_feedback_site.feedback.services import parts
+from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.settling import promote_waiting, settle_all
 
 _AT_ONCE = 200
@@ -91,10 +91,14 @@ def _experiments_of(chosen: QuerySet[Participation]) -> list[int]:
 
 @transaction.atomic
 def _stop(chosen: QuerySet[Participation]) -> int:
-    going_on = list(chosen.order_by("pk").filter(stopped_at=None))
+    going_on = list(chosen.order_by("pk").filter(stopped_at=None).select_related("labeler", "experiment"))
+    stopped = 0
     for participation in going_on:
         expire_leases(participation.labeler_id, participation.experiment_id)
-    return Participation.objects.filter(pk__in=[each.pk for each in going_on]).update(stopped_at=Now())
+        if Participation.objects.filter(pk=participation.pk, stopped_at=None).update(stopped_at=Now()):
+            webhooks.announce_blocked(participation, by_checks=False)
+            stopped += 1
+    return stopped
 
 
 def readmit(chosen: QuerySet[Participation]) -> int:

@@ -1,0 +1,143 @@
+"""Admin pages for webhooks: the endpoints, and the events sent to them."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.db.models import Max, QuerySet
+from django.forms import ModelForm, TextInput
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.formats import localize
+from django.utils.timezone import localtime
+
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, SeenForm
+from human_feedback_site.feedback.errors import DeliveryError
+from human_feedback_site.feedback.outbound import check_url
+from human_feedback_site.feedback.services import webhooks
+
+EVENTS = ("training_waiting", "experiment_finished", "labeler_blocked")
+
+
+class EndpointForm(SeenForm):
+    """Form for a webhook's endpoint that refuses URLs that events could never be sent to."""
+
+    class Meta:
+        widgets: ClassVar = {"url": TextInput(attrs={"class": "vLargeTextField"})}
+
+    def clean_url(self) -> str:
+        """Return the URL, or add an error if it is malformed or its address isn't allowed."""
+        url: str = self.cleaned_data["url"]
+        try:
+            check_url(url)
+        except DeliveryError as error:
+            self.add_error("url", str(error))
+        return url
+
+
+@admin.register(models.WebhookEndpoint)
+class WebhookEndpointAdmin(Audited, ModelAdmin):
+    """Endpoints. An endpoint's secret is shown only when it is created or replaced."""
+
+    form = EndpointForm
+    list_display = ("name", "state", "events", "last_delivery")
+    list_filter = ("enabled", ("failing_since", admin.EmptyFieldListFilter))
+    search_fields = ("name", "url")
+    fields = ("name", "url", "enabled", *EVENTS)
+    actions = ("send_test", "replace_secret")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[models.WebhookEndpoint]:
+        """Annotate each endpoint with ``last_delivery``, the time of its last successful delivery."""
+        found: QuerySet[models.WebhookEndpoint] = super().get_queryset(request)
+        return found.annotate(last_delivery=Max("deliveries__delivered_at"))
+
+    @admin.display(ordering="last_delivery")
+    def last_delivery(self, endpoint: Any) -> Any:
+        """Return the time of the last successful delivery that is still listed."""
+        return endpoint.last_delivery
+
+    @admin.display(ordering="failing_since")
+    def state(self, endpoint: models.WebhookEndpoint) -> str:
+        """Return whether the endpoint is on or off, has been failing, or was disabled by the site."""
+        if endpoint.failing_since is None:
+            return "on" if endpoint.enabled else "off"
+        since = f"failing since {localize(localtime(endpoint.failing_since))}"
+        return since if endpoint.enabled else f"disabled, {since}"
+
+    @admin.display
+    def events(self, endpoint: models.WebhookEndpoint) -> str:
+        """Return the names of the events that the endpoint receives."""
+        chosen = [name.replace("_", ".") for name in EVENTS if getattr(endpoint, name)]
+        return ", ".join(str(models.WebhookDelivery.Event(event).label) for event in chosen)
+
+    @admin.action(permissions=["change"], description="Send a test event")
+    def send_test(self, request: HttpRequest, chosen: QuerySet[models.WebhookEndpoint]) -> None:
+        """Queue a test event for the selected enabled endpoints."""
+        text = "{} test event(s) queued; see Webhook deliveries in a minute. Disabled webhooks get none."
+        self.act(request, chosen, webhooks.queue_tests, text)
+
+    @admin.action(permissions=["change"], description="Replace the secret with a new one")
+    def replace_secret(
+        self, request: HttpRequest, chosen: QuerySet[models.WebhookEndpoint]
+    ) -> HttpResponse | None:
+        """Give the selected endpoint a new secret and show it; the old one is no longer used."""
+        if len(chosen) != 1:
+            self.message_user(request, "Select exactly one webhook.", messages.ERROR)
+            return None
+        endpoint = chosen.get()
+        secret = webhooks.replace_secret(endpoint)
+        self.log_change(request, endpoint, "Replaced the secret.")
+        return self._shown(request, endpoint, secret)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
+        """Save the endpoint. A new one gets a secret; turning one on or off resets its failures."""
+        if not change:
+            webhooks.create_endpoint(obj)
+            return
+        super().save_model(request, obj, form, change)
+        if "enabled" in form.changed_data:
+            webhooks.reset_failures(obj)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Show the new endpoint's secret, which is not shown a second time."""
+        return self._shown(request, obj, obj.secret)
+
+    def _shown(self, request: HttpRequest, endpoint: models.WebhookEndpoint, secret: str) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "New secret",
+            "endpoint": endpoint,
+            "secret": secret,
+        }
+        return TemplateResponse(request, "admin/feedback/webhookendpoint/created.html", context)
+
+
+@admin.register(models.WebhookDelivery)
+class WebhookDeliveryAdmin(ReadOnly, ModelAdmin):
+    """Events queued for endpoints, with the result of the last attempt."""
+
+    list_display = (
+        "event",
+        "endpoint",
+        "experiment",
+        "status",
+        "attempts",
+        "last_error",
+        "created_at",
+    )
+    list_filter = ("status", "event", "endpoint")
+    list_select_related = ("endpoint", "experiment")
+    search_fields = ("experiment__name", "endpoint__name", "=uuid")
+    date_hierarchy = "created_at"
+    fields = (
+        *("uuid", "endpoint", "event", "experiment", "body", "status"),
+        *("attempts", "due", "last_error", "created_at", "delivered_at"),
+    )
+    readonly_fields = ("due",)
+
+    @admin.display(description="next attempt")
+    def due(self, delivery: models.WebhookDelivery) -> Any:
+        """Return the time of the next attempt, or None if there is none."""
+        return delivery.due_at if delivery.status == models.WebhookDelivery.Status.PENDING else None

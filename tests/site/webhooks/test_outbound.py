@@ -1,0 +1,243 @@
+"""Webhooks reach the internet, and of private networks only what is allowed."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from human_feedback_site.feedback import outbound
+from human_feedback_site.feedback.errors import DeliveryError
+from human_feedback_site.feedback.outbound import check_url, post
+from tests.site.webhooks.conftest import Receiver
+
+PRIVATE = [
+    *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "100.64.0.1"),  # loopback, private, carrier
+    *("169.254.169.254", "224.0.0.1", "240.0.0.1", "255.255.255.255", "0.0.0.0"),  # noqa: S104
+    *("192.0.2.1", "198.18.0.1"),  # documentation, benchmarks
+    *("::1", "::", "fe80::1", "fc00::1", "ff02::1", "2001:db8::1", "fec0::1"),
+    *("::ffff:127.0.0.1", "::ffff:8.8.8.8", "::8.8.8.8"),  # IPv4 in IPv6
+    *("2002:7f00:1::", "2002:808:808::", "2001::1", "64:ff9b::a00:1"),
+]
+PUBLIC = "8.8.8.8"
+
+
+class Resolver:
+    """What hosts resolve to; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[list[str]] = []
+        self.asked = 0
+
+    def __call__(self, host: str, port: int, **_: Any) -> list[Any]:
+        self.asked += 1
+        addresses = self.answers.pop(0)
+        return [
+            (socket.AF_INET6, 1, 6, "", (address, port, 0, 0))
+            if ":" in address
+            else (socket.AF_INET, 1, 6, "", (address, port))
+            for address in addresses
+        ]
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    resolver = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    return resolver
+
+
+@pytest.fixture
+def nothing_is_allowed(settings: Settings) -> None:
+    settings.WEBHOOK_ALLOWED_HOSTS = []
+
+
+@pytest.fixture
+def no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail where a connection is made."""
+
+    def connect(*_: object) -> None:
+        raise AssertionError("connected")
+
+    monkeypatch.setattr(outbound, "_connect", connect)
+
+
+def test_a_request_says_what_it_is(receiver: Receiver) -> None:
+    post(receiver.url, b'{"a": 1}', {"webhook-id": "7"})
+    [request] = receiver.received
+    assert (request.path, request.body) == ("/hook?team=a", b'{"a": 1}')
+    assert request.headers["host"] == f"127.0.0.1:{receiver.server_port}"
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["webhook-id"] == "7"
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 400, 404, 410, 500, 503])
+def test_other_answers_than_success_are_failures_and_redirects_are_not_followed(
+    receiver: Receiver, status: int
+) -> None:
+    receiver.status = status
+    receiver.headers = {"Location": receiver.url}
+    with pytest.raises(DeliveryError, match=f"answered with status {status}"):
+        post(receiver.url, b"{}", {})
+    assert len(receiver.received) == 1
+
+
+@pytest.mark.usefixtures("nothing_is_allowed", "no_connections")
+@pytest.mark.parametrize("address", PRIVATE)
+def test_private_addresses_are_refused(resolver: Resolver, address: str) -> None:
+    """Also where a public one comes first."""
+    resolver.answers = [[address], [PUBLIC, address]]
+    for _ in range(2):
+        with pytest.raises(DeliveryError, match="is not public"):
+            post("https://hooks.example/", b"{}", {})
+    literal = f"[{address}]" if ":" in address else address
+    with pytest.raises(DeliveryError, match="is not public"):
+        check_url(f"https://{literal}/")
+
+
+@pytest.mark.usefixtures("nothing_is_allowed", "no_connections")
+@pytest.mark.parametrize("address", [PUBLIC, "2606:4700:4700::1111"])
+def test_public_addresses_are_contacted(resolver: Resolver, address: str) -> None:
+    resolver.answers = [[address]]
+    with pytest.raises(AssertionError, match="connected"):
+        post("https://hooks.example/", b"{}", {})
+
+
+@pytest.mark.usefixtures("nothing_is_allowed", "no_connections")
+@pytest.mark.parametrize("host", ["localhost", "127.1", "0x7f.1", "2130706433", "[::1]", "[::ffff:7f00:1]"])
+def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
+    with pytest.raises(DeliveryError, match="is not public"):
+        post(f"https://{host}/", b"{}", {})
+
+
+@pytest.mark.usefixtures("no_connections")
+@pytest.mark.parametrize("allowed", [["10.0.0.0/8"], ["other.example"], []])
+def test_http_is_refused_where_it_is_not_allowed(
+    settings: Settings, resolver: Resolver, allowed: list[str]
+) -> None:
+    settings.WEBHOOK_ALLOWED_HOSTS = allowed
+    resolver.answers = [[PUBLIC], ["10.0.0.1", PUBLIC]]
+    for _ in range(2):
+        with pytest.raises(
+            DeliveryError, match=r"must begin with https://; to allow http, add hooks.example"
+        ):
+            post("http://hooks.example/", b"{}", {})
+
+
+def test_a_host_is_allowed_by_its_name(settings: Settings, resolver: Resolver, receiver: Receiver) -> None:
+    settings.WEBHOOK_ALLOWED_HOSTS = ["hooks.lab"]
+    resolver.answers = [["127.0.0.1"]]
+    post(f"http://HOOKS.lab:{receiver.server_port}/", b"{}", {})
+    assert receiver.received[0].headers["host"] == f"HOOKS.lab:{receiver.server_port}"
+
+
+def test_a_host_is_resolved_once_and_the_checked_address_is_used(
+    resolver: Resolver, tls_receiver: Receiver
+) -> None:
+    """Whoever answers with another address the second time gains nothing. The certificate is the host's."""
+    resolver.answers = [["127.0.0.1"]]
+    post(f"https://hooks.example:{tls_receiver.server_port}/", b"{}", {})
+    assert resolver.asked == 1
+    assert tls_receiver.received[0].headers["host"] == f"hooks.example:{tls_receiver.server_port}"
+
+
+def test_another_address_is_tried_where_the_first_does_not_answer(
+    resolver: Resolver, receiver: Receiver
+) -> None:
+    resolver.answers = [["127.0.0.2", "127.0.0.1"]]  # nobody listens on the first
+    post(f"http://hooks.example:{receiver.server_port}/", b"{}", {})
+    assert len(receiver.received) == 1
+
+
+def test_a_certificate_of_another_host_is_refused(resolver: Resolver, tls_receiver: Receiver) -> None:
+    resolver.answers = [["127.0.0.1"]]
+    with pytest.raises(DeliveryError, match=r"^other.example has no valid certificate: Hostname mismatch"):
+        post(f"https://other.example:{tls_receiver.server_port}/", b"{}", {})
+    assert tls_receiver.received == []
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(
+    resolver: Resolver, tls_receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    resolver.answers = [["127.0.0.1"]]
+    with pytest.raises(DeliveryError, match="has no valid certificate: self-signed"):
+        post(f"https://hooks.example:{tls_receiver.server_port}/", b"{}", {})
+    assert tls_receiver.received == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "hooks.example", "ftp://hooks.example/", "https:///path", "https://user:word@hooks.example/"),
+        *("https://hooks.example/a b", "https://hooks.example/\r\nHost: x", "https://hooks.example/#part"),
+        *(
+            "https://hooks.example:0/",
+            "https://hooks.example:70000/",
+            "https://[::1/",
+            "https://höoks.example/",
+        ),
+        *("https://.example/", "https://hooks.example\\@x/", "https://hooks_%41.example/"),
+    ],
+)
+def test_malformed_urls_are_refused(url: str) -> None:
+    for check in (check_url, lambda url: post(url, b"{}", {})):
+        with pytest.raises(DeliveryError, match="must look like"):
+            check(url)
+
+
+@pytest.fixture
+def script(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A server that sends some bytes whatever it is asked, then leaves the connection open; its port."""
+    done = threading.Event()
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(100_000)
+            connection.sendall(request.param)
+            done.wait()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("script", [b"", b"HTTP/1.1 2"], indirect=True)
+def test_a_server_that_does_not_answer_is_given_up(script: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbound, "SECONDS", 0.1)
+    with pytest.raises(DeliveryError, match=r"^127.0.0.1 did not answer within"):
+        post(f"http://127.0.0.1:{script}/", b"{}", {})
+
+
+@pytest.mark.parametrize("script", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], indirect=True)
+def test_a_server_that_says_yes_and_no_more_has_accepted(
+    script: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts = iter([60.0, 60.0, 60.0, 0.01])  # to connect, send, hear the answer, and what does not follow
+    monkeypatch.setattr(outbound, "_limit", lambda connection, _: connection.settimeout(next(timeouts)))
+    post(f"http://127.0.0.1:{script}/", b"{}", {})
+    assert not list(timeouts)
+
+
+@pytest.mark.parametrize("script", [b"SSH-2.0-OpenSSH_9.2\r\n" * 1000], indirect=True)
+def test_what_is_not_http_is_refused_and_not_read_to_its_end(script: int) -> None:
+    with pytest.raises(DeliveryError, match="the answer is not HTTP"):
+        post(f"http://127.0.0.1:{script}/", b"{}", {})
+
+
+def test_servers_that_are_away_are_named(receiver: Receiver, free_port: Any) -> None:
+    with pytest.raises(DeliveryError, match=r"^Can't reach 127.0.0.1: Connection refused.$"):
+        post(f"http://127.0.0.1:{free_port()}/", b"{}", {})
+    with pytest.raises(DeliveryError, match=r"^The host nowhere.invalid can't be resolved.$"):
+        post("https://nowhere.invalid/", b"{}", {})
+    with pytest.raises(DeliveryError, match=r"Can't reach 127.0.0.1: .*SSL"):
+        post(receiver.url.replace("http:", "https:"), b"{}", {})
