@@ -338,12 +338,15 @@ def _is_loopback(bind: str) -> bool:
 def _prepare_database() -> None:
     """Create or migrate the database, and create the first admin and the researcher's API token."""
     import django  # noqa: PLC0415 (a slow import, not needed if the site is already running)
+    from django.conf import settings  # noqa: PLC0415
     from django.core.management import call_command  # noqa: PLC0415
     from django.db import connections  # noqa: PLC0415
 
     from human_feedback_site.feedback.system_checks import sign_in_obstacle  # noqa: PLC0415
+    from human_feedback_site.single_sign_on import require_all_variables  # noqa: PLC0415
 
     django.setup()
+    require_all_variables(settings)
     obstacle = sign_in_obstacle()
     if obstacle is not None:
         _log.warning("%s", obstacle)

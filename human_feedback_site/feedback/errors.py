@@ -73,6 +73,10 @@ class ClipsElsewhereError(MediaStoreError):
     """The media store has none of the experiment's clips: they are in a different store or were deleted."""
 
 
+class ProviderError(FeedbackError):
+    """The identity provider can't be reached, or its response is invalid."""
+
+
 class NotInstalledError(FeedbackError):
     """An optional package that the operation needs is not installed."""
 

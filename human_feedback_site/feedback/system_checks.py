@@ -1,4 +1,4 @@
-"""System checks for settings that look right but prevent people from signing in."""
+"""System checks for settings that prevent people from signing in."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from django.conf import settings
 from django.core import checks
 
 from human_feedback_site.environment import LOOPBACK
+from human_feedback_site.single_sign_on import missing_variables
 
 
 def sign_in_obstacle() -> str | None:
@@ -31,3 +32,10 @@ def check_sign_in(**_: Any) -> list[checks.CheckMessage]:
     """Warn if the settings prevent people from signing in over HTTP."""
     obstacle = sign_in_obstacle()
     return [] if obstacle is None else [checks.Warning(obstacle, id="feedback.W001")]
+
+
+@checks.register(checks.Tags.security)
+def check_single_sign_on(**_: Any) -> list[checks.CheckMessage]:
+    """Report an error if only some of the variables that single sign-on needs are set."""
+    problem = missing_variables(settings)
+    return [] if problem is None else [checks.Error(problem, id="feedback.E001")]

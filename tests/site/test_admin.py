@@ -50,6 +50,7 @@ def story(trainer: Trainer, browser: Browser) -> None:
         experiment=trainer.experiment, comparison=models.Comparison.objects.latest("pk"), better="first"
     )
     models.Attempts.objects.create(digest="0" * 64, count=1, ends_at=Now())
+    models.Identity.objects.create(user=trainer.user, issuer="https://login.example.org", subject="1")
     browser.undo(browser.answer(browser.lease()[0]))
     invite = invites.invite_by_name(trainer.experiment, "mia")
     invites.admit(invite, invites.PlatformParticipant("a" * 24, "b" * 24, "c" * 24))

@@ -32,6 +32,7 @@ from human_feedback_site.feedback.queue.answered_leases import answered_lease
 from human_feedback_site.feedback.selectors.experiments import decisions_after
 from human_feedback_site.feedback.services.answers import Answer, record_answer
 from human_feedback_site.feedback.services.experiments import set_overlap
+from human_feedback_site.feedback.services.identities import user_of
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 if TYPE_CHECKING:
@@ -360,3 +361,10 @@ def test_a_name_invited_twice_at_once_makes_one_labeler_with_one_link(
         assert [response.status_code for response in race(*[invite] * 4)] == [200] * 4
         assert Labeler.objects.filter(name=name, experiments=trainer.experiment).count() == 1
         assert Invite.objects.filter(labeler__name=name).count() == 1
+
+
+def test_one_person_signing_in_twice_at_once_gets_one_account(race: Callable[..., list[Any]]) -> None:
+    claims = {"iss": "https://login.example.org", "sub": "7", "preferred_username": "mia"}
+    users = race(*[lambda: user_of(claims)] * LABELERS)
+    assert len(set(users)) == 1
+    assert Labeler.objects.get().name == "mia (SSO)"

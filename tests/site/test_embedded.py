@@ -205,6 +205,13 @@ def test_a_port_that_is_none_stops_the_site(start: Start, tmp_path: Path) -> Non
         start(tmp_path / "state", TEACHER_PORT="65536")
 
 
+def test_variables_of_single_sign_on_that_are_incomplete_stop_the_site(start: Start, tmp_path: Path) -> None:
+    with pytest.raises(
+        AssertionError, match="set OIDC_ISSUER and OIDC_CLIENT_SECRET, or unset OIDC_CLIENT_ID"
+    ):
+        start(tmp_path / "state", OIDC_CLIENT_ID="rl-teacher")
+
+
 def put_experiment(site: dict[str, Any], state_dir: Path, **changes: str) -> requests.Response:
     token = (state_dir / "token").read_text().strip()
     body = {"run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11", "env_id": "x", "prompt": "x", "fps": 20}

@@ -1,4 +1,4 @@
-"""Django's admin pages for users and groups, with protection against overwriting concurrent edits."""
+"""Django's admin pages for users and groups, which never overwrite concurrent edits; identities."""
 
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -8,8 +8,14 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import UserChangeForm as DjangoUserChangeForm
 from django.contrib.auth.models import Group, User
 
-from human_feedback_site.feedback.admin.base import DeletedOnlyUnused, GuardedModelAdmin, SeenForm
-from human_feedback_site.feedback.models import ApiToken
+from human_feedback_site.feedback.admin.base import (
+    DeletedOnlyUnused,
+    GuardedModelAdmin,
+    ModelAdmin,
+    ReadOnly,
+    SeenForm,
+)
+from human_feedback_site.feedback.models import ApiToken, Identity
 
 if TYPE_CHECKING:  # generic only in the type stubs
     _UserChangeForm: TypeAlias = DjangoUserChangeForm[User]
@@ -40,3 +46,13 @@ class GroupAdmin(GuardedModelAdmin, DjangoGroupAdmin):
     """Admin page for user groups, which the site itself does not use."""
 
     form = SeenForm
+
+
+@admin.register(Identity)
+class IdentityAdmin(ReadOnly, ModelAdmin):
+    """Admin page for users' accounts at the identity provider."""
+
+    list_display = ("user", "issuer", "subject", "created_at")
+    list_select_related = ("user",)
+    search_fields = ("user__username", "=subject")
+    date_hierarchy = "created_at"

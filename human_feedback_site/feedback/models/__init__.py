@@ -22,6 +22,7 @@ from human_feedback_site.feedback.models.experiments import (
     TrainingPoint,
     validate_name,
 )
+from human_feedback_site.feedback.models.identities import Identity
 from human_feedback_site.feedback.models.invites import PLATFORM_ID_PATTERN, Arrival, Invite, InvitePart
 from human_feedback_site.feedback.models.labels import (
     Decision,
@@ -58,6 +59,7 @@ __all__ = [
     "Episode",
     "Example",
     "Experiment",
+    "Identity",
     "Invite",
     "InvitePart",
     "Label",

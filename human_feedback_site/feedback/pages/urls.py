@@ -1,6 +1,5 @@
 """URL patterns of the HTML pages."""
 
-from django.contrib.auth.views import LogoutView
 from django.urls import path, register_converter
 from django.urls.converters import IntConverter
 
@@ -78,6 +77,6 @@ urlpatterns = [
     path("join/<str:token>", joining.join, name="join"),
     path("session", labeling.session, name="session"),
     path("accounts/login/", sign_in.SignIn.as_view(), name="login"),
-    path("accounts/logout/", LogoutView.as_view(), name="logout"),
+    path("accounts/logout/", sign_in.SignOut.as_view(), name="logout"),
     path("i18n/setlang/", views.set_language, name="set_language"),
 ]

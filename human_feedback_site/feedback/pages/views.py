@@ -64,9 +64,15 @@ def set_language(request: HttpRequest) -> HttpResponse:
     return answer
 
 
-def message(request: HttpRequest, status: int, heading: str | Promise, text: str | Promise) -> HttpResponse:
-    """Return a page with a heading, a line of text and the given status code."""
-    return render(request, "pages/message.html", {"heading": heading, "text": text}, status=status)
+def message(
+    request: HttpRequest, status: int, heading: str | Promise, text: str | Promise, onward: str | None = None
+) -> HttpResponse:
+    """Return a page with a heading, a line of text and the given status code.
+
+    The page leads on to the URL ``onward`` at once; if it is None, it has a link to the home page.
+    """
+    context = {"heading": heading, "text": text, "onward": onward}
+    return render(request, "pages/message.html", context, status=status)
 
 
 def first_error(form: Form) -> str:

@@ -119,6 +119,10 @@ def test_settings_that_cannot_work_stop_the_server_with_one_line(new_site: Produ
         ({"SECRET_KEY": ""}, "SECRET_KEY must be set if DATABASE_URL is set"),
         ({"WEB_CONCURRENCY": "abc"}, "WEB_CONCURRENCY must be a whole number from 1 to 9999, not 'abc'; "),
         ({"MEDIA_KEEP_DAYS": "abc"}, "MEDIA_KEEP_DAYS must be a whole number from 0 to 9999, not 'abc'; "),
+        (
+            {"OIDC_CLIENT_ID": "x"},
+            "Single sign-on needs OIDC_ISSUER, OIDC_CLIENT_ID and OIDC_CLIENT_SECRET; ",
+        ),
     ):
         process = new_site.start(**variables)
         assert process.wait(120) != 0

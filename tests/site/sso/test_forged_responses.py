@@ -1,0 +1,283 @@
+"""Nothing that a provider sends is believed before it is verified: one that forges is let nobody in by."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from django.contrib.auth.models import User
+
+from tests.site.sso.conftest import Person
+
+if TYPE_CHECKING:
+    from tests.site.sso.conftest import Configure
+
+OWN, FOREIGN = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+CURVE = ec.generate_private_key(ec.SECP256R1())
+CLIENT, SECRET = "rl-teacher", "a-secret-of-the-client-long-enough"
+
+
+class Forger(ThreadingHTTPServer):
+    """A provider whose next answers a test decides.
+
+    Attributes:
+        metadata: changes to what it says about itself; None takes a field away.
+        claims: changes to the claims of the ID token, likewise.
+        key, algorithm, header: what the token is signed with.
+        answers: what it answers at a path instead, as status and body.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.metadata: dict[str, object] = {}
+        self.claims: dict[str, object] = {}
+        self.key: Any = OWN
+        self.algorithm = "RS256"
+        self.header: dict[str, object] = {"kid": "1"}
+        self.answers: dict[str, tuple[int, str]] = {}
+        self.authorization = ""
+        self.nonce = ""
+
+    def answer(self, path: str) -> tuple[int, str]:
+        """Return status and body."""
+        if path in self.answers:
+            return self.answers[path]
+        return 200, json.dumps(getattr(self, f"_{path.rpartition('/')[2].replace('-', '_')}")())
+
+    def _openid_configuration(self) -> object:
+        urls = {"authorization_endpoint": "authorize", "token_endpoint": "token"}
+        urls |= {"jwks_uri": "keys", "userinfo_endpoint": "userinfo"}
+        found = {"issuer": self.url, **{name: f"{self.url}/{path}" for name, path in urls.items()}}
+        return _without_none(found | self.metadata)
+
+    def _keys(self) -> object:
+        rs = jwt.algorithms.RSAAlgorithm.to_jwk(OWN.public_key(), as_dict=True)
+        es = jwt.algorithms.ECAlgorithm.to_jwk(CURVE.public_key(), as_dict=True)
+        return {"keys": [{**rs, "kid": "1", "alg": "RS256"}, {**es, "kid": "2", "alg": "ES256"}]}
+
+    def _token(self) -> object:
+        now = int(time.time())
+        claims = {
+            "iss": self.url,
+            "sub": "mia",
+            "aud": CLIENT,
+            "exp": now + 60,
+            "iat": now,
+            "nonce": self.nonce,
+        }
+        token = jwt.encode(_without_none(claims | self.claims), self.key, self.algorithm, self.header)
+        return {"id_token": token, "access_token": "x", "token_type": "Bearer"}
+
+    def _userinfo(self) -> object:
+        return {"sub": "mia", "groups": ["researchers"]}
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Forger
+
+    def do_GET(self) -> None:
+        status, body = self.server.answer(self.path)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.authorization = self.headers.get("Authorization", "")
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def forger(db: None, configure: Configure) -> Iterator[Forger]:
+    """A provider that forges nothing yet."""
+    with Forger() as server:
+        threading.Thread(target=server.serve_forever, daemon=True, args=(0.01,)).start()
+        block = {"OIDC_ISSUER": server.url, "OIDC_CLIENT_ID": CLIENT, "OIDC_CLIENT_SECRET": SECRET}
+        configure(block | {"OIDC_RESEARCHERS": "researchers"})
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def come_back(forger: Forger) -> Callable[[], tuple[Person, Any]]:
+    """Sign in at the provider; return who did, and the site's answer."""
+
+    def come_back() -> tuple[Person, Any]:
+        mia = Person("mia")
+        asked = parse_qs(urlsplit(mia.leave()).query)
+        forger.nonce = asked["nonce"][0]
+        query = {"state": asked["state"][0], "code": "x"}
+        return mia, mia.client.get("/accounts/sso/callback/", query)
+
+    return come_back
+
+
+ComeBack = Callable[[], tuple[Person, Any]]
+
+
+def test_an_honest_provider_is_believed(forger: Forger, come_back: ComeBack) -> None:
+    mia, _ = come_back()
+    assert mia.is_signed_in
+    assert mia.user.is_staff  # by what the userinfo endpoint says
+    assert forger.authorization.startswith("Basic ")  # it names no other way
+
+
+def test_tokens_may_be_signed_with_elliptic_curves(forger: Forger, come_back: ComeBack) -> None:
+    forger.metadata = {"id_token_signing_alg_values_supported": ["ES256"]}
+    forger.key, forger.algorithm, forger.header = CURVE, "ES256", {"kid": "2"}
+    assert come_back()[0].is_signed_in
+
+
+def test_groups_in_the_token_outrank_those_beside_it(forger: Forger, come_back: ComeBack) -> None:
+    forger.claims = {"groups": "others"}
+    mia, _ = come_back()
+    assert not mia.user.is_staff
+
+
+@pytest.mark.parametrize(
+    "groups", [None, "researchers-x", ["x"], [["researchers"]], {"a": "researchers"}, 7, True]
+)
+def test_other_values_make_no_researcher(forger: Forger, come_back: ComeBack, groups: object) -> None:
+    forger.metadata = {"userinfo_endpoint": None}
+    forger.claims = {"groups": groups}
+    mia, _ = come_back()
+    assert not mia.user.is_staff
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "https://elsewhere.example"},
+        {"iss": None},
+        {"aud": "another-client"},
+        {"aud": ["another-client"]},
+        {"aud": None},
+        {"azp": "another-client"},
+        {"exp": 1},
+        {"exp": None},
+        {"iat": 99_999_999_999},
+        {"nonce": "of-another-sign-in"},
+        {"nonce": None},
+        {"sub": "eve"},  # the userinfo endpoint says mia
+        {"sub": None},
+        {"sub": ""},
+        {"sub": "x" * 256},
+        {"sub": "a\0b"},
+    ],
+    ids=str,
+)
+def test_a_token_with_wrong_claims_lets_nobody_in(
+    forger: Forger, come_back: ComeBack, claims: dict[str, object]
+) -> None:
+    forger.claims = claims
+    if claims.get("sub") != "eve":
+        forger.metadata = {"userinfo_endpoint": None}
+    _expect_nobody(come_back)
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm", "header"),
+    [
+        (FOREIGN, "RS256", {"kid": "1"}),
+        (FOREIGN, "RS256", {"kid": "unknown"}),
+        (OWN, "RS256", {}),
+        (CURVE, "ES256", {"kid": "2"}),  # the provider names RS256
+        (SECRET, "HS256", {"kid": "1"}),
+        (None, "none", {"kid": "1"}),
+    ],
+    ids=["another key", "unknown key", "no key", "ES256", "HS256", "none"],
+)
+def test_a_token_with_another_signature_lets_nobody_in(
+    forger: Forger, come_back: ComeBack, key: object, algorithm: str, header: dict[str, object]
+) -> None:
+    forger.key, forger.algorithm, forger.header = key, algorithm, header
+    _expect_nobody(come_back)
+
+
+@pytest.mark.parametrize("path", ["/token", "/keys", "/userinfo"])
+@pytest.mark.parametrize("answer", [(500, ""), (200, "<html>"), (200, "[]"), (200, "{}")], ids=str)
+def test_a_broken_answer_lets_nobody_in(
+    forger: Forger, come_back: ComeBack, path: str, answer: tuple[int, str]
+) -> None:
+    forger.answers[path] = answer
+    _expect_nobody(come_back)
+
+
+def _expect_nobody(come_back: ComeBack) -> None:
+    mia, response = come_back()
+    assert response.status_code == 502
+    assert "The sign-in service is not available" in response.content.decode()
+    assert not mia.is_signed_in
+    assert not User.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"issuer": "https://elsewhere.example"}, "must contain the issuer http://127.0.0.1"),
+        ({"issuer": None}, "must contain the issuer http://127.0.0.1"),
+        ({"token_endpoint": "http://elsewhere.example/token"}, "token_endpoint must be an https URL"),
+        ({"jwks_uri": None}, "jwks_uri must be an https URL, not None"),
+        ({"end_session_endpoint": "javascript:x"}, "end_session_endpoint must be an https URL"),
+    ],
+)
+def test_metadata_that_cannot_be_trusted_is_refused(
+    forger: Forger, caplog: pytest.LogCaptureFixture, metadata: dict[str, object], message: str
+) -> None:
+    forger.metadata = metadata
+    _expect_no_redirect(caplog, message)
+
+
+@pytest.mark.parametrize("answer", [(404, ""), (200, "<html>"), (200, "[]")], ids=str)
+def test_a_provider_without_metadata_is_logged_on_one_line(
+    forger: Forger, caplog: pytest.LogCaptureFixture, answer: tuple[int, str]
+) -> None:
+    forger.answers["/.well-known/openid-configuration"] = answer
+    _expect_no_redirect(caplog, f"{forger.url}/.well-known/openid-configuration ")
+
+
+def _expect_no_redirect(caplog: pytest.LogCaptureFixture, message: str) -> None:
+    response = Person("mia").client.get("/accounts/sso/")
+    assert response.status_code == 502
+    [line] = [each.getMessage() for each in caplog.records if each.name.endswith("sso.views")]
+    assert line.startswith("Single sign-on failed: ")
+    assert message in line
+    assert "\n" not in line
+
+
+def test_a_provider_that_is_away_keeps_nobody_signed_in(
+    forger: Forger, come_back: ComeBack, configure: Configure, caplog: pytest.LogCaptureFixture
+) -> None:
+    mia, _ = come_back()
+    configure({"OIDC_ISSUER": "http://127.0.0.1:9", "OIDC_CLIENT_ID": CLIENT, "OIDC_CLIENT_SECRET": SECRET})
+    response: Any = mia.client.post("/accounts/logout/")
+    assert response.headers["Location"] == "/accounts/login/"
+    assert not mia.is_signed_in
+    assert "signed out here, but not at the identity provider" in caplog.text
+
+
+def test_no_secret_is_logged(forger: Forger, come_back: ComeBack, caplog: pytest.LogCaptureFixture) -> None:
+    forger.answers["/token"] = (400, '{"error": "invalid_grant"}')
+    with caplog.at_level("DEBUG"):
+        come_back()
+    assert "invalid_grant" in caplog.text
+    assert SECRET not in caplog.text
