@@ -92,7 +92,8 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
         sent = invites.sent_by_prolific(request.POST if request.method == "POST" else request.GET)
     user = request.user if isinstance(request.user, User) else None
     known = invites.known_labeler(invite, user, sent)
-    context = {"experiment": invite.experiment, "invite": invite, "sent": _fields(sent)}
+    own = invites.own_labeler(invite, user)
+    context = {"experiment": invite.experiment, "invite": invite, "sent": _fields(sent), "own": own}
     obstacle = _obstacle(request, known, invite.experiment, context) if known else None
     if obstacle is not None:
         return obstacle
@@ -102,7 +103,8 @@ def _join(request: HttpRequest, token: str) -> HttpResponseBase:
     if request.method == "GET" and not at_once:
         invites.refuse_if_closed(invite, sent)
         return render(request, "pages/start.html", context)
-    return _enter(request, invites.admit(invite, sent), invite.experiment)
+    own = own if "own" in request.POST else None
+    return _enter(request, invites.admit(invite, sent, own), invite.experiment)
 
 
 def _fields(sent: invites.PlatformParticipant | None) -> Mapping[str, str]:

@@ -142,6 +142,19 @@ def _labeler_of_user(invite: Invite, user: User | None) -> Labeler | None:
     return Labeler.objects.select_related("user").filter(came, user=user).first()
 
 
+def own_labeler(invite: Invite, user: User | None) -> Labeler | None:
+    """Return the labeler who may use an anonymous invitation under their own name instead of a pseudonym.
+
+    That is the signed-in user's labeler after single sign-on. Return None for other users, for a platform's
+    participants, and for a labeler who was removed from the experiment.
+    """
+    if user is None or invite.kind != Invite.Kind.ANONYMOUS or invite.platform:
+        return None
+    own = Labeler.objects.select_related("user").filter(user=user, user__identity__isnull=False)
+    removed = own.filter(participations__experiment=invite.experiment).exclude(experiments=invite.experiment)
+    return None if removed.exists() else own.first()
+
+
 def let_in_before(
     invite: Invite, labeler: Labeler, user: User | None, sent: PlatformParticipant | None
 ) -> bool:
@@ -188,20 +201,22 @@ def _closing_error(invite: Invite) -> Exception:
     return ExpiredError("This invitation has expired.")
 
 
-def admit(invite: Invite, sent: PlatformParticipant | None = None) -> Labeler:
+def admit(invite: Invite, sent: PlatformParticipant | None = None, own: Labeler | None = None) -> Labeler:
     """Use the invitation and return the labeler to sign in.
 
-    A return visit by a platform's participant doesn't count as a use. Raises :class:`WithdrawnError`,
-    :class:`ExpiredError` or :class:`UsedUpError` if the invitation can't be used, :class:`ClosedError` if the
-    experiment is finished, and :class:`OtherStudyError` if the participant was sent by a different study.
+    For an anonymous invitation, that is ``own`` (see :func:`own_labeler`) or, if it is None, a labeler with a
+    pseudonym. A return visit by a platform's participant doesn't count as a use. Raises
+    :class:`WithdrawnError`, :class:`ExpiredError` or :class:`UsedUpError` if the invitation can't be used,
+    :class:`ClosedError` if the experiment is finished, and :class:`OtherStudyError` if the participant was
+    sent by a different study.
     """
     refuse_if_closed(invite, sent)
     with transaction.atomic():
-        return _admit(invite, sent)
+        return _admit(invite, sent, own)
 
 
-def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
-    labeler = invite.labeler
+def _admit(invite: Invite, sent: PlatformParticipant | None, own: Labeler | None) -> Labeler:
+    labeler = invite.labeler or own
     if sent is not None:
         # Locked because a participant may open two links, or use two browsers, at the same time.
         Experiment.objects.select_for_update(no_key=True).get(pk=invite.experiment_id)
@@ -211,6 +226,8 @@ def _admit(invite: Invite, sent: PlatformParticipant | None) -> Labeler:
     if not usable(Invite.objects.filter(pk=invite.pk)).update(uses=F("uses") + 1):
         raise _closing_error(invite)
     labeler = labeler or _newcomer(invite.experiment)
+    if own is not None:
+        own.experiments.add(invite.experiment)
     come_by(labeler, invite.experiment, invite)
     if sent is not None:
         Arrival.objects.create(experiment=invite.experiment, invite=invite, labeler=labeler, **vars(sent))
