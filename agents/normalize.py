@@ -107,6 +107,11 @@ class ObservationNormalizer:
         self.statistics = RunningMeanVariance((self.size,))
         self._learns = learns
 
+    @property
+    def scales(self) -> bool:
+        """Return True if observations are scaled with the statistics."""
+        return self._learns or self.statistics.count > 0
+
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Flatten and normalize raw observations ``(*batch, *shape)``; return ``(*batch, size)``.
 
@@ -114,7 +119,7 @@ class ObservationNormalizer:
         """
         batch = observations.shape[: observations.ndim - len(self.shape)]
         flat = observations.reshape(*batch, self.size)
-        if not self._learns and self.statistics.count == 0:
+        if not self.scales:
             return flat.astype(np.float32)
         normalized: NDArray[np.float64] = flat - self.statistics.mean
         normalized /= np.sqrt(self.statistics.variance + EPSILON)

@@ -17,6 +17,7 @@ from teacher.data.preferences import PreferenceDataset
 from teacher.data.steps import Steps
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.reward.modules import ROWS_AT_ONCE, ModuleEnsemble
+from teacher.reward.network import split_rows
 from teacher.settings.options import RewardConfig
 
 CONVOLUTIONS = ((7, 3), (5, 2), (3, 1), (3, 1))
@@ -51,6 +52,7 @@ class Images:
     Attributes:
         shape: ``(channels, height, width)``. ``channels`` counts the channels of all stacked frames and, if
             both are inputs, of state and next state.
+        channel_axis: axis of the channels in an observation with three or four dimensions, -3 or -1.
 
     Raises:
         ConfigError: ``inputs`` contains any other name.
@@ -69,7 +71,7 @@ class Images:
             )
         self._space_shape = space.shape
         *_, first, second, third = (0, *space.shape)
-        self._channel_axis = -3 if first < min(second, third) else -1
+        self.channel_axis = -3 if first < min(second, third) else -1
         channels, *sides = self._arranged(np.empty(space.shape, np.uint8)).shape
         self.shape: tuple[int, ...] = (channels * len(self.inputs), *sides)
         self.bytes_per_step = math.prod(self.shape)
@@ -113,7 +115,7 @@ class Images:
         """Move the channel axis first, and fold the axis of stacked frames into it."""
         if len(self._space_shape) == 2:
             return np.expand_dims(images, -3)
-        images = np.moveaxis(images, self._channel_axis, -3)
+        images = np.moveaxis(images, self.channel_axis, -3)
         stacked = len(self._space_shape) == 4
         if not stacked:
             return images
@@ -156,7 +158,7 @@ class ImageEnsemble(ModuleEnsemble):
         if self.averaged == 1:
             return features
         rows = features.reshape(-1, *features.shape[-3:])
-        averaged = torch.cat([self._average(part) for part in torch.split(rows, ROWS_AT_ONCE)])
+        averaged = torch.cat([self._average(part) for part in split_rows(rows, ROWS_AT_ONCE)])
         return averaged.view(*features.shape[:-2], *averaged.shape[-2:])
 
     def _average(self, images: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch.func import functional_call, stack_module_state
 
 from teacher.data.precision import SMALLEST_STD
 from teacher.errors import ConfigError, describe_exception
-from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights
+from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights, split_rows
 
 ROWS_AT_ONCE = 256
 """Maximum number of steps in a forward pass without gradients."""
@@ -109,7 +109,7 @@ class ModuleEnsemble(RewardNetwork):
     def _rewards(self, member: int, rows: Tensor) -> Tensor:
         """Return one member's raw rewards ``(n,)`` for standardized inputs ``(n, ...)``."""
         state = {name: self._tensor(key)[member] for key, name in self._names.items()}
-        parts = (rows,) if torch.is_grad_enabled() else torch.split(rows, ROWS_AT_ONCE)
+        parts = (rows,) if torch.is_grad_enabled() else split_rows(rows, ROWS_AT_ONCE)
         rewards = [functional_call(self._structure[0], state, (self.numbers(part),)) for part in parts]
         return torch.cat(rewards).squeeze(-1)
 

@@ -142,7 +142,7 @@ class RewardEnsemble(RewardNetwork):
             ``(members, *batch)``.
         """
         rows = inputs.reshape(-1, inputs.shape[-1])
-        parts = [self._outputs(some) for some in torch.split(rows, _ROWS_AT_ONCE)]
+        parts = [self._outputs(some) for some in split_rows(rows, _ROWS_AT_ONCE)]
         rewards: Tensor = torch.cat(parts, dim=1) + self.biases[2][..., 0]
         return rewards.view(len(rewards), *inputs.shape[:-1])
 
@@ -233,6 +233,14 @@ class RewardEnsemble(RewardNetwork):
             squares *= scale.square()[:, None]
         self.input_mean.copy_(mean)
         self.input_std.copy_(std)
+
+
+def split_rows(rows: Tensor, size: int) -> Sequence[Tensor]:
+    """Split rows into chunks of at most ``size`` to limit memory.
+
+    Return a single chunk during ``torch.export``, which can't split a batch of unknown size.
+    """
+    return (rows,) if torch.compiler.is_exporting() else torch.split(rows, size)
 
 
 def mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.normalization import RewardNormalizer
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
+from teacher.reward.portable import PortablePredictor
 from teacher.reward.report import FitReport, report_of
 from teacher.settings.checks import NOT_NEGATIVE, SEED, whole_number
 from teacher.settings.options import NumberFeatures, RewardConfig
@@ -203,6 +204,11 @@ class RewardPredictor:
         self._normalize.fit(evaluation.outputs)
         report = report_of(updates, evaluation, pairs, self.config.label_noise)
         return replace(report, diverged=not sound, doubt=self._read.doubt)
+
+    def portable(self) -> PortablePredictor:
+        """Return the predictor as one torch module, which shares this predictor's network."""
+        spaces = self.observation_space, self.action_space
+        return PortablePredictor(self._read, self._network, self._normalize, *spaces)
 
     @property
     def is_centered(self) -> bool:
