@@ -14,7 +14,7 @@ TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test test-dmc test-metaworld check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test test-dmc test-metaworld test-onnx check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ test-dmc: $(VENV)/.dmc ## Test DMControl's tasks, in an environment with a MuJoC
 
 test-metaworld: $(VENV)/.metaworld ## Test Meta-World's tasks, in an environment with the MuJoCo that it requires
 	$(VENV)/metaworld/bin/python -m pytest tests/suites/test_metaworld.py
+
+test-onnx: $(VENV)/.onnx ## Test ONNX files, in an environment with ONNX Runtime
+	$(VENV)/onnx/bin/python -m pytest tests/suites/test_onnxruntime.py
 
 check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
@@ -105,8 +108,8 @@ $(VENV)/.dev: $(VENV)/.runtime
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# All packages but MuJoCo and the suite of tasks are those of $(VENV).
-$(VENV)/.dmc $(VENV)/.metaworld: $(VENV)/.%: $(VENV)/.dev
+# All packages but MuJoCo and those of the extra are those of $(VENV).
+$(VENV)/.dmc $(VENV)/.metaworld $(VENV)/.onnx: $(VENV)/.%: $(VENV)/.dev
 	$(PYTHON) -m venv --clear $(VENV)/$*
 	echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" > \
 		"$$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"

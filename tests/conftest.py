@@ -25,8 +25,8 @@ from stack.servers import S3
 pytest_plugins = ["tests.databases"]
 
 
-SUITES = {"dm_control": "test-dmc", "metaworld": "test-metaworld"}
-"""Packages that need another MuJoCo, each with the make target that installs both and runs the tests."""
+SUITES = {"dm_control": "test-dmc", "metaworld": "test-metaworld", "onnxruntime": "test-onnx"}
+"""Packages that need another MuJoCo, or are large; a make target installs each and runs its tests."""
 _LEFT_OUT = {
     f"suites/test_{name}.py": f"make {target} runs it"
     for name, target in SUITES.items()

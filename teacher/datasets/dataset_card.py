@@ -1,5 +1,6 @@
 """Hugging Face dataset folder with one Parquet file and a dataset card (``README.md``)."""
 
+import shlex
 from pathlib import Path
 
 from teacher.data.preferences import PreferenceDataset
@@ -54,10 +55,16 @@ With [RL-Teacher](https://pypi.org/project/rl-teacher/), fit a reward predictor:
 _CLIPS = "| `first_clip`, `second_clip` | the two compared clips, as MP4 |\n"
 
 
-def check_folder(folder: Path) -> bool:
-    """Create a dataset folder, or check that an existing one is empty or contains an earlier export.
+def check_folder(folder: Path, file: str, what: str) -> bool:
+    """Create a Hugging Face folder, or check that an existing one is empty or contains an earlier export.
 
-    Return True if the folder contains no earlier export; in that case, the caller must not replace any file.
+    Args:
+        folder: the folder.
+        file: name of a file that each such export contains.
+        what: what is exported, for the error message.
+
+    Returns:
+        True if the folder contains no earlier export; in that case, the caller must not replace any file.
 
     Raises:
         ConfigError: the folder can't be created, or contains files but no card written by RL-Teacher.
@@ -66,15 +73,22 @@ def check_folder(folder: Path) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
         card = folder / CARD_NAME
         has_card = card.exists()
-        is_other = has_card and "- rl-teacher\n" not in card.read_text(errors="replace")
+        is_ours = (
+            has_card and (folder / file).exists() and "- rl-teacher\n" in card.read_text(errors="replace")
+        )
         has_files = any(not path.name.startswith(".") for path in folder.iterdir())  # ignore .git
     except OSError as error:
         raise ConfigError(f"cannot create the folder {folder}: {error.strerror}") from error
-    if is_other:
-        raise ConfigError(f"{card} was not written by RL-Teacher; choose a different folder")
+    if has_card and not is_ours:
+        raise ConfigError(f"{card} was not written by RL-Teacher for {what}; choose a different folder")
     if has_files and not has_card:
         require_new(folder)
     return not has_card
+
+
+def upload_command(folder: Path) -> str:
+    """Return the command that uploads a folder to a repository of the same name, for models by default."""
+    return f"hf upload {shlex.quote(f'YOU/{folder.resolve().name}')} {shlex.quote(str(folder))} ."
 
 
 def write_card(

@@ -44,7 +44,7 @@ def export_preferences(
     is_folder = not path.suffix
     is_new = True
     if is_folder:
-        is_new = check_folder(path)
+        is_new = check_folder(path, FILE_NAME, "labels")
     else:
         require_folder(path)
         require_new(path)
@@ -56,11 +56,12 @@ def export_preferences(
         films = parts.enter_context(_filmed(run, console or Console(quiet=True))) if clips else None
         save_preferences(file, dataset, *spaces, clips=films, new=is_new)
     if is_folder:
-        write_card(path, dataset, _question(run), with_clips=clips, new=is_new)
+        write_card(path, dataset, question_of(run), with_clips=clips, new=is_new)
     return len(dataset)
 
 
-def _question(run: SavedRun) -> str:
+def question_of(run: SavedRun) -> str:
+    """Return a sentence that says who labeled the run's clips and what they were asked."""
     if run.config.predictor == "human":
         return f"Labelers were asked: {run.config.prompt}"
     return f"The labels are from a scripted teacher (`{run.config.teacher}`)."

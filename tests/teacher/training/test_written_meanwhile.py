@@ -103,8 +103,8 @@ def test_an_export_into_a_new_folder_writes_over_no_file_in_it(
 ) -> None:
     folder = tmp_path / "dataset"
 
-    def look(folder: Path) -> bool:
-        is_new = check_folder(folder)
+    def look(folder: Path, *arguments: str) -> bool:
+        is_new = check_folder(folder, *arguments)
         (folder / name).write_text(THEIRS)
         return is_new
 

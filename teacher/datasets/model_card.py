@@ -1,0 +1,164 @@
+"""Hugging Face model folder: its card (``README.md``) and its ``config.json``."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from teacher.datasets.dataset_card import CARD_NAME
+from teacher.files import saved
+
+CONFIG_NAME = "config.json"
+POLICY_NAME, PREDICTOR_NAME = "policy.safetensors", "predictor.safetensors"
+POLICY_ONNX, PREDICTOR_ONNX = "policy.onnx", "predictor.onnx"
+
+_CONTENTS = {
+    POLICY_NAME: "the policy's networks and observation statistics",
+    PREDICTOR_NAME: "the reward predictor's networks and normalization",
+    POLICY_ONNX: "the policy: `observation` to `action` and the parameters of the distribution",
+    PREDICTOR_ONNX: "the reward predictor: {inputs} to `reward`",
+    CONFIG_NAME: "environment, spaces and hyperparameters",
+}
+_CARD = """\
+---
+library_name: rl-teacher
+pipeline_tag: reinforcement-learning
+tags:
+- reinforcement-learning
+- deep-reinforcement-learning
+- gymnasium
+- rl-teacher
+- {quoted_env_id}
+{results}---
+
+# {algorithm} policy for {env_id}
+
+A policy for the Gymnasium environment `{env_id}`, trained by {algorithm} for {steps:,} environment steps
+on {rewards}
+
+| file | content |
+|---|---|
+{files}{metrics}
+To train on from this policy with [RL-Teacher](https://pypi.org/project/rl-teacher/):
+
+```
+teach -p rl -e {env_id} -a {agent} -n more --policy {policy}{options}
+```
+{onnx}"""
+_RESULTS = """\
+model-index:
+- name: {name}
+  results:
+  - task:
+      type: reinforcement-learning
+      name: reinforcement-learning
+    dataset:
+      type: {env_id}
+      name: {env_id}
+    metrics:
+{metrics}"""
+_METRIC = """\
+    - type: {type}
+      name: {name}
+      value: {value:.6g}
+"""
+_ONNX = f"""
+To act with ONNX Runtime:
+
+```python
+import onnxruntime
+
+policy = onnxruntime.InferenceSession("{POLICY_ONNX}")
+action, *_ = policy.run(None, {{"observation": observation[None]}})
+observation, reward, terminated, truncated, info = env.step(action[0])
+```
+"""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A result of a run for the card.
+
+    Attributes:
+        type: identifier of the metric on the Hub, such as ``mean_reward``.
+        name: description for people.
+        value: the result.
+    """
+
+    type: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Contents of a model folder's card and ``config.json``.
+
+    Attributes:
+        config: contents of ``config.json``; requires ``env_id``, ``agent`` and ``num_timesteps``.
+        options: options of ``teach`` with which an agent has the policy's networks.
+        rewards: end of a sentence that says which rewards the policy was trained on and who labeled.
+        inputs: the predictor's inputs; empty if there is no predictor.
+        metrics: results of the run.
+    """
+
+    config: Mapping[str, Any]
+    options: str
+    rewards: str
+    inputs: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+
+
+def write_model_card(folder: Path, facts: ModelFacts, *, new: bool) -> None:
+    """Write ``config.json`` and the model card, which lists the model files in the folder.
+
+    Args:
+        folder: model folder, in which the model files have been written.
+        facts: what to write.
+        new: never replace existing files.
+
+    Raises:
+        ConfigError: ``new`` is True and a file exists.
+        StorageError: a file can't be written.
+    """
+    with saved(folder / CONFIG_NAME, str(folder / CONFIG_NAME), new=new) as file:
+        file.write(json.dumps(facts.config, indent=2).encode() + b"\n")
+    with saved(folder / CARD_NAME, str(folder / CARD_NAME), new=new) as file:
+        file.write(_card(folder, facts).encode())
+
+
+def _card(folder: Path, facts: ModelFacts) -> str:
+    env_id, agent = str(facts.config["env_id"]), str(facts.config["agent"])
+    inputs = ", ".join(f"`{name}`" for name in facts.inputs)
+    files = [
+        f"| `{name}` | {content.format(inputs=inputs)} |\n"
+        for name, content in _CONTENTS.items()
+        if (folder / name).exists()
+    ]
+    rows = "".join(f"| {metric.name} | {metric.value:.4g} |\n" for metric in facts.metrics)
+    return _CARD.format(
+        quoted_env_id=json.dumps(env_id),
+        results=_results(f"{agent}-{env_id}", env_id, facts.metrics),
+        algorithm=agent.upper(),
+        agent=agent,
+        env_id=env_id,
+        steps=facts.config["num_timesteps"],
+        rewards=facts.rewards,
+        files="".join(files),
+        metrics=f"\n| result | value |\n|---|---|\n{rows}" if rows else "",
+        policy=POLICY_NAME,
+        options=facts.options,
+        onnx=_ONNX if (folder / POLICY_ONNX).exists() else "",
+    )
+
+
+def _results(name: str, env_id: str, metrics: tuple[Metric, ...]) -> str:
+    """Return the card's ``model-index`` in YAML; JSON strings are YAML strings."""
+    if not metrics:
+        return ""
+    listed = "".join(
+        _METRIC.format(type=metric.type, name=json.dumps(metric.name), value=metric.value)
+        for metric in metrics
+    )
+    return _RESULTS.format(name=json.dumps(name), env_id=json.dumps(env_id), metrics=listed)
