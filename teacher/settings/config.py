@@ -142,7 +142,11 @@ class TeachConfig:
         BILLION,
     ] = 0
     pretrain_iters: Annotated[int, "maximum updates of the first reward fit", "-i", COUNT] = 10_000
-    policy: Annotated[str | None, "initialize the policy from this run directory or checkpoint.npz"] = None
+    policy: Annotated[
+        str | None,
+        "initialize the policy from this run directory, checkpoint.npz, .safetensors file or "
+        "Stable-Baselines3 .zip file",
+    ] = None
     demonstrations: Annotated[
         str | None,
         "initialize the policy by behavior cloning of this .npz file (Stable Baselines); after --policy, "

@@ -1,7 +1,7 @@
 """Warm start of a run from a saved policy, from demonstrations (behavior cloning), or from both."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,16 @@ from agents.cloning import check_demonstrations, clone
 from agents.errors import AgentError
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
+from teacher.datasets.tensor_files import load_tensors
 from teacher.errors import ConfigError, DataError, TeacherError, collecting, join_errors
+from teacher.training.sb3 import SB3_SUFFIX, read_sb3, require_same_network
 from teacher.training.terminal import progress
 
 CLONING_EPOCHS = 300
 CLONING_PATIENCE = 10
 TRAIN_FRACTION = 0.8
+POLICY_PREFIX, NORMALIZER_PREFIX = "policy.", "normalizer."
+"""Beginnings of the names of a policy's tensors in a safetensors file."""
 PLOT_NAME = "demonstrations.png"
 
 
@@ -50,6 +54,8 @@ class WarmStart:
         problems: list[TeacherError] = []
         if self.policy is not None:
             with collecting(problems), _named(f"--policy {self.policy_path}"):
+                if Path(self.policy_path or "").suffix == SB3_SUFFIX:
+                    require_same_network(self.policy, agent)
                 agent.load_policy(self.policy)
         if self.demonstrations is not None:
             pairs = self.demonstrations.obs, self.demonstrations.actions
@@ -101,22 +107,40 @@ def read_warm_start(policy_path: str | None, demonstrations_path: str | None) ->
 
 
 def read_policy(path: Path) -> State:
-    """Read an agent's state dict from a run directory or a checkpoint file.
+    """Read the policy of an agent's state dict from a file.
+
+    Args:
+        path: a run directory, a checkpoint file, a ``.safetensors`` file from ``teach export --huggingface``,
+            or a ``.zip`` file of Stable-Baselines3.
 
     Raises:
-        DataError: the checkpoint is missing or damaged.
+        ConfigError: an optional package that reads the file isn't installed.
+        DataError: the file is missing or damaged, or has no policy.
     """
     if path.is_dir():
         path /= CHECKPOINT_NAME
     if not path.is_file():
         raise DataError(
-            f"{path} does not exist; expected a run directory with a checkpoint, or a checkpoint file"
+            f"{path} does not exist; expected a run directory with a checkpoint, or a file: checkpoint.npz, "
+            "*.safetensors, or *.zip of Stable-Baselines3"
         )
+    if path.suffix == SB3_SUFFIX:
+        return read_sb3(path)
+    if path.suffix == ".safetensors":
+        return _of_tensors(load_tensors(path))
     try:
         agent: State = load_state(path)["agent"]
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} is not a run's checkpoint: it contains no agent") from error
     return agent
+
+
+def _of_tensors(tensors: Mapping[str, NDArray[Any]]) -> State:
+    """Return the state dict with the tensors of a safetensors file; checked when an agent loads it."""
+    return {
+        part: {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
+        for part, prefix in (("policy", POLICY_PREFIX), ("normalizer", NORMALIZER_PREFIX))
+    }
 
 
 def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Console) -> None:
