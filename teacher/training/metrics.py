@@ -11,6 +11,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 _HEADER_EVERY = 25
 _STEPS_A_LINE = 1000  # minimum; most rollouts are longer
+LOG_FOLDER = "tensorboard"
 BEHAVIOR_TAG = "agent/behaviour_per_episode"
 SUCCESS_TAG = "agent/success_rate"
 TRUE_RETURN_TAG = "agent/true_reward_per_episode"
@@ -51,6 +52,19 @@ _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
 _WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN, _SUCCESS)
 _ALONE = (_RETURN, _SUCCESS, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
+
+
+def read_last(run_dir: Path) -> dict[str, float]:
+    """Return the last logged value of each TensorBoard tag of a run; empty if nothing was logged."""
+    # Takes half a second to import, and training only writes.
+    from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415
+        EventAccumulator,
+    )
+
+    if not (run_dir / LOG_FOLDER).is_dir():
+        return {}
+    events = EventAccumulator(str(run_dir / LOG_FOLDER)).Reload()
+    return {tag: float(events.Scalars(tag)[-1].value) for tag in events.Tags()["scalars"]}
 
 
 class Metrics:

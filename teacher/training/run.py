@@ -19,7 +19,7 @@ from teacher.errors import pluralize
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
 from teacher.training.console import RunConsole
-from teacher.training.metrics import BEHAVIOR_TAG, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
+from teacher.training.metrics import BEHAVIOR_TAG, LOG_FOLDER, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_agent, make_envs
 from teacher.training.plan import RunPlan
@@ -99,7 +99,7 @@ class Run:
 
     def _open_metrics(self, parts: contextlib.ExitStack) -> Metrics:
         metrics = Metrics(
-            self.config.run_dir / "tensorboard",
+            self.config.run_dir / LOG_FOLDER,
             self.config.num_timesteps,
             self.agent.total_steps,
             self.console.rich,

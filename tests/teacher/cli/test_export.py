@@ -72,7 +72,8 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
 ) -> None:
     folder = tmp_path / "reacher"
     assert main(["export", str(run_dir), str(folder), "--clips"]) == 0
-    assert capsys.readouterr().out.endswith(f"{folder}: 5 preferences\n")
+    upload = f"hf upload YOU/reacher {folder} . --repo-type dataset"
+    assert capsys.readouterr().out.endswith(f"{folder}: 5 preferences; to upload: {upload}\n")
     table = parquet.read_table(folder / "train.parquet", columns=["first_clip", "second_clip"])
     films = {clip["bytes"] for row in table.to_pylist() for clip in row.values()}
     assert len(films) == 10
