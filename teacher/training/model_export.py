@@ -1,4 +1,4 @@
-"""Export of a run's policy and reward predictor for other programs: ONNX files and a Hugging Face folder."""
+"""Export of a run's policy and reward predictor to files for other programs."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +23,7 @@ from teacher.training.sb3 import require_supported, save_sb3
 
 CHECKED_INPUTS = 1000
 """Number of random inputs that an ONNX file is checked with."""
+_WIDEST = 1e6
 
 
 def model_writers(
@@ -98,7 +99,7 @@ def export_onnx(models: Models, folder: Path, *, new: bool) -> Iterator[str]:
         StorageError: a file can't be written.
     """
     task = models.run.task
-    observations = _random(task.observation_space, seed=1)
+    observations = random_inputs(task.observation_space, seed=1)
     policy = PortablePolicy(models.agent)
     path = folder / model_card.POLICY_ONNX
     difference = save_onnx(path, policy, {"observation": observations}, policy.outputs, new=new)
@@ -107,8 +108,8 @@ def export_onnx(models: Models, folder: Path, *, new: bool) -> Iterator[str]:
         module = models.predictor.portable()
         steps = {
             "state": observations,
-            "action": _random(task.action_space, seed=2),
-            "next_state": _random(task.observation_space, seed=3),
+            "action": random_inputs(task.action_space, seed=2),
+            "next_state": random_inputs(task.observation_space, seed=3),
             "terminated": np.random.default_rng(4).random(CHECKED_INPUTS) < 0.5,
         }
         path = folder / model_card.PREDICTOR_ONNX
@@ -117,9 +118,18 @@ def export_onnx(models: Models, folder: Path, *, new: bool) -> Iterator[str]:
         yield _checked(path, module.inputs, ("reward",), difference)
 
 
-def _random(space: spaces.Space[Any], seed: int) -> NDArray[Any]:
-    """Draw random elements of a space, without changing the space's random state."""
-    space = copy.deepcopy(space)
+def random_inputs(space: spaces.Space[Any], seed: int) -> NDArray[Any]:
+    """Draw :data:`CHECKED_INPUTS` random elements of a space, without changing the space's random state.
+
+    Components with a range of more than a million, such as that of all single-precision numbers, are drawn as
+    if they were unbounded, from a standard normal distribution.
+    """
+    if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+        is_wide = space.high.astype(np.float64) - space.low > _WIDEST
+        low, high = np.where(is_wide, -np.inf, space.low), np.where(is_wide, np.inf, space.high)
+        space = spaces.Box(low, high, dtype=space.dtype)
+    else:
+        space = copy.deepcopy(space)
     space.seed(seed)
     return np.stack([space.sample() for _ in range(CHECKED_INPUTS)])
 

@@ -146,7 +146,7 @@ def read_sb3(path: Path) -> State:
             networks.
     """
     with (
-        refusing_damage(f"{path} is not a readable file of Stable-Baselines3"),
+        refusing_damage(f"{path} is not a readable file of Stable-Baselines3", AttributeError),
         zipfile.ZipFile(path) as file,
     ):
         settings = json.loads(_member(file, "data"))
