@@ -12,6 +12,7 @@ EXTRAS = {
     "dmc": ("dm_control", "DMControl"),
     "hub": ("safetensors", "Hugging Face model folders"),
     "metaworld": ("metaworld", "Meta-World"),
+    "metrics": ("prometheus_client", "metrics of render workers and of the site"),
     "minari": ("h5py", "Minari and D4RL datasets in HDF5"),
     "minigrid": ("minigrid", "MiniGrid"),
     "onnx": ("onnxscript", "policies and predictors in ONNX files"),

@@ -13,6 +13,8 @@ package, OpenGL and access to the store, but neither torch nor Django. Environme
   the variables that :func:`teacher.storage.open_storage` reads give its endpoint and credentials.
 - ``TEACHER_RENDER_MODULES``: comma-separated names of modules that the worker may import for environments
   named ``module:Env-v0`` and for observation transforms; none by default.
+- ``TEACHER_METRICS_BIND``: port, or host and port, of the worker's metrics; none by default
+  (:mod:`teacher.clips.metrics`).
 
 Anyone who can write to the queue can make workers replay episodes, so protect Redis with a password.
 """
@@ -22,6 +24,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -32,6 +35,7 @@ from celery.backends.redis import RedisBackend
 from celery.signals import celeryd_init
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
+from teacher.clips.metrics import METRICS, failure_kind
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.transform import FLATTEN, KWARG, SHIPPED
 from teacher.errors import ConfigError, DataError, TeacherError
@@ -97,15 +101,17 @@ app = celery_app(os.environ.get(REDIS_VARIABLE, "").strip() or None)
 
 
 @celeryd_init.connect
-def _check_settings(**_: Any) -> None:
-    """Exit with an error if ``REDIS_URL`` or ``TEACHER_STORAGE`` is missing or invalid."""
+def _prepare(**_: Any) -> None:
+    """Exit with an error if a variable is missing or invalid; start to serve the worker's metrics."""
     try:
-        if read_redis_url() is None:
+        redis_url = read_redis_url()
+        if redis_url is None:
             raise ConfigError(
                 f"{REDIS_VARIABLE} is not set; set it to a URL like redis://:password@host:6379/0"
             )
         if not re.fullmatch(r"s3://[^/?#]+(/[^?#]*)?", _own_storage()):
             raise ConfigError("TEACHER_STORAGE must be the clip store's URL, such as s3://clips")
+        METRICS.serve(redis_url, QUEUE)
     except ConfigError as error:
         raise SystemExit(f"render worker: {error}") from error
 
@@ -116,7 +122,7 @@ def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
     return {"shot": spec, "fps": job.fps, "size": job.size, "key": job.key, "storage": storage_url}
 
 
-@app.task(name=TASK, shared=False)
+@app.task(name=TASK, shared=False, Request="teacher.clips.counted_request:CountedRequest")
 def render_clip(request: dict[str, Any]) -> dict[str, Any]:
     """Render a clip and upload it; return ``{"bytes": size}``, or ``{"error": reason}`` if that fails.
 
@@ -125,6 +131,7 @@ def render_clip(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"bytes": _render(request)}
     except TeacherError as error:
+        METRICS.note_failure(failure_kind(error))
         return {"error": str(error)}
 
 
@@ -135,7 +142,10 @@ def _render(request: Mapping[str, Any]) -> int:
         store = _store(request["storage"])
         if size := store.size(job.key):
             return size
-        return put_verified(store, job.key, _renderer().submit(job).result())
+        began = time.perf_counter()
+        clip = _renderer().submit(job).result()
+        METRICS.note_clip(time.perf_counter() - began)
+        return put_verified(store, job.key, clip)
 
 
 def _remove_older_folders(new: Path) -> None:

@@ -93,7 +93,7 @@ def test_the_scripts_can_be_run(script: Path) -> None:
 def test_the_roles_need_nothing_that_the_project_does_not_require() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = extras_by_name(set(project["dependencies"]))
-    for extra in ("parquet", "sso"):
+    for extra in ("metrics", "parquet", "sso"):
         wanted |= extras_by_name(set(project["optional-dependencies"][extra]))
     assert extras_by_name(requirements("trainer")) == wanted
     assert "pyarrow" in requirements("site")

@@ -1,163 +1,29 @@
 """Clips by real render workers on a real Redis and a real S3 store, and what comes when one of these dies."""
 
-import base64
 import contextlib
-import json
 import logging
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from concurrent.futures import wait
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psutil
 import pytest
-import redis
 
-from teacher.clips import ClipJob, ClipRenderer, ClipSpec, backoff
+from teacher.clips import ClipRenderer, backoff
 from teacher.clips import queue as render_queue
 from teacher.clips.backoff import Backoff
+from teacher.clips.metrics import FAILURE_KINDS
 from teacher.clips.queue import RenderQueue
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.storage import Storage, open_storage
+from tests.teacher.clips.render_workers import PASSWORD, Redis, Scene, Worker, wait_until
 
 Notices = Callable[[], list[str]]
-PASSWORD = "a-password-of-redis"
-
-
-class Redis:
-    """A Redis that keeps its queue when it is killed."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        folder.mkdir()
-        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
-        self._command = [
-            *(str(Path(sys.executable).parent / "redis-server"), "--dir", str(folder)),
-            *("--port", str(port), "--bind", "127.0.0.1", "--requirepass", PASSWORD),
-            *("--appendonly", "yes", "--appendfsync", "always"),
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        if self._process is None or self._process.poll() is not None:
-            self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        wait_until(self._answers)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def forget_everything(self) -> None:
-        """Lose what an earlier test left."""
-        with redis.Redis.from_url(self.url) as client:
-            client.flushdb()
-
-    def waiting(self) -> int:
-        """Tasks that no worker has."""
-        with redis.Redis.from_url(self.url) as client:
-            return int(client.llen("render"))
-
-    def has(self, job: ClipJob) -> bool:
-        """Whether a clip's task is among those that no worker has."""
-        with redis.Redis.from_url(self.url) as client:
-            tasks = [json.loads(task) for task in client.lrange("render", 0, -1)]
-        return any(job.key.encode() in base64.b64decode(task["body"]) for task in tasks)
-
-    def forget(self) -> None:
-        """Lose the tasks that no worker has."""
-        with redis.Redis.from_url(self.url) as client:
-            client.delete("render")
-
-    def _answers(self) -> bool:
-        with contextlib.suppress(redis.RedisError), redis.Redis.from_url(self.url) as client:
-            return bool(client.ping())
-        return False
-
-
-class Worker:
-    """A render worker with one process in its pool; it goes on from test to test."""
-
-    def __init__(self, log: Path, environment: dict[str, str]) -> None:
-        self._log, self._environment = log, environment
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it, unless it runs."""
-        if self.processes():
-            return
-        command = [sys.executable, "-m", "celery", "--app", "teacher.render_tasks", "worker"]
-        self._log.touch()
-        starts = self._log.read_text().count(" ready.")
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--concurrency", "1", "--loglevel", "INFO"],
-                env=self._environment,
-                cwd=self._log.parent,
-                stdout=log,
-                stderr=log,
-            )
-        wait_until(lambda: self._log.read_text().count(" ready.") > starts)
-
-    def processes(self) -> list[psutil.Process]:
-        """The main process, the pool's, and what that one started."""
-        if self._process is None or self._process.poll() is not None:
-            return []
-        main = psutil.Process(self._process.pid)
-        return [main, *main.children(recursive=True)]
-
-    def stop(self) -> None:
-        """Kill the main process alone, as the system does when memory runs out; the others go with it."""
-        if self._process is not None:
-            processes = self.processes()
-            self._process.kill()
-            self._process.wait()
-            _, alive = psutil.wait_procs(processes, timeout=60)
-            assert not alive
-
-
-@dataclass
-class Scene:
-    """A trainer's queue, its Redis and store, and a render worker that may not have started yet."""
-
-    redis: Redis
-    worker: Worker
-    queue: RenderQueue
-    storage: Storage
-    record: Callable[..., Segment]
-    folder: Path
-
-    def job(self, **trouble: Any) -> ClipJob:
-        """A clip that nobody has asked for yet."""
-        name = uuid4().hex
-        segment = self.record("troubled_environment:Troubled-v0", **trouble)
-        return ClipJob(ClipSpec.of(segment), self.folder / f"{name}.mp4", 10, f"reach/{name}/first.mp4")
-
-    def makes(self, job: ClipJob) -> str:
-        """Who makes a clip."""
-        return self.maker(job, self.queue.submit(job))
-
-    def maker(self, job: ClipJob, clip: "Future[Path | None]") -> str:
-        """Who made a clip: ``worker`` where it is in the store, ``trainer`` where it is in a file here."""
-        path = clip.result(240)
-        stored = self.storage.size(job.key)
-        if path is None:
-            assert stored is not None
-            assert stored > 500
-            return "worker"
-        assert path.stat().st_size > 500
-        return "trainer"
-
-    def until_a_worker_makes_them(self) -> None:
-        wait_until(lambda: self.makes(self.job()) == "worker", pause=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +35,15 @@ def redis_server(free_port: Callable[[], int], tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def worker(
-    redis_server: Redis, s3_server: Any, modules: Path, tmp_path_factory: pytest.TempPathFactory
+    redis_server: Redis,
+    s3_server: Any,
+    modules: Path,
+    free_port: Callable[[], int],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Worker]:
     worker = Worker(
         tmp_path_factory.mktemp("worker") / "log",
+        free_port(),
         {
             **os.environ,
             **s3_server.environment(),
@@ -315,15 +186,25 @@ def test_a_clip_whose_task_is_gone_is_made_though_others_flow(scene: Scene, noti
 
 def test_a_clip_goes_to_another_process_when_one_is_killed(scene: Scene) -> None:
     scene.worker.start()
+    scene.until_a_worker_makes_them()
+    before = scene.worker.metrics()
     hangs = scene.folder / "hangs"
     job = scene.job(trouble="hang", at=9, once=str(hangs))
     clip = scene.queue.submit(job)
     wait_until(hangs.exists)
+    later = scene.queue.submit(scene.job())
+    wait_until(lambda: scene.worker.metrics()["queue_length"] == 1)
     _, pool_process, *others = scene.worker.processes()
     pool_process.kill()
     assert scene.maker(job, clip) == "worker"
+    assert later.result(240) is None
     psutil.wait_procs(others, timeout=60)
     assert not any(process.is_running() for process in others)
+    # The clips of the process that was killed still count.
+    assert before["seconds_count"] >= 1
+    assert before["seconds_sum"] > 0
+    expected = {"seconds_count": 2, "lost": 1, "timeout": 0, "other": 0, "queue_length": 0}
+    assert scene.worker.counted_since(before, *expected) == expected
 
 
 def test_a_task_is_killed_after_its_time(
@@ -331,6 +212,7 @@ def test_a_task_is_killed_after_its_time(
 ) -> None:
     """As Celery does it to all of them, in the end; to one here, after a second."""
     scene.worker.start()
+    before = scene.worker.metrics()
     send = scene.queue._celery.send_task
     monkeypatch.setattr(scene.queue._celery, "send_task", partial(send, time_limit=1))
     clip = scene.queue.submit(job := scene.job(trouble="hang_there", at=9))
@@ -341,6 +223,8 @@ def test_a_task_is_killed_after_its_time(
     said = "a render worker failed to render a clip; rendering it on this machine: TimeLimitExceeded"
     assert notice.startswith(said)
     scene.until_a_worker_makes_them()
+    expected = {"timeout": 1, "lost": 0, "other": 0}
+    assert scene.worker.counted_since(before, *expected) == expected
 
 
 def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(scene: Scene) -> None:
@@ -367,8 +251,27 @@ def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene
         scene.makes(replace(job, spec=different))
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 240.0, pause: float = 0.05) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(pause)
+def test_failures_are_counted_by_their_kind(scene: Scene) -> None:
+    scene.worker.start()
+    before = scene.worker.metrics()
+    job = scene.job()
+    different = replace(job.spec, digests=("0" * 16,) * len(job.spec.digests or ()))
+    assert "the robot fell apart" in scene.ask(scene.job(trouble="fail", at=9))["error"]
+    assert "differs from the recorded" in scene.ask(replace(job, spec=different))["error"]
+    assert "invalid clip key" in scene.ask(replace(job, key="../x.mp4"))["error"]
+    assert "at most 5000 frames" in scene.ask(replace(job, fps=10_000))["error"]
+    expected = dict.fromkeys(FAILURE_KINDS, 0.0) | {"render": 1, "replay": 1, "storage": 1, "request": 1}
+    assert scene.worker.counted_since(before, *expected) == expected
+
+
+def test_metrics_are_for_this_machine_alone_and_served_without_redis(scene: Scene) -> None:
+    scene.worker.start()
+    main = scene.worker.processes()[0]
+    listening = [each.laddr for each in main.net_connections() if each.status == psutil.CONN_LISTEN]
+    assert listening == [("127.0.0.1", scene.worker.port)]
+    scene.redis.kill()
+    figures = scene.worker.metrics()
+    assert "queue_length" not in figures
+    assert figures["lost"] >= 0
+    scene.redis.start()
+    wait_until(lambda: "queue_length" in scene.worker.metrics())

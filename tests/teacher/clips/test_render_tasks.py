@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from teacher.clips import ClipJob, ClipSpec
 from teacher.clips import tasks as render_tasks
+from teacher.clips.metrics import read_bind
 from teacher.clips.tasks import clip_request, render_clip
 from teacher.data.segments import Segment
 
@@ -133,6 +134,10 @@ NO_REDIS = "render worker: REDIS_URL is not set; set it to a URL like redis://:p
 BAD_REDIS = (
     "render worker: REDIS_URL is not a valid Redis URL; set it to a URL like redis://:password@host:6379/0\n"
 )
+BAD_BIND = (
+    "render worker: TEACHER_METRICS_BIND must be a port or HOST:PORT, such as 9101 or 10.0.0.5:9101, not "
+    "{!r}\n"
+)
 
 
 GOOD = {"REDIS_URL": "redis://127.0.0.1:1/0", "TEACHER_STORAGE": "s3://clips"}
@@ -147,6 +152,10 @@ GOOD = {"REDIS_URL": "redis://127.0.0.1:1/0", "TEACHER_STORAGE": "s3://clips"}
         ({"REDIS_URL": "localhost:6379"}, BAD_REDIS),
         ({"TEACHER_STORAGE": ""}, NO_STORE),
         ({"TEACHER_STORAGE": "s3:///clips"}, NO_STORE),
+        *(
+            ({"TEACHER_METRICS_BIND": bind}, BAD_BIND.format(bind))
+            for bind in ("x", ":1", "h:", "0", "h:70000")
+        ),
     ],
 )
 def test_settings_are_looked_at_before_a_worker_starts(
@@ -155,27 +164,66 @@ def test_settings_are_looked_at_before_a_worker_starts(
     for name, value in {**GOOD, **settings}.items():
         monkeypatch.setenv(name, value)
     if words is None:
-        render_tasks._check_settings()
+        render_tasks._prepare()
         return
     with pytest.raises(SystemExit) as refused:
-        render_tasks._check_settings()
+        render_tasks._prepare()
     assert f"{refused.value}\n" == words
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", None),
+        (" 9101 ", ("127.0.0.1", 9101)),
+        ("10.0.0.5:9101", ("10.0.0.5", 9101)),
+        ("[::1]:9101", ("::1", 9101)),
+    ],
+)
+def test_metrics_stay_on_this_machine_unless_an_address_is_given(
+    value: str, expected: tuple[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEACHER_METRICS_BIND", value)
+    assert read_bind() == expected
+
+
+def test_metrics_need_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for name, value in {**GOOD, "TEACHER_METRICS_BIND": "9101"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=r"to install: pip install 'rl-teacher\[metrics\]'$"):
+        render_tasks._prepare()
+
+
+def test_a_worker_whose_port_is_taken_does_not_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = start_in_vain(tmp_path, TEACHER_METRICS_BIND=bind)
+    assert done.stderr.splitlines()[-1] == (
+        f"render worker: cannot serve metrics at TEACHER_METRICS_BIND={bind} ([Errno 98] Address already in "
+        "use); use one of this machine's addresses and a port that is free"
+    )
+
+
 def test_a_worker_without_its_settings_does_not_start(tmp_path: Path) -> None:
+    assert start_in_vain(tmp_path, TEACHER_STORAGE="").stderr.endswith(NO_STORE)
+
+
+def start_in_vain(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Start a worker that can't start, and return what it said."""
     command = [sys.executable, "-m", "celery", "--app", "teacher.render_tasks", "worker"]
     done = subprocess.run(
         command,
-        env={**os.environ, **GOOD, "TEACHER_STORAGE": "", "PYTHONPATH": str(Path.cwd())},
-        cwd=tmp_path,
+        env={**os.environ, **GOOD, **settings, "PYTHONPATH": str(Path.cwd())},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
     assert done.returncode != 0
-    assert done.stderr.endswith(NO_STORE)
     assert "Traceback" not in done.stderr
+    return done
 
 
 def test_tasks_are_kept_until_done_and_killed_in_time() -> None:

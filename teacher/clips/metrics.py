@@ -1,0 +1,112 @@
+"""Prometheus metrics of render workers, off unless ``TEACHER_METRICS_BIND`` says where to serve them.
+
+The worker's main process serves the metrics over HTTP. The pool processes, which render the clips, write
+their figures to files in a temporary folder, and the main process adds them up.
+"""
+
+import atexit
+import importlib
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
+
+from teacher.errors import (
+    ConfigError,
+    DataError,
+    RenderError,
+    ReplayMismatchError,
+    StorageError,
+    one_line,
+)
+from teacher.extras import require_extra
+
+if TYPE_CHECKING:
+    from teacher.clips.exporter import Exporter
+
+BIND_VARIABLE = "TEACHER_METRICS_BIND"
+TIMEOUT, LOST, OTHER = "timeout", "lost", "other"
+_KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (RenderError, "render"),
+    (ReplayMismatchError, "replay"),
+    (StorageError, "storage"),
+    (DataError, "request"),
+)
+FAILURE_KINDS = (*(kind for _, kind in _KINDS), TIMEOUT, LOST, OTHER)
+"""Kinds of failures: the clip can't be rendered, the replay differs from the recording, the upload failed, or
+the request is refused; the task was killed after its time limit; its pool process died; any other error."""
+_FILES_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client
+
+
+def read_bind() -> tuple[str, int] | None:
+    """Return the host and port in ``TEACHER_METRICS_BIND``, or None if the variable is not set.
+
+    The value is ``PORT``, which means port ``PORT`` of the loopback interface, or ``HOST:PORT``.
+
+    Raises:
+        ConfigError: the value is neither.
+    """
+    value = os.environ.get(BIND_VARIABLE, "").strip()
+    if not value:
+        return None
+    host, colon, port = value.rpartition(":")
+    if bool(host) != bool(colon) or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"{BIND_VARIABLE} must be a port or HOST:PORT, such as 9101 or 10.0.0.5:9101, not {value!r}"
+        )
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def failure_kind(error: BaseException) -> str:
+    """Return the kind of failure, one of :data:`FAILURE_KINDS`, that an error of a render task means."""
+    return next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), OTHER)
+
+
+class RenderMetrics:
+    """Counts clips and failures of a render worker. The methods do nothing before :meth:`serve` is called."""
+
+    def __init__(self) -> None:
+        self._exporter: Exporter | None = None
+
+    def serve(self, redis_url: str, queue: str) -> None:
+        """Start to serve the metrics if ``TEACHER_METRICS_BIND`` is set.
+
+        The worker's main process must call this before it forks the pool processes.
+
+        Args:
+            redis_url: URL of the Redis server with the render queue.
+            queue: name of the queue, whose length is one of the metrics.
+
+        Raises:
+            ConfigError: the variable is invalid, the port is taken, or prometheus_client is not installed.
+        """
+        bind = read_bind()
+        if bind is None:
+            return
+        require_extra("prometheus_client", BIND_VARIABLE, "metrics")
+        folder = tempfile.mkdtemp(prefix="rl-teacher-metrics-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ[_FILES_VARIABLE] = folder
+        exporter: Exporter = importlib.import_module("teacher.clips.exporter").Exporter(FAILURE_KINDS)
+        try:
+            exporter.serve(*bind, redis_url, queue)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot serve metrics at {BIND_VARIABLE}={os.environ[BIND_VARIABLE]} ({one_line(error)}); "
+                "use one of this machine's addresses and a port that is free"
+            ) from error
+        self._exporter = exporter
+
+    def note_clip(self, seconds: float) -> None:
+        """Record that rendering a clip took this many seconds."""
+        if self._exporter is not None:
+            self._exporter.seconds.observe(seconds)
+
+    def note_failure(self, kind: str) -> None:
+        """Count a failure of this kind, one of :data:`FAILURE_KINDS`."""
+        if self._exporter is not None:
+            self._exporter.failures.labels(kind).inc()
+
+
+METRICS = RenderMetrics()
+"""This process's metrics."""
