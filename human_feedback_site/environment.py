@@ -4,6 +4,7 @@ Functions raise :class:`~django.core.exceptions.ImproperlyConfigured` with a one
 value is invalid.
 """
 
+import importlib.util
 import ipaddress
 import json
 import os
@@ -22,6 +23,7 @@ WEB_PROCESSES = 2
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 SECRET_KEY_MIN_LENGTH = 50  # as in Django's system check
 SECRET_KEY_MIN_DIFFERENT = 5  # minimum number of different characters, as in Django's system check
+METRICS_TOKEN_MIN_LENGTH = 32
 _KEY_RECIPE = "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
 # These timeouts end connections to an unreachable PostgreSQL server within seconds. The kernel's defaults
 # would block requests for a quarter of an hour.
@@ -38,7 +40,7 @@ POSTGRESQL_OPTIONS = {
 # them, because the site couldn't detect if a proxy has removed it.
 OWN_ADDRESSES = (
     *("accounts", "admin", "api", "experiments", "i18n", "join"),
-    *("livez", "media", "readyz", "session", "static"),
+    *("livez", "media", "metrics", "readyz", "session", "static"),
 )
 _HOST = r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]"
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
@@ -354,6 +356,23 @@ def read_secret_key(state_dir: Path, *, embedded: bool) -> str:
             f"SECRET_KEY must be set if DATABASE_URL is set; make one with: {_KEY_RECIPE}"
         )
     return _saved_secret(state_dir / "secret_key")
+
+
+def read_metrics_token(name: str) -> str | None:
+    """Read the token that protects ``/metrics`` from the environment variable ``name``; None if unset."""
+    token = os.environ.get(name, "").strip()
+    if not token:
+        return None
+    if len(token) < METRICS_TOKEN_MIN_LENGTH or not re.fullmatch("[!-~]+", token):
+        raise ImproperlyConfigured(
+            f"{name} must be at least {METRICS_TOKEN_MIN_LENGTH} random ASCII characters without spaces; "
+            f"make one with: {_KEY_RECIPE}"
+        )  # the message leaves out the value because it is secret
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ImproperlyConfigured(
+            f"{name} needs prometheus_client; unset it, or run: pip install 'rl-teacher[metrics]'"
+        )
+    return token
 
 
 def make_private_folder(folder: Path) -> None:

@@ -25,6 +25,7 @@ from human_feedback_site.environment import (
     read_hosts_and_networks,
     read_list,
     read_log_format,
+    read_metrics_token,
     read_origin,
     read_public_url,
     read_s3_endpoint,
@@ -90,6 +91,7 @@ TRAINER_AWAY_SECONDS = 600  # without a request from the trainer, which polls ev
 
 # Hosts and networks that webhooks may reach although they are private, even by http.
 WEBHOOK_ALLOWED_HOSTS = read_hosts_and_networks("WEBHOOK_ALLOWED_HOSTS")
+METRICS_TOKEN = read_metrics_token("TEACHER_METRICS_TOKEN")  # None: /metrics doesn't exist
 
 INSTALLED_APPS = [
     "human_feedback_site.feedback",  # before the admin, because it overrides some admin templates
@@ -185,14 +187,14 @@ if _PATH:
     MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # Django's cookie has no path
 # An https public URL implies a TLS proxy in front, because this site serves only HTTP. The proxy must set
 # X-Forwarded-Proto and discard the client's value. HTTP requests are redirected to the public URL, except for
-# health probes and the API: local trainers use HTTP, and a remote trainer would have sent its token before
-# the redirect.
+# health probes, metrics and the API: local clients use HTTP, and a remote client would have sent its token
+# before the redirect.
 if _HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
     SECURE_SSL_HOST = _PUBLIC_ORIGINS[0].removeprefix("https://")
     _BELOW = re.escape(_PATH.removeprefix("/") + "/") if _PATH else ""
-    SECURE_REDIRECT_EXEMPT = [rf"^{_BELOW}livez$", rf"^{_BELOW}readyz$", rf"^{_BELOW}api/"]
+    SECURE_REDIRECT_EXEMPT = [rf"^{_BELOW}(livez|metrics|readyz)$", rf"^{_BELOW}api/"]
     # Browsers insist on https for a month after the last visit. A site below a path must not decide this for
     # the whole host.
     SECURE_HSTS_SECONDS = 0 if _PATH else 30 * 24 * 3600

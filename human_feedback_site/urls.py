@@ -4,7 +4,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 
-from human_feedback_site.feedback.api.views import livez, readyz
+from human_feedback_site.feedback.api.views import livez, metrics, readyz
 from human_feedback_site.feedback.media.view import serve_clip
 
 urlpatterns = [
@@ -12,6 +12,7 @@ urlpatterns = [
     path("api/", include("human_feedback_site.feedback.api.urls")),
     path("livez", livez, name="livez"),
     path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
     path("media/<str:token>", serve_clip, name="media"),
     path("", include("human_feedback_site.feedback.pages.urls")),
 ]

@@ -18,7 +18,7 @@ from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.store import media_store
 
 _PROBES = frozenset({"/livez", "/readyz"})  # health checks, requested every few seconds
-_NO_PAGES = ("/api/", "/media/", *_PROBES)  # paths whose responses aren't pages for people
+_NO_PAGES = ("/api/", "/media/", "/metrics", *_PROBES)  # paths whose responses aren't pages for people
 _access = logging.getLogger("human_feedback_site.access")
 
 

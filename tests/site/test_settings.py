@@ -162,6 +162,18 @@ def test_logs_are_json_for_a_site_on_a_database_of_its_own(variables: dict[str, 
         assert environment.read_log_format() == expected
 
 
+def test_metrics_are_off_unless_a_token_is_set_and_their_package_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for value in ({}, {"TEACHER_METRICS_TOKEN": " "}):
+        assert settings(tmp_path, **value)["METRICS_TOKEN"] is None
+    assert settings(tmp_path, TEACHER_METRICS_TOKEN=f" {KEY}\n")["METRICS_TOKEN"] == KEY
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImproperlyConfigured, match=r"pip install 'rl-teacher\[metrics\]'") as caught:
+        settings(tmp_path, TEACHER_METRICS_TOKEN=KEY)
+    assert KEY not in str(caught.value)
+
+
 @pytest.mark.parametrize(("query", "seconds"), [("", 5), ("?connect_timeout=2", 2)])
 def test_nobody_waits_long_for_a_postgresql_that_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, seconds: int
@@ -179,6 +191,9 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
         ({"DEBUG": "1", "ALLOWED_HOSTS": "example.org"}, "DEBUG shows"),
         ({"DEBUG": "1", "TEACHER_PUBLIC_URL": "https://example.org"}, "DEBUG shows"),
         ({"LOG_FORMAT": "JSON"}, "LOG_FORMAT must be json or plain, not 'JSON'"),
+        ({"TEACHER_METRICS_TOKEN": "hidden"}, "TEACHER_METRICS_TOKEN must be at least 32 random ASCII"),
+        ({"TEACHER_METRICS_TOKEN": "hidden " * 9}, "without spaces; make one with: python"),
+        ({"TEACHER_METRICS_TOKEN": "hidden-é" * 9}, "at least 32 random ASCII characters"),
         ({"SECRET_KEY": "hidden" * 8}, "at least 50"),
         ({"SECRET_KEY": " " + "hidden" * 8 + " "}, "at least 50"),
         ({"SECRET_KEY": "hide" * 20}, "at least 50 random"),

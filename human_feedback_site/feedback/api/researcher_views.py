@@ -163,6 +163,7 @@ class DecisionsView(TrainerView):
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
         settling.settle(experiment.pk)
+        experiments.note_feed_cursor(experiment, page["after"])
         feed = decisions_after(experiment, page["after"], page["limit"])
         waiting, waiting_in_training = count_open(experiment)
         answer = {

@@ -1,10 +1,11 @@
-"""Base classes for API views, and health check endpoints."""
+"""Base classes for API views, health check endpoints, and the metrics endpoint."""
 
 from typing import Any, cast
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.http import HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
@@ -72,3 +73,24 @@ def readyz(request: HttpRequest) -> JsonResponse:
     obstacle = health.obstacle()
     ready = {"status": "ready", "instance": settings.INSTANCE_ID}
     return JsonResponse(ready) if obstacle is None else unavailable(obstacle)
+
+
+@csrf_exempt
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Return the metrics for Prometheus, if the request has the token ``settings.METRICS_TOKEN``.
+
+    Without the token, the response is the same 404 as for a URL that doesn't exist.
+    """
+    scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+    token = settings.METRICS_TOKEN
+    if token is None or scheme.lower() != "bearer" or not constant_time_compare(secret.strip(), token):
+        raise Http404
+    return _exposition(request)
+
+
+@require_safe
+def _exposition(request: HttpRequest) -> HttpResponse:
+    from human_feedback_site.feedback.api import prometheus  # noqa: PLC0415 (optional dependency)
+
+    return HttpResponse(prometheus.exposition(), content_type=prometheus.CONTENT_TYPE)

@@ -147,6 +147,13 @@ class Experiment(models.Model):
     trainer_seen_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Approximate time of the trainer's last request."
     )
+    feed_cursor = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Sequence number of the last decision that the trainer has read. Noted only if metrics are "
+        "on.",
+    )
     media_deleted_at = models.DateTimeField(
         null=True,
         blank=True,

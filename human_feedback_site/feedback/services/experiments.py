@@ -107,6 +107,12 @@ def hear_from_trainer(experiment: Experiment) -> None:
         Experiment.objects.filter(pk=experiment.pk).update(trainer_seen_at=Now())
 
 
+def note_feed_cursor(experiment: Experiment, cursor: int) -> None:
+    """Record how far the trainer has read the feed, if metrics are on; nothing else uses the cursor."""
+    if settings.METRICS_TOKEN is not None and experiment.feed_cursor != cursor:
+        Experiment.objects.filter(pk=experiment.pk).update(feed_cursor=cursor)
+
+
 def trainer_away() -> Q:
     """Return a condition for unfinished experiments whose trainer has been silent for too long.
 

@@ -280,6 +280,7 @@ def test_people_go_to_https_below_the_path_and_probes_and_trainers_need_not(site
         answer = get("/accounts/login/?next=/")
         assert answer.headers["Location"] == "https://teach.example.org:8443/a/b.c/accounts/login/?next=/"
         assert [get(probe).status_code for probe in ("/livez", "/readyz")] == [200, 200]
+        assert get("/metrics").status_code == 404
         assert get("/api/v1/experiments/x").status_code == 401
         page = get("/accounts/login/", **{"Host": "teach.example.org:8443", "X-Forwarded-Proto": "https"})
         assert page.status_code == 200
