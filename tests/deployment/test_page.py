@@ -55,6 +55,7 @@ def test_render_workers_do_not_tell_each_other_how_they_are() -> None:
 def test_the_page_names_what_a_service_of_compose_is_given(compose: Any, service: str) -> None:
     optional = {"ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "LOG_FORMAT", "TEACHER_PROXIES", "WEB_CONCURRENCY"}
     optional.add("WEBHOOK_ALLOWED_HOSTS")
+    optional |= {"TEACHER_METRICS_BIND", "TEACHER_METRICS_TOKEN"}
     (table,) = re.findall(r"^\| service \|.*?\n\n", PAGE, re.DOTALL | re.MULTILINE)
     given = {re.sub("^AWS_.*", "AWS_...", name) for name in compose["services"][service]["environment"]}
     optional |= {name for name in given if name.startswith("OIDC_")}  # have a page of their own
