@@ -35,7 +35,8 @@ from django.core.exceptions import ImproperlyConfigured
 os.environ.pop("WEB_CONCURRENCY", None)  # only for production; gunicorn would fail if it isn't a number
 from gunicorn.app.base import BaseApplication
 
-from human_feedback_site.environment import make_private_folder, read_count, read_list
+from human_feedback_site.environment import read_count, read_list
+from human_feedback_site.private import make_private_folder
 
 PORT = 8000  # first port to try unless TEACHER_PORT is set
 PORTS = 100  # number of ports to try

@@ -4,12 +4,10 @@ Functions raise :class:`~django.core.exceptions.ImproperlyConfigured` with a one
 value is invalid.
 """
 
-import importlib.util
 import ipaddress
 import json
 import os
 import re
-import secrets
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -18,13 +16,10 @@ import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
 from human_feedback_site.logs import FORMATTERS
+from human_feedback_site.private import make_private_folder
 
 WEB_PROCESSES = 2
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-SECRET_KEY_MIN_LENGTH = 50  # as in Django's system check
-SECRET_KEY_MIN_DIFFERENT = 5  # minimum number of different characters, as in Django's system check
-METRICS_TOKEN_MIN_LENGTH = 32
-_KEY_RECIPE = "python -c 'import secrets; print(secrets.token_urlsafe(50))'"
 # These timeouts end connections to an unreachable PostgreSQL server within seconds. The kernel's defaults
 # would block requests for a quarter of an hour.
 POSTGRESQL_OPTIONS = {
@@ -336,79 +331,3 @@ def require_s3_credentials(endpoint: str | None) -> None:
         raise ImproperlyConfigured(
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set if TEACHER_STORAGE is in S3."
         )
-
-
-def read_secret_key(state_dir: Path, *, embedded: bool) -> str:
-    """Read ``SECRET_KEY``; an embedded site without it uses a random key saved in its state folder.
-
-    Other sites must set ``SECRET_KEY``, because they may run on several machines that must share the key.
-    """
-    key = os.environ.get("SECRET_KEY", "").strip()
-    if key:
-        if len(key) < SECRET_KEY_MIN_LENGTH or len(set(key)) < SECRET_KEY_MIN_DIFFERENT:
-            raise ImproperlyConfigured(
-                f"SECRET_KEY must have at least {SECRET_KEY_MIN_LENGTH} random characters; make one with: "
-                f"{_KEY_RECIPE}"
-            )
-        return key
-    if not embedded:
-        raise ImproperlyConfigured(
-            f"SECRET_KEY must be set if DATABASE_URL is set; make one with: {_KEY_RECIPE}"
-        )
-    return _saved_secret(state_dir / "secret_key")
-
-
-def read_metrics_token(name: str) -> str | None:
-    """Read the token that protects ``/metrics`` from the environment variable ``name``; None if unset."""
-    token = os.environ.get(name, "").strip()
-    if not token:
-        return None
-    if len(token) < METRICS_TOKEN_MIN_LENGTH or not re.fullmatch("[!-~]+", token):
-        raise ImproperlyConfigured(
-            f"{name} must be at least {METRICS_TOKEN_MIN_LENGTH} random ASCII characters without spaces; "
-            f"make one with: {_KEY_RECIPE}"
-        )  # the message leaves out the value because it is secret
-    if importlib.util.find_spec("prometheus_client") is None:
-        raise ImproperlyConfigured(
-            f"{name} needs prometheus_client; unset it, or run: pip install 'rl-teacher[metrics]'"
-        )
-    return token
-
-
-def make_private_folder(folder: Path) -> None:
-    """Create a folder that only its owner can access; an existing folder keeps its permissions."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def write_private(path: Path, content: str) -> None:
-    """Atomically write a text file that only its owner can access."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def _saved_secret(path: Path) -> str:
-    """Return the secret saved in ``path``, creating it if the file doesn't exist.
-
-    Processes that call this at the same time get the same secret.
-    """
-    if not path.exists():
-        make_private_folder(path.parent)
-        own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        write_private(own, secrets.token_urlsafe(50) + "\n")
-        try:
-            path.hardlink_to(own)
-        except FileExistsError:
-            pass
-        finally:
-            own.unlink()
-    key = path.read_text(encoding="utf-8", errors="replace").strip()
-    if len(key) < SECRET_KEY_MIN_LENGTH or not key.isascii() or not key.isprintable():
-        raise ImproperlyConfigured(
-            f"{path} contains no valid secret key; delete the file, and the site will create a new one."
-        )
-    return key

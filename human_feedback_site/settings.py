@@ -25,15 +25,14 @@ from human_feedback_site.environment import (
     read_hosts_and_networks,
     read_list,
     read_log_format,
-    read_metrics_token,
     read_origin,
     read_public_url,
     read_s3_endpoint,
-    read_secret_key,
     read_storage,
     require_s3_credentials,
 )
 from human_feedback_site.logs import configuration
+from human_feedback_site.private import read_metrics_token, read_secret_key
 from human_feedback_site.single_sign_on import read_issuer, read_scopes, require_package
 
 # Collect garbage less often: most loaded objects are permanent, and checking them took a fifth of startup

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from human_feedback_site.embedded import EmbeddedSite, _last_port
-from human_feedback_site.environment import read_secret_key
+from human_feedback_site.private import read_secret_key
 
 Damaged = Callable[[bytes], Iterator[bytes]]
 

@@ -15,7 +15,7 @@ import pytest
 from django.conf import global_settings
 from django.core.exceptions import ImproperlyConfigured
 
-from human_feedback_site import environment
+from human_feedback_site import environment, private
 from tests.site.conftest import settings_of
 
 KEY = "only-for-tests-" + "x" * 40
@@ -351,7 +351,7 @@ def test_an_unreadable_secret_is_not_replaced(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delenv("SECRET_KEY", raising=False)
     (tmp_path / "secret_key").write_text("\n")
     with pytest.raises(ImproperlyConfigured, match="contains no valid secret key"):
-        environment.read_secret_key(tmp_path, embedded=True)
+        private.read_secret_key(tmp_path, embedded=True)
 
 
 def test_processes_that_start_together_agree_on_the_secret(
@@ -359,7 +359,7 @@ def test_processes_that_start_together_agree_on_the_secret(
 ) -> None:
     monkeypatch.delenv("SECRET_KEY", raising=False)
     with ThreadPoolExecutor(8) as pool:
-        keys = pool.map(lambda _: environment.read_secret_key(tmp_path / "new", embedded=True), range(8))
+        keys = pool.map(lambda _: private.read_secret_key(tmp_path / "new", embedded=True), range(8))
     assert len(set(keys)) == 1
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["secret_key"]
 

@@ -11,7 +11,6 @@ from django.core.management import call_command
 from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 
-from human_feedback_site.environment import make_private_folder
 from human_feedback_site.feedback.backup import postgresql, sqlite
 from human_feedback_site.feedback.backup.clips import check_room_for_clips, restore_clips
 from human_feedback_site.feedback.backup.folders import check_room, restore_folder
@@ -19,6 +18,7 @@ from human_feedback_site.feedback.backup.manifest import Database, read_manifest
 from human_feedback_site.feedback.backup.write import KEPT
 from human_feedback_site.feedback.errors import BackupError
 from human_feedback_site.feedback.media.store import media_store, name_of
+from human_feedback_site.private import make_private_folder
 
 
 def restore(folder: Path, runs: Path) -> Iterator[str]:
