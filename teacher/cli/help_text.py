@@ -52,7 +52,7 @@ InvertedPendulum-v1 or teacher/Pendulum-v1.
 """
 
 SECTIONS = {
-    "the run": ("env_id", "predictor", "name", "seed", "num_timesteps", "runs_dir", "no_videos"),
+    "the run": ("env_id", "predictor", "name", "seed", "num_timesteps", "runs_dir", "no_videos", "track"),
     "labels": (
         "n_labels", "pretrain_labels", "schedule", "prompt", "teacher", "segment_seconds", "segment_steps",
         "gold", "pace", "hard_labels", "pretrain_iters", "pretrain_steps",

@@ -96,6 +96,7 @@ def _teach(run: Run, resume: str) -> int:
         console.print(f"\nSaved at step {run.agent.total_steps:,}. To resume: [bold]{resume}[/]")
         return INTERRUPTED
     run.save()
+    run.track_results()
     if not completed:
         console.print(
             "Stopped because the experiment was finished on the site; saved at step "

@@ -34,13 +34,9 @@ from teacher.settings.checks import (
     named_values,
     refuse_all,
 )
-from teacher.settings.options import (
-    QueryConfig,
-    RewardConfig,
-    RunStage,
-    with_preset,
-)
+from teacher.settings.options import QueryConfig, RewardConfig, RunStage, with_preset
 from teacher.settings.teachers import ErrorModel
+from teacher.settings.tracking import Track
 from teacher.settings.unused import reject_unused
 
 Predictor = Literal["rl", "synth", "human"]
@@ -158,6 +154,7 @@ class TeachConfig:
         "from (n, *shape) to (n,)",
     ] = None
     no_videos: Annotated[bool, "do not render videos of whole episodes", "-V"] = False
+    track: Track = None
     prompt: Prompt = DEFAULT_PROMPT
     segment_seconds: Annotated[
         float | None,

@@ -69,6 +69,7 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
     with prepared_directory(plan.settings), build_run(plan, console) as run:
         yield run
         run.save()
+        run.track_results()
 
 
 @contextlib.contextmanager

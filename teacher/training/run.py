@@ -2,8 +2,11 @@
 
 import contextlib
 import math
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,6 +16,7 @@ from rich.console import Console
 from agents.rollout import Rollout
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
 from teacher.data.ledger import Ledger
+from teacher.datasets.predictor_files import save_predictor
 from teacher.envs.exploration import Explorer
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import pluralize
@@ -26,6 +30,7 @@ from teacher.training.plan import RunPlan
 from teacher.training.statistics import EpisodeStatistics
 from teacher.training.terminal import waiting
 from teacher.training.timing import ProgressFile, RoundTimer
+from teacher.training.tracking import open_tracking
 from teacher.training.videos import EpisodeVideos
 
 Teaching = PreferenceLearning[Ledger]
@@ -94,6 +99,9 @@ class Run:
         self._saved_at = -math.inf if state is None else time.monotonic()
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
         self._progress = ProgressFile(config.run_dir)
+        self._tracking = open_tracking(plan, self.agent.config, console)
+        if self._tracking is not None:
+            parts.callback(self._tracking.close)  # after the videos have been closed
         self._metrics = self._open_metrics(parts)
         self._videos = None if config.no_videos else self._open_videos(parts)
 
@@ -109,16 +117,22 @@ class Run:
         return metrics
 
     def _open_videos(self, parts: contextlib.ExitStack) -> EpisodeVideos:
-        show = None if self.teaching is None else self.teaching.collector.show
         videos = EpisodeVideos(
             self.config.run_dir / "videos",
             self.config.num_timesteps,
             self.task.fps,
             self.console.rich,
-            show,
+            self._show_video,
         )
         parts.callback(videos.close)
         return videos
+
+    def _show_video(self, video: Path, step: int) -> None:
+        """Pass a finished video on to the site and the experiment tracker, if there are any."""
+        if self.teaching is not None:
+            self.teaching.collector.show(video, step)
+        if self._tracking is not None:
+            self._tracking.log_video(video, step)
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +191,10 @@ class Run:
             self._videos.offer(finished[-1], self.step)
 
     def report(self, values: Mapping[str, float], losses: Mapping[str, float]) -> dict[str, float]:
-        """Log an iteration's metrics to TensorBoard, the console, and the site; return them keyed by tag."""
+        """Log an iteration's metrics to TensorBoard, the console, the site and the experiment tracker.
+
+        Return them keyed by tag.
+        """
         step, statistics = self.step, self.statistics
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
@@ -198,6 +215,8 @@ class Run:
             values["time/seconds_waited"] = self.timer.waited
             self.teaching.collector.report(values, step, None)
             self.console.show_trouble(self.teaching.collector.status)
+        if self._tracking is not None:
+            self._tracking.log_scalars(values, step)
         self._metrics.log(step, values)
         self._progress.write(step, left)
         return values
@@ -251,3 +270,19 @@ class Run:
             state["teaching"] = self.teaching.state_dict()
         save_state(self._checkpoint, state)
         self._saved_at = time.monotonic()
+
+    def track_results(self) -> None:
+        """Upload the checkpoint and the predictor to the experiment tracker, if any, after the last save."""
+        if self._tracking is None:
+            return
+        files: dict[str, Callable[[Path], object]] = {
+            CHECKPOINT_NAME: partial(shutil.copyfile, self._checkpoint)
+        }
+        if self.teaching is not None:
+            files["predictor.npz"] = partial(
+                save_predictor,
+                predictor=self.teaching.predictor,
+                observation_space=self.task.observation_space,
+                action_space=self.task.action_space,
+            )
+        self._tracking.log_results(files)

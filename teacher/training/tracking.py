@@ -1,0 +1,156 @@
+"""Experiment tracking beside TensorBoard, in a background thread that can't stop or slow down training."""
+
+import contextlib
+import dataclasses
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from teacher.errors import describe_exception
+from teacher.extras import require_extra
+from teacher.settings.agent import AgentConfiguration, settings_of_agent
+from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
+from teacher.settings.tracking import PRIVATE
+from teacher.settings.unused import without_unused
+from teacher.training.plan import RunPlan
+from teacher.training.terminal import waiting
+from teacher.training.trackers import TRACKERS, TrackedRun, Tracker
+
+PATIENCE_SECONDS = 60.0
+"""At the end, longest wait for a single call."""
+AT_ONCE_SECONDS = 1.0
+"""At the end, seconds before the console says what the run waits for."""
+_SECRET = re.compile(r"(?<=://)[^/\s]+(?=@)|(?<=write_token=)[^&\s]+")
+
+_Call = Callable[[Tracker], None]
+
+
+class Tracking:
+    """Sends a run's metrics, videos and files to a tracker, in order and from a background thread.
+
+    The tracker is opened for the first of them. If a call of the tracker fails, one line says so, and the
+    tracker isn't called again. Methods never wait, except :meth:`close`.
+
+    Args:
+        name: name of the tracker, for messages.
+        open_tracker: function that starts or resumes the tracked run.
+        console: console to print to.
+    """
+
+    def __init__(self, name: str, open_tracker: Callable[[], Tracker], console: Console) -> None:
+        self._name = name
+        self._open_tracker = open_tracker
+        self._console = console
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls_made = 0
+        self._completed = False
+        self._thread = threading.Thread(target=self._work, name=f"tracking: {name}", daemon=True)
+        self._thread.start()
+
+    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Log ``values``, whose keys are TensorBoard tags, at ``step``. NaN values are omitted."""
+        known = {tag: float(value) for tag, value in values.items() if not np.isnan(value)}
+        self._add(lambda tracker: tracker.log_scalars(known, step))
+
+    def log_video(self, path: Path, step: int) -> None:
+        """Upload the video of an episode that ended at ``step``; may be called from any thread."""
+        self._add(lambda tracker: tracker.log_video(path, step))
+
+    def log_results(self, files: Mapping[str, Callable[[Path], object]]) -> None:
+        """Upload the files of a run that has completed.
+
+        Args:
+            files: for each file's name, a function that writes the file to a given path. It is called from
+                the background thread.
+        """
+        self._completed = True
+        for name, write in files.items():
+            self._add(partial(_log_file, name, write))
+
+    def close(self) -> None:
+        """Wait until everything is sent and the tracked run has ended; Ctrl-C skips the rest.
+
+        If a single call takes more than :data:`PATIENCE_SECONDS`, the rest is skipped too.
+        """
+        with contextlib.suppress(KeyboardInterrupt):
+            self._calls.put(None)
+            self._thread.join(AT_ONCE_SECONDS)
+            with waiting(self._console) as show:
+                while self._thread.is_alive():
+                    show(f"sending the rest to {self._name} (Ctrl-C skips it)")
+                    before = self._calls_made
+                    self._thread.join(PATIENCE_SECONDS)
+                    if self._thread.is_alive() and self._calls_made == before:
+                        self._warn(f"no response for {PATIENCE_SECONDS:.0f} s")
+                        return
+
+    def _add(self, call: _Call) -> None:
+        if self._thread.is_alive():  # otherwise the tracker has failed, and the queue would only grow
+            self._calls.put(call)
+
+    def _work(self) -> None:
+        try:
+            tracker: Tracker | None = None
+            for call in iter(self._calls.get, None):
+                tracker = tracker or self._open_tracker()
+                call(tracker)
+                self._calls_made += 1
+            if tracker is not None:
+                tracker.finish(completed=self._completed)
+        except Exception as error:  # whatever the library raises, training goes on
+            self._warn(describe_exception(error))
+
+    def _warn(self, reason: str) -> None:
+        about = f"--track {self._name} failed and is off for the rest of this run: {reason}"
+        self._console.print(_SECRET.sub("***", about), style="yellow", markup=False)
+
+
+def _log_file(name: str, write: Callable[[Path], object], tracker: Tracker) -> None:
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder:
+        path = Path(folder) / name
+        write(path)
+        tracker.log_file(path)
+
+
+def open_tracking(plan: RunPlan, agent_config: AgentConfiguration, console: Console) -> Tracking | None:
+    """Start to track a run as its settings say; return None if they don't, or if the library is missing.
+
+    A missing library is reported with the command that installs it.
+
+    Args:
+        plan: the run's settings.
+        agent_config: the agent's hyperparameters, a dataclass.
+        console: console to print to.
+    """
+    config = plan.config
+    if config.track is None:
+        return None
+    try:
+        require_extra(config.track, f"--track {config.track}", config.track)
+    except Exception as error:  # importing may fail in any way
+        console.print(f"{error}; training starts without it", style="yellow", markup=False)
+        return None
+    settings = settings_of(config, agent_config)
+    run = TrackedRun(plan.settings.run_id.hex, config.experiment, config.run_dir, settings)
+    return Tracking(config.track, partial(TRACKERS[config.track], run), console)
+
+
+def settings_of(config: TeachConfig, agent_config: AgentConfiguration) -> dict[str, Any]:
+    """Return a run's settings and its agent's hyperparameters, keyed by option name.
+
+    Settings that have no effect in the run are left out, and so are private ones.
+    """
+    own = without_unused(dataclasses.asdict(config), config.predictor)
+    settings = {name: value for name, value in own.items() if name not in {*NO_OPTIONS, *PRIVATE}}
+    parts = {part: own[part] for part in PARTS if part in own} | {"agent": settings_of_agent(agent_config)[1]}
+    for part, values in parts.items():
+        settings |= {f"{part}.{name}": value for name, value in values.items()}
+    return settings

@@ -1,0 +1,229 @@
+"""Tracking never stops training; ``make test-tracking`` tests the libraries themselves."""
+
+import io
+import math
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from agents.ppo import PPOConfig
+from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
+from teacher.datasets.predictor_files import load_predictor
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import RewardConfig
+from teacher.training import trackers, tracking
+from teacher.training.builder import open_run
+from teacher.training.loop import Round, train
+from teacher.training.trackers import TrackedRun
+from teacher.training.tracking import Tracking, settings_of
+
+
+class Notebook:
+    """A tracker that writes everything down, on pages that all runs share."""
+
+    def __init__(self, pages: list[Any], run: TrackedRun) -> None:
+        self.pages = pages
+        pages.append(run)
+
+    def log_scalars(self, values: Mapping[str, float], step: int) -> None:
+        self.pages.append((step, dict(values)))
+
+    def log_video(self, path: Path, step: int) -> None:
+        self.pages.append((step, path.name))
+
+    def log_file(self, path: Path) -> None:
+        self.pages.append((path.name, path.read_bytes()))
+
+    def finish(self, *, completed: bool) -> None:
+        self.pages.append(("completed", completed))
+
+
+RUN = TrackedRun("1f", "Env-v0-x", Path(), {})
+
+
+@pytest.fixture
+def said() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def console(said: io.StringIO) -> Console:
+    return Console(file=said, width=400)
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a notebook in place of W&B is told."""
+    pages: list[Any] = []
+    monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))
+    monkeypatch.setitem(trackers.TRACKERS, "wandb", lambda run: Notebook(pages, run))
+    return pages
+
+
+def config(runs: Path, **changes: Any) -> TeachConfig:
+    small = TeachConfig(
+        env_id="Pendulum-v1",
+        predictor="synth",
+        name="tracked",
+        n_labels=12,
+        num_timesteps=400,
+        agent=PPOConfig(num_steps=200),
+        num_envs=2,
+        no_videos=True,
+        pretrain_iters=10,
+        runs_dir=str(runs),
+        reward=RewardConfig(hidden=4),
+        track="wandb",
+    )
+    return replace(small, **changes)
+
+
+def test_everything_arrives_in_order_and_nan_does_not(console: Console, tmp_path: Path) -> None:
+    pages: list[Any] = []
+    sent = Tracking("notebook", lambda: Notebook(pages, RUN), console)
+    sent.log_scalars({"predictor/loss": 0.5, "predictor/correlation": math.nan}, 100)
+    sent.log_video(tmp_path / "step-100.mp4", 100)
+    sent.log_results({"predictor.npz": lambda path: path.write_bytes(b"weights")})
+    sent.close()
+    assert pages == [
+        RUN,
+        (100, {"predictor/loss": 0.5}),
+        (100, "step-100.mp4"),
+        ("predictor.npz", b"weights"),
+        ("completed", True),
+    ]
+
+
+def test_a_run_that_fails_before_its_first_value_is_not_tracked(console: Console) -> None:
+    pages: list[Any] = []
+    Tracking("notebook", lambda: Notebook(pages, RUN), console).close()
+    assert pages == []
+
+
+def test_a_tracker_that_fails_is_told_once_and_asked_no_more(console: Console, said: io.StringIO) -> None:
+    pages: list[Any] = []
+
+    class Torn(Notebook):
+        def log_scalars(self, values: Mapping[str, float], step: int) -> None:
+            raise ConnectionError(f"no\nroute to https://me:hidden@host/?write_token=hidden at {step}")
+
+    sent = Tracking("notebook", lambda: Torn(pages, RUN), console)
+    for step in (100, 200):
+        sent.log_scalars({"predictor/loss": 0.5}, step)
+    sent.close()
+    assert pages == [RUN]
+    assert said.getvalue() == (
+        "--track notebook failed and is off for the rest of this run: ConnectionError: no route to "
+        "https://***@host/?write_token=*** at 100\n"
+    )
+
+
+def test_a_tracker_that_never_answers_does_not_keep_the_run_open(
+    console: Console, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(tracking, "AT_ONCE_SECONDS", 0.0)
+    answer = threading.Event()
+    sent = Tracking("notebook", lambda: Notebook([answer.wait()], RUN), console)
+    sent.log_scalars({}, 100)
+    sent.close()
+    answer.set()
+    assert "sending the rest to notebook (Ctrl-C skips it)\n" in said.getvalue()
+    assert (
+        "--track notebook failed and is off for the rest of this run: no response for 0 s" in said.getvalue()
+    )
+
+
+def test_ctrl_c_skips_what_is_not_yet_sent(console: Console, said: io.StringIO) -> None:
+    answer = threading.Event()
+
+    class Slow(Notebook):
+        def finish(self, *, completed: bool) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            answer.wait()
+
+    sent = Tracking("notebook", lambda: Slow([], RUN), console)
+    sent.log_scalars({}, 100)
+    sent.close()
+    answer.set()
+    assert "failed" not in said.getvalue()
+
+
+def test_without_the_package_one_line_says_how_to_install_it_and_training_completes(
+    tmp_path: Path, console: Console, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+    with open_run(config(tmp_path), console) as run:
+        assert train(run)
+    (line,) = [line for line in said.getvalue().splitlines() if "wandb" in line]
+    assert line.startswith("--track wandb needs wandb, which can't be imported (")
+    assert line.endswith("); to install: pip install 'rl-teacher[wandb]'; training starts without it")
+
+
+def test_a_run_is_tracked_as_in_tensorboard_with_its_videos_and_results(
+    tmp_path: Path, console: Console, said: io.StringIO, pages: list[Any]
+) -> None:
+    rounds: list[Round] = []
+    with open_run(config(tmp_path, no_videos=False), console) as run:
+        assert train(run, rounds.append)
+    about, *logged, checkpoint, predictor, end = pages
+    films = sorted((run.config.run_dir / "videos").iterdir())
+    assert films
+    assert [page for page in logged if isinstance(page[1], str)] == [
+        (int(film.stem.removeprefix("step-")), film.name) for film in films
+    ]
+    known = [{tag: x for tag, x in one.values.items() if not math.isnan(x)} for one in rounds]
+    values = [page for page in logged if isinstance(page[1], dict)]
+    assert values == [(one.step, tagged) for one, tagged in zip(rounds, known, strict=True)]
+    assert (about.name, about.settings["reward.hidden"], about.settings["agent.num_steps"]) == (
+        "Pendulum-v1-tracked", 4, 200,
+    )  # fmt: skip
+    (tmp_path / "policy.npz").write_bytes(checkpoint[1])
+    assert load_state(tmp_path / "policy.npz")["agent"]["total_steps"] == run.step
+    (tmp_path / "predictor.npz").write_bytes(predictor[1])
+    assert load_predictor(tmp_path / "predictor.npz").env_id == "Pendulum-v1"
+    assert (checkpoint[0], predictor[0], end) == (CHECKPOINT_NAME, "predictor.npz", ("completed", True))
+    assert "--track" not in said.getvalue()
+
+
+def test_a_run_that_is_stopped_is_tracked_under_its_id_when_it_is_resumed(
+    tmp_path: Path, console: Console, pages: list[Any]
+) -> None:
+    def stop(_: Round) -> None:
+        raise KeyboardInterrupt
+
+    small = config(tmp_path, num_timesteps=800)
+    with pytest.raises(KeyboardInterrupt), open_run(small, console) as run:
+        train(run, stop)
+    with open_run(small.run_dir, console) as run:
+        train(run)
+    first, second = (page for page in pages if isinstance(page, TrackedRun))
+    ends = [page[1] for page in pages if not isinstance(page, TrackedRun) and page[0] == "completed"]
+    assert (first, ends) == (second, [False, True])
+    assert first.run_id in (small.run_dir / "config.json").read_text().replace("-", "")
+
+
+def test_trackers_get_no_setting_that_may_hold_a_secret() -> None:
+    human = TeachConfig(
+        env_id="Pendulum-v1",
+        predictor="human",
+        name="x",
+        site_url="https://me:s3cret@site",
+        storage="s3://s3cret/clips",
+        state_dir="/home/s3cret",
+        runs_dir="/home/s3cret/runs",
+        prompt="Which is better?",
+        track="mlflow",
+    )
+    sent = settings_of(human, PPOConfig())
+    assert "s3cret" not in str(sent)
+    assert (sent["prompt"], sent["agent.gamma"]) == ("Which is better?", 0.99)
