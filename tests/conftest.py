@@ -25,8 +25,13 @@ from stack.servers import S3
 pytest_plugins = ["tests.databases"]
 
 
-SUITES = {"dm_control": "test-dmc", "metaworld": "test-metaworld", "onnxruntime": "test-onnx"}
-"""Packages that need another MuJoCo, or are large; a make target installs each and runs its tests."""
+SUITES = {
+    "dm_control": "test-dmc",
+    "metaworld": "test-metaworld",
+    "onnxruntime": "test-onnx",
+    **dict.fromkeys(("mlflow", "trackio", "wandb"), "test-tracking"),
+}
+"""Packages that need an environment of their own, each with the make target that runs the tests there."""
 _LEFT_OUT = {
     f"suites/test_{name}.py": f"make {target} runs it"
     for name, target in SUITES.items()
