@@ -176,6 +176,13 @@ def test_a_larger_overlap_opens_what_had_enough_labels(
     ]
 
 
+def test_videos_are_hidden_from_labelers(root: Client, trainer: Trainer) -> None:
+    form = form_of(root, trainer)
+    assert form.pop("show_episodes") is True  # a browser does not send an empty box
+    assert root.post(page("change", models.Experiment, trainer.experiment.pk), form).status_code == 302
+    assert trainer.experiment.show_episodes is False
+
+
 def test_labelers_keep_the_name_of_their_invitation(root: Client, browser: Browser) -> None:
     labeler = models.Labeler.objects.get()
     change = page("change", models.Labeler, labeler.pk)

@@ -65,6 +65,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
         "prompt",
         ("overlap", "overlap_more", "overlap_share", "aggregation"),
         ("gold_rate", "repeat_rate", "min_watch_ms", "warn_failures", "stop_failures"),
+        "show_episodes",
         ("env_id", "fps", "has_true_reward"),
         ("n_labels", "waiting_for"),
         ("owner", "run_id"),
@@ -282,7 +283,7 @@ class ExampleAdmin(ModelAdmin):
 class EpisodeAdmin(ReadOnly, ModelAdmin):
     """Videos of full episodes, recorded during training."""
 
-    list_display = ("experiment", "step", "key", "created_at")
+    list_display = ("experiment", "step", "answered", "key", "created_at")
     list_filter = ("experiment",)
     list_select_related = ("experiment",)
     search_fields = ("experiment__name",)

@@ -149,8 +149,8 @@ RESPONSES: Final[dict[str, Any]] = {
         "answered": 120,
         "wanted": 700,
         "start": None,
-        "episode": {"step": 20480, "url": "/media/ImhvcHBlci1mbGlwN..."},
-        "episodes": [{"step": 20480, "url": "/media/ImhvcHBlci1mbGlwN..."}],
+        "episode": {"step": 20480, "answered": 98, "url": "/media/ImhvcHBlci1mbGlwN..."},
+        "episodes": [{"step": 20480, "answered": 98, "url": "/media/ImhvcHBlci1mbGlwN..."}],
     },
 }
 COMPARISONS_CSV: Final = (

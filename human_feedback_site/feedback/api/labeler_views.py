@@ -157,8 +157,10 @@ class ProgressView(LabelerView):
         _, experiment = accounts.labeler_in(user_of(request), name)
         counts, needed = labeling.count_answered(experiment), experiment.pretrain_labels or 0
         waits = counts.before_training < needed and not counts.training
+        shown = labeling.episodes(experiment) if experiment.show_episodes else []
         links = [
-            {"step": each.step, "url": media_store().url(each.key)} for each in labeling.episodes(experiment)
+            {"step": each.step, "answered": each.answered, "url": media_store().url(each.key)}
+            for each in shown
         ]
         answer = {
             "state": experiment.state,

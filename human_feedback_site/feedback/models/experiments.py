@@ -113,6 +113,12 @@ class Experiment(models.Model):
         validators=_one_or_more,
         help_text="Labelers who fail this many of their last 10 checks of the same type get no more pairs.",
     )
+    show_episodes = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text="Show labelers videos of the agent's full episodes. Turn this off for studies in which the "
+        "videos could influence the answers.",
+    )
     aggregation = models.CharField(max_length=11, choices=Aggregation.choices, default=Aggregation.AUTOMATIC)
     class_prior = models.JSONField(
         null=True,
@@ -231,6 +237,11 @@ class Episode(models.Model):
     experiment = models.ForeignKey(Experiment, models.CASCADE, related_name="episodes")
     step = models.PositiveBigIntegerField(help_text="Total environment steps taken when the episode ended.")
     key = models.CharField(max_length=300)
+    answered = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Number of comparisons that had an answer when the video was registered. Empty: unknown.",
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

@@ -98,6 +98,12 @@ def comparisons_with_clips(experiment: Experiment) -> QuerySet[Comparison]:
     return _since_deletion(experiment, experiment.comparisons.filter(clips_missing=False))
 
 
+def answered_comparisons(experiment: Experiment) -> QuerySet[Comparison]:
+    """Return the comparisons that have a counted label, without attention checks."""
+    real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
+    return real.filter(n_labels__gt=0)
+
+
 def watchable_episodes(experiment: Experiment) -> QuerySet[Episode]:
     """Return the whole-episode videos that should be in the media store."""
     return _since_deletion(experiment, experiment.episodes.all())

@@ -47,10 +47,15 @@ def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> H
 @login_required
 @never_cache
 def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
-    """Redirect a researcher or labeler to the video of the full episode recorded at ``step``."""
+    """Redirect a researcher or labeler to the video of the full episode recorded at ``step``.
+
+    Labelers get a 404 response if the experiment hides videos from them.
+    """
     experiment = experiments_to_manage(signed_in(request)).filter(name=name).first()
     if experiment is None:
         _, experiment = labeler_in(request, name)
+        if not experiment.show_episodes:
+            raise Http404("This experiment does not show videos of episodes.")
     episode = get_object_or_404(watchable_episodes(experiment), step=step)
     return HttpResponseRedirect(media_store().url(episode.key))
 

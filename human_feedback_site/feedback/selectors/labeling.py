@@ -18,7 +18,12 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Outcome,
 )
-from human_feedback_site.feedback.models.querysets import newest_decision, not_undone, watchable_episodes
+from human_feedback_site.feedback.models.querysets import (
+    answered_comparisons,
+    newest_decision,
+    not_undone,
+    watchable_episodes,
+)
 
 UNDO_DEPTH = 20
 EPISODES = 6
@@ -100,12 +105,12 @@ def count_answered(experiment: Experiment) -> AnsweredCounts:
     """
 
     def count() -> AnsweredCounts:
-        real = Comparison.objects.filter(experiment=experiment).exclude(status=Comparison.Status.GOLD)
-        answered = real.filter(n_labels__gt=0)
+        answered = answered_comparisons(experiment)
         before = answered.filter(phase=Comparison.Phase.PRETRAINING)
         decided = before.annotate(outcome=newest_decision("decision"))
         usable = decided.exclude(outcome=None).exclude(outcome=Outcome.CANT_TELL)
-        training = real.filter(phase=Comparison.Phase.TRAINING).exists()
+        asked = experiment.comparisons.filter(phase=Comparison.Phase.TRAINING)
+        training = asked.exclude(status=Comparison.Status.GOLD).exists()
         waits = experiment.pretrain_labels is not None and not training
         return AnsweredCounts(answered.count(), usable.count() if waits else 0, training)
 

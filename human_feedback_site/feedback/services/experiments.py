@@ -23,7 +23,7 @@ from human_feedback_site.feedback.models import (
     SequenceCounter,
     TrainingPoint,
 )
-from human_feedback_site.feedback.models.querysets import comparisons_with_clips
+from human_feedback_site.feedback.models.querysets import answered_comparisons, comparisons_with_clips
 from human_feedback_site.feedback.services import prompts, settling, webhooks
 from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.tables.reader import is_same_number
@@ -251,10 +251,12 @@ def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int
 def add_episode(experiment: Experiment, step: int, key: str) -> None:
     """Record a whole-episode video, which must already be in the media store.
 
-    Raises :class:`UnreadableClipsError` if the video is missing or unusable.
+    The number of comparisons that have an answer by now is stored with it. Raises
+    :class:`UnreadableClipsError` if the video is missing or unusable.
     """
     _refuse_unreadable(experiment, {"#/key": key})
-    Episode.objects.update_or_create(experiment=experiment, step=step, defaults={"key": key})
+    values = {"key": key, "answered": answered_comparisons(experiment).count()}
+    Episode.objects.update_or_create(experiment=experiment, step=step, defaults=values)
 
 
 def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:

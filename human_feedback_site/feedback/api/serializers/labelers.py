@@ -136,6 +136,10 @@ class EpisodeSerializer(serializers.Serializer[Any]):
     """Video of a whole episode."""
 
     step = serializers.IntegerField()
+    answered = serializers.IntegerField(
+        allow_null=True,
+        help_text="Number of comparisons that had an answer when the video was registered; null: unknown.",
+    )
     url = serializers.CharField()
 
 
@@ -159,7 +163,12 @@ class ProgressSerializer(serializers.Serializer[Any]):
         help_text="Progress toward the start of training; null once training has started, or if it does not "
         "wait for answers.",
     )
-    episode = EpisodeSerializer(allow_null=True, help_text="The newest video.")
+    episode = EpisodeSerializer(
+        allow_null=True,
+        help_text="The newest video; null if there is none, or if the experiment hides videos from labelers.",
+    )
     episodes = EpisodeSerializer(
-        many=True, help_text="Up to 6 videos spread over training, including the first and the newest."
+        many=True,
+        help_text="Up to 6 videos spread over training, including the first and the newest; empty if the "
+        "experiment hides videos from labelers.",
     )
