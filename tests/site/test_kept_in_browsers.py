@@ -6,7 +6,7 @@ from pathlib import Path
 import human_feedback_site
 
 SCRIPTS = Path(human_feedback_site.__file__).parent / "feedback" / "static" / "feedback" / "js"
-KEPT = {"rl-teacher.character", "rl-teacher.learned.", "rl-teacher.outbox.", "rl-teacher.pace."}
+KEPT = {f"rl-teacher.{name}" for name in ("character", "keys.", "learned.", "news.", "outbox.", "pace.")}
 
 
 def test_what_browsers_keep_has_the_names_that_it_had() -> None:

@@ -8,6 +8,7 @@ from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.pages.labeling import labeler_in
 from human_feedback_site.feedback.pages.unsaved import sender_data
+from human_feedback_site.feedback.selectors.before_after import before_after
 from human_feedback_site.feedback.services import accounts, completion
 
 
@@ -15,8 +16,16 @@ from human_feedback_site.feedback.services import accounts, completion
 @login_required
 @never_cache
 def done(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the labeler's status (done, screened out or not done yet) and any code for the platform."""
+    """Show the labeler's status (done, screened out or not done yet) and any code for the platform.
+
+    Below it are videos of the agent before training and now.
+    """
     labeler, experiment = labeler_in(request, name)
     ending = completion.conclude(accounts.participation_of(labeler, experiment))
-    context = {"experiment": experiment, "ending": ending, "unsaved": sender_data(labeler.user)}
+    context = {
+        "experiment": experiment,
+        "ending": ending,
+        "change": before_after(labeler.user, [experiment]).get(experiment.pk),
+        "unsaved": sender_data(labeler.user),
+    }
     return render(request, "pages/done.html", context)

@@ -14,6 +14,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
@@ -34,10 +35,13 @@ MODULES = [
     for name in (
         *("dom", "media"),
         *("labeling/api", "labeling/beside", "labeling/controls", "labeling/emitter", "labeling/kept"),
-        *("labeling/lessons", "labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch"),
-        *("labeling/presence", "labeling/recent", "labeling/screen", "labeling/transport"),
+        *("labeling/key_editor", "labeling/keys", "labeling/lessons", "labeling/news", "labeling/outbox"),
+        *("labeling/pace", "labeling/player", "labeling/prefetch", "labeling/presence", "labeling/recent"),
+        *("labeling/screen", "labeling/transport"),
     )
 ]
+# Grammatical forms that the script chooses from, with a number that has each form.
+_FORMS = {"one": 1, "other": 2}
 
 
 @require_safe
@@ -91,6 +95,9 @@ def _messages() -> dict[str, Any]:
     return {
         "answer_refused": _("The site rejected an answer:"),
         "answer_stuck": _("An answer couldn’t be sent and will be retried later:"),
+        "answers": {
+            form: ngettext("{count} answer", "{count} answers", number) for form, number in _FORMS.items()
+        },
         "choices": {
             "left": _("The left clip is better"),
             "right": _("The right clip is better"),
@@ -103,6 +110,12 @@ def _messages() -> dict[str, Any]:
             "right": _("The bottom clip is better"),
         },
         "clips_away": _("The clips can’t be loaded; trying again."),
+        "key_changed": _("The new key is {key}."),
+        "key_hint": _("To change a key, choose it here, then press the new one."),
+        "key_refused": _("That key can’t be used. Press another one, or Esc to cancel."),
+        "key_wanted": _("Press the new key, or Esc to cancel."),
+        "keys_reset": _("All keys have been reset."),
+        "keys_swapped": _("The keys {key} and {other} have been swapped."),
         "lost": _("That pair was given to someone else. Here is another one."),
         "next_pair": _("Next pair."),
         "nothing_to_undo": _("There is no answer to undo."),
@@ -110,9 +123,18 @@ def _messages() -> dict[str, Any]:
         "of_all": _("{answered} of {wanted} answers"),
         "of_start": _("{answered} of {wanted} answers before training starts"),
         "practice_done": _("Practice is over. From now on, your answers count."),
-        "step": _("Step {step}"),
         "right_answer": _("Yes, we agree."),
+        "space": _("Space"),
+        "step": _("Step {step}"),
         "still_away": _("The site still can’t be reached."),
+        "taught": {
+            form: ngettext(
+                "What {count} answer has taught the agent",
+                "What {count} answers have taught the agent",
+                number,
+            )
+            for form, number in _FORMS.items()
+        },
         "undo_later": _("The answer will be undone when the site is back."),
         "undo_refused": _("The answer couldn’t be undone:"),
         "undone_closed": _("The answer was undone."),

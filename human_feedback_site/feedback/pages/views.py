@@ -21,6 +21,7 @@ from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.models import Experiment, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import experiment_rows
 from human_feedback_site.feedback.pages.unsaved import sender_data
+from human_feedback_site.feedback.selectors.before_after import before_after
 from human_feedback_site.feedback.selectors.experiments import experiments_to_manage
 from human_feedback_site.feedback.services import invites
 
@@ -31,10 +32,20 @@ EXPERIMENTS_PER_PAGE = 30
 @login_required
 @never_cache
 def home(request: HttpRequest) -> HttpResponse:
-    """List the experiments that the user manages or may label."""
+    """List the experiments that the user manages or may label.
+
+    Experiments that the user only labels also show how the agent has changed.
+    """
     user = signed_in(request)
     page = Paginator(experiment_rows(user), EXPERIMENTS_PER_PAGE).get_page(request.GET.get("page"))
-    return render(request, "pages/home.html", {"page": page, "unsaved": sender_data(user)})
+    changes = before_after(user, [each for each in page if not each.managed])  # type: ignore[attr-defined]
+    context = {
+        "page": page,
+        "rows": [(each, changes.get(each.pk)) for each in page],
+        "has_videos": bool(changes),
+        "unsaved": sender_data(user),
+    }
+    return render(request, "pages/home.html", context)
 
 
 @require_POST

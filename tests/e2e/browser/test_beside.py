@@ -48,7 +48,7 @@ def test_while_nothing_is_to_be_judged_the_policy_is_seen_over_time(
     labeling.open(site.invite(), state="empty")
     shown = labeling.page.locator("[data-panel=empty] .strip li")
     expect(shown.locator("p")).to_have_text(
-        [f"Step {step:,}" for step in (0, 90_000, 200_000, 300_000, 500_000, 700_000)]
+        [f"Step {step:,} · 0 answers" for step in (0, 90_000, 200_000, 300_000, 500_000, 700_000)]
     )
     labeling.page.wait_for_function(
         """() => 6 === [...document.querySelectorAll(".strip video")]

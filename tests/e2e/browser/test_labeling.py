@@ -465,7 +465,7 @@ def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, lab
     labeling.open(site.invite())
     page = labeling.page
     box = page.get_by_role("checkbox", name="Use single-character shortcuts")
-    undo, help_button = (page.get_by_role("button", name=name) for name in ("Undo", "Help"))
+    undo, help_button = (page.get_by_role("button", name=name, exact=True) for name in ("Undo", "Help"))
     expect(undo).to_have_attribute("aria-keyshortcuts", "Z")
     page.keyboard.press("?")
     box.uncheck()

@@ -156,7 +156,9 @@ def python_texts() -> Iterator[str]:
         each for folder in ("pages", "models", "services", "queue") for each in APP.glob(f"{folder}/**/*.py")
     ):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "_":
-                [text] = node.args
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                if node.func.id not in {"_", "ngettext"}:
+                    continue
+                text = node.args[0]
                 assert isinstance(text, ast.Constant)
                 yield str(text.value)

@@ -1,4 +1,5 @@
-// Helpers that find required elements of a page; they throw if an element is missing or has the wrong type.
+// Helpers that find required elements of a page, and throw if an element is missing or has the wrong type; and helpers
+// that fill in texts.
 
 /**
  * Return the element with an id, or throw if it is missing or not of the given class.
@@ -51,6 +52,30 @@ export function copied(id) {
 /** Return the JSON data embedded in the page under an ID. @param {string} id */
 export function written(id) {
   return JSON.parse(element(id).textContent ?? "");
+}
+
+/**
+ * Replace each `{name}` in a text by its value.
+ * @param {string} text
+ * @param {Record<string, unknown>} values
+ */
+export function filled(text, values) {
+  return text.replace(/{(\w+)}/g, (_, name) => String(values[name]));
+}
+
+/**
+ * Text for one and for several of something.
+ * @typedef {{ one: string, other: string }} Counted
+ */
+
+/** Return a number in the page's language. @param {number} number */
+export function localized(number) {
+  return number.toLocaleString(document.documentElement.lang);
+}
+
+/** Return the text for a number, which replaces `{count}`. @param {Counted} texts @param {number} count */
+export function counted({ one, other }, count) {
+  return filled(count === 1 ? one : other, { count: localized(count) });
 }
 
 /**

@@ -15,7 +15,7 @@
  * @typedef {{ lease: Lease | null, answered: number }} Undone
  * @typedef {{ left: Clip, right: Clip, better: Choice, explanation: string, practice: boolean }} Example
  * @typedef {{ answered: number, wanted: number }} Start
- * @typedef {{ step: number, url: string }} Episode
+ * @typedef {{ step: number, answered: number | null, url: string }} Episode
  * @typedef {{ state: ExperimentState, answered: number, wanted: number | null }} Count
  * @typedef {Count & { start: Start | null, episodes: Episode[] }} Progress
  *

@@ -2,6 +2,7 @@
 
 /**
  * @import { Api, Choice, Episode, ExperimentState, Progress } from "./api.js"
+ * @import { News } from "./news.js"
  * @import { Screen } from "./screen.js"
  */
 
@@ -13,6 +14,7 @@ const COUNTED_AFTER_MS = 12_000;
 export class Beside {
   #api;
   #screen;
+  #news;
   #tell;
   /** @type {Episode | null} */
   #episode = null;
@@ -27,11 +29,13 @@ export class Beside {
   /**
    * @param {Api} api
    * @param {Screen} screen
+   * @param {News} news
    * @param {(state: ExperimentState) => void} tell called with the experiment's state after each refresh
    */
-  constructor(api, screen, tell) {
+  constructor(api, screen, news, tell) {
     this.#api = api;
     this.#screen = screen;
+    this.#news = news;
     this.#tell = tell;
     document.addEventListener("visibilitychange", () => this.refresh());
   }
@@ -72,12 +76,13 @@ export class Beside {
   #take({ state, answered, wanted, start, episodes }) {
     this.#tell(state);
     // Use permanent URLs instead of the links in the response, which expire.
-    const videos = episodes.map(({ step }) => ({ step, url: `${this.#api.urls.episodes}/${step}` }));
+    const videos = episodes.map(({ step, answered }) => ({ step, answered, url: `${this.#api.urls.episodes}/${step}` }));
     const episode = videos.at(-1) ?? null;
     const isNew = episode?.step !== this.#episode?.step;
     this.#episode = episode;
     if (isNew && this.#screen.episodeShown) this.#screen.showEpisode(episode);
     this.#screen.episodeAvailable(episode !== null);
+    this.#news.hear(episode, this.#screen.episodeShown);
     this.#screen.strip(videos);
     const now = start ?? { answered, wanted };
     this.#counted = this.#counted.filter((at) => performance.now() - at < COUNTED_AFTER_MS);
@@ -94,6 +99,8 @@ export class Beside {
 
   /** Show or hide the video of the latest episode. */
   toggleEpisode() {
+    this.#news.close();
     this.#screen.showEpisode(this.#screen.episodeShown ? null : this.#episode);
+    if (this.#screen.episodeShown) this.#news.hear(this.#episode, true);
   }
 }

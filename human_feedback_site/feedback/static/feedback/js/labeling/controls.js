@@ -1,83 +1,35 @@
 // Keyboard shortcuts and buttons. One press is one action: key repeat is ignored except for stepping frames.
 
-import { all, element } from "../dom.js";
-
 /**
  * @import { Choice } from "./api.js"
- * @import { Kept } from "./kept.js"
+ * @import { Keys } from "./keys.js"
  * @typedef {Record<string, (button?: HTMLElement) => void>} Actions functions by name, called with the pressed button
  */
 
-/** @type {Record<string, Choice>} */
-const CHOICES = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "equal", ArrowDown: "cant_tell" };
-/** @type {Record<string, string>} */
-const ACTIONS = {
-  " ": "replay",
-  p: "pause",
-  s: "slow",
-  f: "fullscreen",
-  ",": "back",
-  ".": "forward",
-  z: "undo",
-  h: "history",
-  x: "examples",
-  e: "episode",
-  "?": "help",
-};
+/** @type {Choice[]} */
+const CHOICES = ["left", "right", "equal", "cant_tell"];
 const MAY_REPEAT = ["back", "forward"];
+const PRESSES_BUTTONS = [" ", "Enter"];
 const TYPING = "input, select, textarea, [contenteditable]";
-
-/** Single-character shortcuts, which users of speech input or similar assistive tools can turn off. */
-export class CharacterKeys {
-  #box = element("character-keys", HTMLInputElement);
-  #shortcuts = [...all("[aria-keyshortcuts]")]
-    .map((button) => ({ button, key: button.getAttribute("aria-keyshortcuts") ?? "" }))
-    .filter(({ key }) => key.length === 1);
-
-  /** @param {Kept} kept stores the setting in the browser */
-  constructor(kept) {
-    this.#box.checked = kept.value !== "off";
-    this.#box.addEventListener("change", () => {
-      kept.value = this.#box.checked ? "on" : "off";
-      this.#render();
-    });
-    this.#render();
-  }
-
-  /** Return true if a key is a shortcut that is turned off. @param {string} key `key` of a keyboard event */
-  ignores(key) {
-    return key.length === 1 && key !== " " && !this.#box.checked;
-  }
-
-  #render() {
-    const on = this.#box.checked;
-    document.body.classList.toggle("no-character-keys", !on);
-    for (const { button, key } of this.#shortcuts) {
-      if (on) button.setAttribute("aria-keyshortcuts", key);
-      else button.removeAttribute("aria-keyshortcuts");
-    }
-  }
-}
 
 /**
  * @param {(choice: Choice) => void} answer
  * @param {Actions} actions
- * @param {CharacterKeys} characters
+ * @param {Keys} keys
  */
-export function listenToKeys(answer, actions, characters) {
+export function listenToKeys(answer, actions, keys) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || isOn(event, TYPING)) return;
     if (document.querySelector("dialog[open]")) return;
-    if (characters.ignores(event.key)) return;
-    const choice = CHOICES[event.key];
-    const action = ACTIONS[event.key.toLowerCase()];
-    if (!choice && !action) return;
-    // On a focused button the space bar presses the button, as everywhere else.
-    if (event.key === " " && isOn(event, "button, a, summary, video")) return;
+    const shortcut = keys.shortcutOf(event);
+    if (!shortcut) return;
+    // On a focused button these keys press the button, as everywhere else.
+    if (PRESSES_BUTTONS.includes(event.key) && isOn(event, "button, a, summary, video")) return;
     event.preventDefault();
-    if (event.repeat && !MAY_REPEAT.includes(action)) return;
+    if (event.repeat && !MAY_REPEAT.includes(shortcut)) return;
+    const choice = CHOICES.find((each) => each === shortcut);
     if (choice) answer(choice);
-    else actions[action]();
+    else actions[shortcut]();
   });
 }
 
@@ -102,7 +54,7 @@ export function listenToButtons(answer, actions) {
     if (!(button instanceof HTMLElement)) return;
     // Remove the focus after a mouse click, so that the space bar replays the clips instead of pressing the button.
     if (event.detail > 0) button.blur();
-    const choice = Object.values(CHOICES).find((each) => each === button.dataset.choice);
+    const choice = CHOICES.find((each) => each === button.dataset.choice);
     if (choice) answer(choice);
     else actions[button.dataset.action ?? ""](button);
   });

@@ -4,9 +4,12 @@ import { written } from "../dom.js";
 import "../media.js";
 import { Api, Away, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
 import { Beside } from "./beside.js";
-import { CharacterKeys, listenToButtons, listenToKeys } from "./controls.js";
+import { listenToButtons, listenToKeys } from "./controls.js";
 import { Kept } from "./kept.js";
+import { KeyEditor } from "./key_editor.js";
+import { Keys } from "./keys.js";
 import { Lessons } from "./lessons.js";
+import { News } from "./news.js";
 import { Outbox } from "./outbox.js";
 import { Pace, Patience } from "./pace.js";
 import { Player } from "./player.js";
@@ -40,7 +43,10 @@ class Labeling {
     this.outbox = new Outbox(this.api);
     this.prefetch = new Prefetch(this.api, () => this.outbox.leases);
     this.presence = new Presence();
-    this.beside = new Beside(this.api, this.screen, (state) => this.#told(state));
+    this.news = new News(new Kept(`rl-teacher.news.${page.account}.${page.experiment}`), page.messages.taught);
+    this.beside = new Beside(this.api, this.screen, this.news, (state) => this.#told(state));
+    const characters = new Kept(`rl-teacher.character-keys.${page.account}`);
+    this.keys = new Keys(new Kept(`rl-teacher.keys.${page.account}`), characters, page.messages.space);
     this.lessons = new Lessons(page, this.api, this.player, this.screen);
     this.pace = new Pace(`rl-teacher.pace.${page.account}`);
     this.recent = new Recent(page.recent, this.outbox.of(this.experiment));
@@ -113,6 +119,7 @@ class Labeling {
   #actions() {
     const frame = 1 / this.page.fps;
     const { player, screen } = this;
+    const editor = new KeyEditor(this.keys, this.page.messages);
     return {
       undo: () => this.undo(),
       replay: () => player.restart(),
@@ -125,6 +132,9 @@ class Labeling {
       history: () => screen.reachable && location.assign(this.page.urls.history),
       examples: () => this.#showExamples(),
       episode: () => this.beside.toggleEpisode(),
+      dismiss: () => this.news.close(),
+      rebind: (button) => button && editor.begin(button),
+      reset_keys: () => editor.reset(),
       next: () => this.lessons.practice?.next(),
       rested: () => screen.suggestPause(false),
       warned: () => screen.warn(false),
@@ -139,7 +149,7 @@ class Labeling {
   #listen() {
     const answer = (/** @type {Choice} */ choice) => this.answer(choice);
     const actions = this.#actions();
-    listenToKeys(answer, actions, new CharacterKeys(new Kept(`rl-teacher.character-keys.${this.page.account}`)));
+    listenToKeys(answer, actions, this.keys);
     listenToButtons(answer, actions);
     this.outbox.on("added", (entry) => this.#added(entry));
     this.outbox.on("change", () => this.#count());
@@ -363,7 +373,11 @@ class Labeling {
   #added(entry) {
     if (entry.experiment === this.experiment) this.recent.add(entry);
     if (entry.kind !== "label") return;
-    if (this.player.pair?.lease === entry.lease) this.#next();
+    if (this.player.pair?.lease === entry.lease) {
+      this.#next();
+      // Later, so that the next pair doesn't wait for it.
+      setTimeout(() => this.screen.state === "judging" && this.news.show());
+    }
     this.prefetch.answered(entry.lease);
   }
 

@@ -1,9 +1,11 @@
 // Display of the labeling page: writes to the page and makes no decisions.
 
-import { all, copied, element, part } from "../dom.js";
+import { all, copied, counted, element, filled, localized, part } from "../dom.js";
 
 /**
+ * @import { Counted } from "../dom.js"
  * @import { Choice, Episode, Example } from "./api.js"
+ * @import { KeyText } from "./key_editor.js"
  * @import { KeptEntry } from "./outbox.js"
  * @import { Side } from "./player.js"
  *
@@ -11,7 +13,8 @@ import { all, copied, element, part } from "../dom.js";
  *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line message that disappears by itself
  * @typedef {Line | "next_pair" | "other_answer" | "of_all" | "of_start" | "right_answer" | "step"} Text
  * @typedef {Record<Choice | "undo", string>} Names
- * @typedef {Record<Text, string> & { choices: Names, choices_narrow: Partial<Names> }} Messages
+ * @typedef {Record<Text | KeyText, string> & Record<"answers" | "taught", Counted>} Texts
+ * @typedef {Texts & { choices: Names, choices_narrow: Partial<Names> }} Messages
  *
  * @typedef {"loading" | "judging" | "practice" | "feedback" | "recalling" | "empty" | "offline" | "unreachable" |
  *   "paused" | "finished" | "stopped" | "done" | "gone"} State name of the panel that the style sheet shows
@@ -161,13 +164,20 @@ export class Screen {
   }
 
   /** @param {Episode} episode */
-  #stripItem({ step, url }) {
+  #captionOf({ step, answered }) {
+    const made = filled(this.#messages.step, { step: localized(step) });
+    return answered === null ? made : `${made} · ${counted(this.#messages.answers, answered)}`;
+  }
+
+  /** @param {Episode} episode */
+  #stripItem(episode) {
+    const { step, url } = episode;
     const item = document.createElement("li");
     const video = document.createElement("video");
     const caption = document.createElement("p");
     item.dataset.step = String(step);
     Object.assign(video, { muted: true, loop: true, autoplay: true, playsInline: true, src: url });
-    caption.textContent = filled(this.#messages.step, { step: step.toLocaleString(document.documentElement.lang) });
+    caption.textContent = this.#captionOf(episode);
     video.setAttribute("aria-label", caption.textContent);
     item.append(video, caption);
     return item;
@@ -187,7 +197,7 @@ export class Screen {
     const video = element("episode-video", HTMLVideoElement);
     element("episode").hidden = episode === null;
     part(document, ".tools [data-action=episode]").setAttribute("aria-pressed", String(episode !== null));
-    element("episode-step").textContent = episode ? episode.step.toLocaleString(document.documentElement.lang) : "";
+    element("episode-caption").textContent = episode ? this.#captionOf(episode) : "";
     if (episode) video.src = episode.url;
     else video.removeAttribute("src");
     video.load();
@@ -286,13 +296,4 @@ export class Screen {
     clearTimeout(this.#toastTimer);
     this.#toastTimer = setTimeout(() => toast.classList.remove("visible"), TOAST_MS);
   }
-}
-
-/**
- * Replace each `{name}` in a text by its value.
- * @param {string} text
- * @param {Record<string, unknown>} values
- */
-function filled(text, values) {
-  return text.replace(/{(\w+)}/g, (_, name) => String(values[name]));
 }

@@ -1,0 +1,130 @@
+"""Labelers change the keys of the labeling page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.e2e.browser.conftest import LabelingPage, Site
+
+
+def change(page: Page, shortcut: str, *keys: str) -> None:
+    page.locator(f"[data-shortcut={shortcut}]").click()
+    expect(page.locator("#key-note")).to_have_text("Press the new key, or Esc to cancel.")
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def test_a_key_is_changed_for_good_and_shown_everywhere(site: Site, labeling: LabelingPage) -> None:
+    site.add(3)
+    labeling.open(site.invite())
+    page = labeling.page
+    left = page.get_by_role("button", name="Left", exact=True)
+    page.keyboard.press("?")
+    expect(page.get_by_role("button", name="← The left clip is better")).to_be_visible()
+    change(page, "left", "Shift", "a")
+    expect(page.locator("#key-note")).to_have_text("The new key is A.")
+    change(page, "undo", "Backspace")
+    expect(page.get_by_role("button", name="⌫ Undo the last answer")).to_be_visible()
+    page.keyboard.press("Escape")
+    for _ in range(2):
+        expect(left).to_have_attribute("aria-keyshortcuts", "A")
+        expect(left.locator("kbd")).to_have_text("A")
+        expect(page.locator(".tools kbd").first).to_have_text("⌫")
+        page.keyboard.press("ArrowLeft")  # does nothing any more
+        labeling.press("A")  # as with caps lock
+        labeling.expect_saved(1)
+        page.keyboard.press("Backspace")
+        labeling.expect_saved(0)
+        labeling.open(site.label_url)
+    page.keyboard.press("?")
+    page.get_by_role("button", name="Reset all keys").click()
+    expect(page.locator("#key-note")).to_have_text("All keys have been reset.")
+    page.keyboard.press("Escape")
+    expect(left).to_have_attribute("aria-keyshortcuts", "ArrowLeft")
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+
+
+def test_a_key_in_use_is_swapped(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    page = labeling.page
+    page.keyboard.press("?")
+    change(page, "left", "ArrowRight")
+    expect(page.locator("#key-note")).to_have_text("The keys → and ← have been swapped.")
+    change(page, "equal", "Space")
+    expect(page.locator("#key-note")).to_have_text("The keys Space and ↑ have been swapped.")
+    page.keyboard.press("Escape")
+    labeling.press("ArrowRight")
+    labeling.expect_saved(1)
+    labeling.press("Space")
+    labeling.expect_saved(2)
+    assert [label.choice for label in site.labels()] == ["left", "equal"]
+
+
+def test_keys_that_browsers_need_are_refused_and_escape_changes_nothing(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    note, reset = page.locator("#key-note"), page.locator("#reset-keys")
+    page.keyboard.press("?")
+    change(page, "left", "F5")
+    expect(note).to_have_text("That key can’t be used. Press another one, or Esc to cancel.")
+    page.keyboard.press("Escape")
+    expect(note).to_contain_text("To change a key")
+    expect(page.locator("#help")).to_be_visible()
+    # The key that presses the button is not the new one.
+    page.locator("[data-shortcut=left]").focus()
+    page.keyboard.down("Enter")
+    page.keyboard.down("Enter")
+    page.keyboard.up("Enter")
+    expect(note).to_have_text("Press the new key, or Esc to cancel.")
+    page.keyboard.press("Tab")
+    expect(page.locator("[data-shortcut=right]")).to_be_focused()
+    change(page, "left")
+    page.locator("#help-title").click()
+    expect(page.locator("[aria-pressed=true]")).to_have_count(0)
+    expect(reset).to_be_hidden()
+
+
+def test_a_letter_for_an_answer_is_a_single_character_shortcut(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    page = labeling.page
+    left = page.get_by_role("button", name="Left", exact=True)
+    page.keyboard.press("?")
+    change(page, "left", "a")
+    change(page, "undo", "Delete")
+    page.get_by_role("checkbox", name="Use single-character shortcuts").uncheck()
+    page.keyboard.press("Escape")
+    expect(left.locator("kbd")).to_be_hidden()
+    assert left.get_attribute("aria-keyshortcuts") is None
+    labeling.press("a")
+    labeling.press("ArrowRight")
+    labeling.expect_saved(1)
+    assert [label.choice for label in site.labels()] == ["right"]
+    page.keyboard.press("Delete")
+    labeling.expect_saved(0)
+
+
+def test_damaged_keys_in_the_browser_are_the_original_ones(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    account = page.evaluate("JSON.parse(document.getElementById('page').textContent).account")
+    for damaged in ("{", '{"left": "z"}', '{"left": "F5", "fly": "a", "undo": 7}'):
+        page.evaluate(
+            "([name, value]) => localStorage.setItem(name, value)", [f"rl-teacher.keys.{account}", damaged]
+        )
+        page.reload()
+        labeling.wait_for("judging")
+        kept = [kbd.text_content() for kbd in page.locator(".answers kbd").all()]
+        assert kept == ["←", "↑", "↓", "→"], damaged
+        expect(page.locator("#reset-keys")).to_be_hidden()
