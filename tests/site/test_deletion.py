@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from tests.site.conftest import Browser, Put, Stored, Trainer
 
-OF_NOBODY = {"Labeler", "ApiToken", "Attempts", "WebhookEndpoint"}  # models whose rows are of no experiment
+# Models whose rows are of no experiment.
+OF_NOBODY = {"Labeler", "ApiToken", "Attempts", "Identity", "WebhookEndpoint"}
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def test_a_clip_that_another_process_makes_too_is_whole_all_the_same(
 
 
 def test_missing_opengl_says_what_to_install(record: Record, clip: Path) -> None:
-    missing = "from teacher.envs import gl; gl._BACKENDS = ('no_such_backend',)"
+    missing = "from teacher.envs import gl; gl.GL_BACKENDS = ('no_such_backend',)"
     failed = render_elsewhere(record("Hopper-v5", length=3), clip, missing)
     assert "RenderError: MuJoCo clips need headless OpenGL" in failed.splitlines()[-1]
     assert "install libegl1 and libgl1-mesa-dri, or libosmesa6" in failed.splitlines()[-1]
