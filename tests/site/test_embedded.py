@@ -184,6 +184,7 @@ def test_webhooks_are_sent_although_there_is_no_worker(site: dict[str, Any], sta
                 " VALUES (1, 'pager', ?, 0, 1, 0, 1, 'whsec_c2VjcmV0', NULL, '2026-01-01 00:00:00')",
                 (receiver.url,),
             )
+        put_experiment(site, state)  # which an earlier test may have done already
         assert put_experiment(site, state, state="finished").status_code == 200
         wait_until(lambda: bool(receiver.received))
         delivered = "SELECT status FROM feedback_webhookdelivery"
