@@ -361,7 +361,7 @@ def test_other_requests_try_the_connection_first(trainer: Trainer) -> None:
 
 
 def stopped() -> int:
-    """How many labelers have failed too many checks."""
+    """Return the number of labelers who have failed too many checks."""
     return Participation.objects.exclude(stopped_at=None).count()
 
 

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from django.db.models import Case, CharField, Exists, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models.comparisons import Comparison, Outcome
@@ -109,7 +109,15 @@ def watchable_episodes(experiment: Experiment) -> QuerySet[Episode]:
     return _since_deletion(experiment, experiment.episodes.all())
 
 
+def since_deletion() -> Q:
+    """Return a ``Q`` filter for the rows of many experiments created since their clips were last deleted."""
+    return Q(experiment__media_deleted_at=None) | Q(created_at__gt=F("experiment__media_deleted_at"))
+
+
 def _since_deletion(experiment: Experiment, rows: QuerySet[_WithClips]) -> QuerySet[_WithClips]:
-    """Return the rows created since the experiment's clips were last deleted."""
+    """Return the rows created since the experiment's clips were last deleted.
+
+    This is :func:`since_deletion` for one experiment that is already loaded, without a join.
+    """
     deleted_at = experiment.media_deleted_at
     return rows if deleted_at is None else rows.filter(created_at__gt=deleted_at)

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models import Count, F, Max, Min, OuterRef, Q, Subquery, Window
+from django.db.models import Count, F, Max, Min, OuterRef, Subquery, Window
 from django.db.models.functions import Coalesce
 
 from human_feedback_site.feedback.models import Episode, Experiment, Label
-from human_feedback_site.feedback.models.querysets import not_undone
+from human_feedback_site.feedback.models.querysets import not_undone, since_deletion
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,6 @@ def before_after(user: User, experiments: Collection[Experiment]) -> Mapping[int
         user: account of the labeler whose answers are counted as ``own``.
         experiments: experiments that the user may label.
     """
-    kept = Q(experiment__media_deleted_at=None) | Q(created_at__gt=F("experiment__media_deleted_at"))
     own = Label.objects.filter(
         not_undone(),
         labeler__user=user,
@@ -47,7 +46,7 @@ def before_after(user: User, experiments: Collection[Experiment]) -> Mapping[int
     )
     counted = own.order_by().values("comparison__experiment").annotate(count=Count("pk")).values("count")
     found = (
-        Episode.objects.filter(kept, experiment__in=experiments, experiment__show_episodes=True)
+        Episode.objects.filter(since_deletion(), experiment__in=experiments, experiment__show_episodes=True)
         .annotate(
             first=Window(Min("step"), partition_by="experiment"),
             newest=Window(Max("step"), partition_by="experiment"),
