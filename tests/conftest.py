@@ -28,6 +28,7 @@ pytest_plugins = ["tests.databases"]
 SUITES = {
     "dm_control": "test-dmc",
     "metaworld": "test-metaworld",
+    "kubernetes_validate": "test-kubernetes",
     "onnxruntime": "test-onnx",
     **dict.fromkeys(("mlflow", "trackio", "wandb"), "test-tracking"),
 }

@@ -24,6 +24,7 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import save_config
 from tests.databases import TEMPLATE, database_of
 from tests.deployment.backed_up import back_up_embedded
+from tests.deployment.kustomization import Resource, Resources, build_all, copy_with_secrets, pod_of
 
 if TYPE_CHECKING:
     from tests.conftest import MakeOnce
@@ -323,3 +324,21 @@ def backed_up(make_once: "MakeOnce") -> Callable[[Path], None]:
         shutil.copytree(make_once("backed-up", back_up_embedded) / "backup", folder)
 
     return backed_up
+
+
+@pytest.fixture(scope="session")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of deploy/kubernetes whose example has all secrets."""
+    return copy_with_secrets(tmp_path_factory.mktemp("deploy") / "kubernetes")
+
+
+@pytest.fixture(scope="session")
+def resources(kubernetes: Path) -> Resources:
+    """The resources of the example and its trainer."""
+    return build_all(kubernetes)
+
+
+@pytest.fixture(scope="session")
+def pods(resources: Resources) -> dict[str, Resource]:
+    """The pods by the name of what makes them."""
+    return {name: pod for (_, name), each in resources.items() if (pod := pod_of(each))}

@@ -1,0 +1,242 @@
+"""The Kubernetes manifests fit together, and their pods may do no more than they need."""
+
+import re
+import shutil
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deployment.kustomization import (
+    OVERLAYS,
+    Resource,
+    Resources,
+    build,
+    by_name,
+    containers_of,
+    pod_of,
+)
+from tests.documents import blocks_of, page_of
+
+ROOT = Path(__file__).parents[2]
+KUBECTL = shutil.which(str(Path(sys.executable).parent / "kubectl")) or shutil.which("kubectl")
+VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
+SIZES = {"m": 1e-3, "": 1.0, "Mi": 2.0**20, "Gi": 2.0**30}
+
+
+def labels_of(resource: Resource) -> dict[str, str]:
+    """The labels of the pods that a resource makes."""
+    labels: dict[str, str] = resource["spec"]["template"]["metadata"]["labels"]
+    return labels
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kubectl_builds_the_same_resources(kubernetes: Path, overlay: str) -> None:
+    """So that what the other tests look at is what a cluster gets."""
+    command = [str(KUBECTL), "kustomize", str(kubernetes / overlay)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    built, ours = list(yaml.safe_load_all(done.stdout)), build(kubernetes / overlay)
+    for secret in (each for each in built if each["kind"] == "Secret"):
+        secret["data"] = {name: value.replace("\n", "") for name, value in secret["data"].items()}
+    assert by_name(built) == by_name(ours)
+
+
+def test_every_file_is_part_of_a_kustomization(kubernetes: Path) -> None:
+    named = {
+        (path.parent / name).resolve()
+        for path in kubernetes.rglob("kustomization.yaml")
+        for name in re.findall(r"[\w./-]+", path.read_text())
+    }
+    unused = {path for path in kubernetes.rglob("*") if path.is_file() and path.resolve() not in named}
+    assert {path.name for path in unused} == {"kustomization.yaml"}
+
+
+def test_there_are_no_secrets_until_somebody_writes_them(kubernetes: Path, tmp_path: Path) -> None:
+    shutil.copytree(kubernetes, tmp_path / "kubernetes", ignore=shutil.ignore_patterns("secrets.env"))
+    with pytest.raises(FileNotFoundError, match=r"secrets\.env"):
+        build(tmp_path / "kubernetes/example")
+    assert "/deploy/kubernetes/**/secrets.env" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_what_pods_refer_to_is_there(resources: Resources, pods: dict[str, Resource]) -> None:
+    for name, pod in pods.items():
+        claims = {
+            each["persistentVolumeClaim"]["claimName"]
+            for each in pod["volumes"]
+            if len(each) == 2 and "persistentVolumeClaim" in each
+        }
+        assert {("PersistentVolumeClaim", claim) for claim in claims} <= set(resources), name
+        for container in containers_of(pod):
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            assert mounted <= {volume["name"] for volume in pod["volumes"]}, name
+            (source,) = container["envFrom"]
+            assert ("ConfigMap", source["configMapRef"]["name"]) in resources, name
+            for variable in container["env"]:
+                if "value" not in variable:
+                    key = variable["valueFrom"]["secretKeyRef"]
+                    assert variable["name"] == key["key"], name
+                    assert key["key"] in resources["Secret", key["name"]]["data"] or key["optional"], name
+
+
+def test_selectors_choose_the_pods_of_their_own(resources: Resources) -> None:
+    labels = {name: labels_of(each) for (_, name), each in resources.items() if pod_of(each)}
+    assert len({tuple(sorted(each.items())) for each in labels.values()}) == len(labels)
+
+    def chosen(selector: dict[str, str]) -> set[str]:
+        return {name for name, given in labels.items() if selector.items() <= given.items()}
+
+    for (kind, name), each in resources.items():
+        if kind == "Deployment":
+            assert chosen(each["spec"]["selector"]["matchLabels"]) == {name}
+    assert chosen(resources["Service", "web"]["spec"]["selector"]) == {"web"}
+    assert chosen(resources["PodDisruptionBudget", "web"]["spec"]["selector"]["matchLabels"]) == {"web"}
+    policies = {name: each["spec"] for (kind, name), each in resources.items() if kind == "NetworkPolicy"}
+    assert {name: chosen(each["podSelector"]["matchLabels"]) for name, each in policies.items()} == {
+        "deny-ingress": set(labels),
+        "web": {"web"},
+    }
+
+
+def test_requests_reach_the_port_that_the_site_listens_on(
+    resources: Resources, pods: dict[str, Resource], stages: dict[str, Any]
+) -> None:
+    (container,) = pods["web"]["containers"]
+    (exposed,) = [step.rest for step in stages["site"].instructions if step.keyword == "EXPOSE"]
+    assert container["ports"] == [{"name": "http", "containerPort": int(exposed)}]
+    assert resources["Service", "web"]["spec"]["ports"] == [
+        {"name": "http", "port": int(exposed), "targetPort": "http"}
+    ]
+    (rule,) = resources["Ingress", "web"]["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert path["backend"] == {"service": {"name": "web", "port": {"name": "http"}}}
+    (allowed,) = resources["NetworkPolicy", "web"]["spec"]["ingress"]
+    assert [port["port"] for port in allowed["ports"]] == [int(exposed)]
+
+
+def test_the_ingress_serves_the_public_url(resources: Resources) -> None:
+    ingress = resources["Ingress", "web"]["spec"]
+    hosts = {rule["host"] for rule in ingress["rules"]} | {
+        host for tls in ingress["tls"] for host in tls["hosts"]
+    }
+    settings = resources["ConfigMap", "settings"]["data"]
+    assert {f"https://{host}" for host in hosts} == {settings["TEACHER_PUBLIC_URL"]}
+    assert settings["TEACHER_PROXIES"] == "1"
+
+
+def test_all_pods_have_the_same_version(pods: dict[str, Resource]) -> None:
+    images = {each["image"] for pod in pods.values() for each in containers_of(pod)}
+    named = [re.fullmatch(r"registry\.example\.org/rl-teacher-(\w+):(.+)", image) for image in images]
+    assert {found[1] for found in named if found} == {"site", "render", "trainer"}
+    assert len({found[2] for found in named if found}) == 1
+
+
+def test_exactly_one_pod_runs_the_chores(resources: Resources) -> None:
+    chores = resources["Deployment", "chores"]["spec"]
+    assert (chores["replicas"], chores["strategy"]) == (1, {"type": "Recreate"})
+
+
+def obstacles(pod: Resource) -> set[str]:
+    """What the profile "restricted" of the Pod Security Standards forbids, and the pod does."""
+    found = {name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)}
+    found |= {f"volume {kind}" for each in pod["volumes"] for kind in each.keys() - {"name"} - VOLUMES}
+    for container in containers_of(pod):
+        security = pod["securityContext"] | container["securityContext"]
+        probes = [container[name] for name in container if name.endswith("Probe")]
+        hooks = container.get("lifecycle", {}).values()
+        checks = {
+            "privilege escalation": security.get("allowPrivilegeEscalation") is False,
+            "privileged": not security.get("privileged"),
+            "user": security.get("runAsNonRoot") is True and security.get("runAsUser") != 0,
+            "seccomp": security.get("seccompProfile", {}).get("type") == "RuntimeDefault",
+            "capabilities": security.get("capabilities") == {"drop": ["ALL"]},
+            "unusual": not security.keys() & {"procMount", "seLinuxOptions", "sysctls", "appArmorProfile"},
+            "host ports": not [port for port in container.get("ports", ()) if "hostPort" in port],
+            "hosts of probes": not [each for each in (*probes, *hooks) if "host" in each.get("httpGet", {})],
+        }
+        found |= {name for name, is_met in checks.items() if not is_met}
+    return found
+
+
+def test_pods_meet_the_restricted_profile(resources: Resources, pods: dict[str, Resource]) -> None:
+    assert {name: found for name, pod in pods.items() if (found := obstacles(pod))} == {}
+    labels = resources["Namespace", "rl-teacher"]["metadata"]["labels"]
+    assert labels == {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "pod_change", "container_change"),
+    [
+        ("hostPID", {"hostPID": True}, {}),
+        ("volume hostPath", {"volumes": [{"name": "tmp", "hostPath": {"path": "/"}}]}, {}),
+        ("user", {"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}, {}),
+        ("seccomp", {"securityContext": {"runAsNonRoot": True}}, {}),
+        ("capabilities", {}, {"securityContext": {"allowPrivilegeEscalation": False}}),
+        ("privilege escalation", {}, {"securityContext": {"capabilities": {"drop": ["ALL"]}}}),
+        ("hosts of probes", {}, {"livenessProbe": {"httpGet": {"host": "10.0.0.1"}}}),
+    ],
+)
+def test_a_pod_that_may_do_more_would_be_noticed(
+    pods: dict[str, Resource], obstacle: str, pod_change: Resource, container_change: Resource
+) -> None:
+    pod = deepcopy(pods["render"]) | pod_change
+    pod["containers"][0] |= container_change
+    assert obstacles(pod) == {obstacle}
+
+
+def test_pods_have_what_they_may_use_and_no_access_to_the_cluster(
+    pods: dict[str, Resource], stages: dict[str, Any]
+) -> None:
+    (user,) = {
+        step.rest
+        for role in ("site", "render", "trainer")
+        for step in stages[role].instructions
+        if step.keyword == "USER"
+    }
+    for name, pod in pods.items():
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, name  # variables that collide with the project's
+        security = pod["securityContext"]
+        assert f"{security['runAsUser']}:{security['runAsGroup']}" == user, name
+        has_claim = any("persistentVolumeClaim" in each for each in pod["volumes"])
+        assert security.get("fsGroup") == (security["runAsGroup"] if has_claim else None), name
+        for container in containers_of(pod):
+            assert container["securityContext"]["readOnlyRootFilesystem"], name
+            assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}, name
+            requests, limits = (container["resources"][each] for each in ("requests", "limits"))
+            assert set(requests) == set(limits) == {"cpu", "memory"}, name
+            assert all(size(requests[each]) <= size(limits[each]) for each in requests), name
+
+
+def size(quantity: str) -> float:
+    """A quantity as Kubernetes writes it, such as 250m or 2Gi, as a number."""
+    found = re.fullmatch(r"(\d+)(m|Mi|Gi|)", quantity)
+    assert found, quantity
+    return int(found[1]) * SIZES[found[2]]
+
+
+def test_commands_of_the_page_name_what_is_there(resources: Resources, kubernetes: Path) -> None:
+    text = "\n".join(blocks_of(page_of("kubernetes"), ""))
+    found = {(kind.capitalize(), name) for kind, name in re.findall(r"\b(deployment|job)[ /]([\w-]+)", text)}
+    (restarted,) = re.findall(r"rollout restart deployment (.*)", text)
+    found |= {("Deployment", name) for name in restarted.split()}
+    pods = {(kind, name) for kind, name in resources if kind in {"Deployment", "Job"}}
+    assert found == pods
+    folders = {kubernetes / name.replace("lab", "example") for name in re.findall(r"--kustomize (\S+)", text)}
+    assert folders == {kubernetes / overlay for overlay in OVERLAYS}
+    assert (kubernetes / "example/secrets.env.example").exists()
+    assert "lab/secrets.env.example lab/secrets.env\n" in text
