@@ -75,6 +75,8 @@ SIDES: Mapping[str, Side] = {
     "coin": Side("coin flips", options="teacher=mistake:0.5"),
     "mistakes-10": Side("10 % mistakes", options="teacher=mistake:0.1"),
     "mistakes-30": Side("30 % mistakes", options="teacher=mistake:0.3"),
+    "linear": Side("linear reward model", options="reward.model=linear", all_budgets=True),
+    "linear-30": Side("the same, 30 % mistakes", options="reward.model=linear teacher=mistake:0.3"),
     "uniform": Side("any pairs, at random", options="queries.selection=random queries.recency=inf"),
     "paper": Side("the paper's setting", options="preset=paper"),
     "plain": Side("numbers alone read", options=_PLAIN, all_budgets=True, tasks=("Reacher",)),

@@ -107,6 +107,9 @@ class PredictorCase:
         state = predictor.state_dict()
         state["output_std"] = state["output_std"] + 0.5
         state["center"] = 0.3
+        if self.config.model == "linear":  # it starts with weights of 0
+            weights = state["network"]["weights.0"]
+            state["network"]["weights.0"] = torch.linspace(-1, 1, weights.numel()).view_as(weights)
         if self.is_centered:
             state["input_center"] = {"observations": np.array([1e6, 0, 0, 3.0])}
         predictor.load_state_dict(state)
@@ -135,6 +138,7 @@ PREDICTORS: Mapping[str, PredictorCase] = {
         Discrete(4, start=-2),
         is_centered=True,
     ),
+    "linear": PredictorCase(RewardConfig(inputs="action,state", model="linear"), VECTOR, MATRIX),
     "discrete": PredictorCase(
         RewardConfig(inputs="action,next_state", members=1),
         MultiDiscrete([3, 4], start=[1, 2]),

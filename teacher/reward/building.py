@@ -34,8 +34,8 @@ def make_ensemble(
 ) -> RewardNetwork:
     """Return an untrained ensemble of reward networks.
 
-    The architecture is the user's ``network`` if given, else a CNN for images, else an MLP. If
-    ``config.shaping`` is set, the MLP is combined with a potential network for reward shaping.
+    The architecture is the user's ``network`` if given, else a CNN for images, else an MLP or a linear model.
+    If ``config.shaping`` is set, the MLP is combined with a potential network for reward shaping.
 
     Args:
         read: the reader that provides the ensemble's features.
@@ -51,6 +51,8 @@ def make_ensemble(
         return ImageEnsemble(read.shape, config, generator, full_size=full_size)
     if config.shaping is not None:
         return ShapedEnsemble(read, config, config.shaping, generator)
+    if config.model == "linear":
+        return RewardEnsemble(config.members, read.size, 0, generator, even=True)
     even = config.features == "even"
     return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout, even)
 

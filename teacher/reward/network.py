@@ -3,6 +3,7 @@
 An ensemble is a single module. The first dimension of each parameter indexes the ensemble members.
 """
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -73,7 +74,9 @@ class RewardNetwork(nn.Module, ABC):
 
 
 class RewardEnsemble(RewardNetwork):
-    """Ensemble of MLPs with two hidden layers, leaky ReLU and stacked parameters.
+    """Ensemble of MLPs with two hidden layers, or of linear models, with stacked parameters.
+
+    Hidden layers use leaky ReLU.
 
     Features are standardized with statistics stored in the network and clipped to ten standard deviations, so
     that a feature that was nearly constant in training can't dominate the others.
@@ -86,7 +89,7 @@ class RewardEnsemble(RewardNetwork):
     Args:
         members: number of networks.
         inputs: number of features per step.
-        hidden: units per hidden layer.
+        hidden: units per hidden layer; 0 for a linear model, which starts with weights of 0.
         generator: random generator for dropout masks and initial parameters, which differ between members.
         dropout: dropout probability of hidden units; in training, each step of a segment gets its own mask.
         even: True to add squares and logarithms as inputs.
@@ -113,7 +116,8 @@ class RewardEnsemble(RewardNetwork):
         self.dropout = dropout
         self._even = even
         self._generator = generator
-        layers = [(self.size, hidden), (hidden, hidden), (hidden, 1)]
+        sizes = [self.size, hidden, hidden, 1] if hidden else [self.size, 1]
+        layers = list(itertools.pairwise(sizes))
         # The same initialization as nn.Linear's default.
         self.weights = nn.ParameterList(
             _uniform((members, fan_in, fan_out), fan_in, generator) for fan_in, fan_out in layers
@@ -123,6 +127,8 @@ class RewardEnsemble(RewardNetwork):
         )
         self.register_buffer("input_mean", torch.zeros(inputs))
         self.register_buffer("input_std", torch.ones(inputs))
+        if not hidden:
+            self.flatten()
 
     def standardize(self, features: Tensor) -> Tensor:
         """Standardize features ``(*batch, inputs)`` to ``(*batch, size)``, clipped to [-10, 10]."""
@@ -143,11 +149,13 @@ class RewardEnsemble(RewardNetwork):
         """
         rows = inputs.reshape(-1, inputs.shape[-1])
         parts = [self._outputs(some) for some in split_rows(rows, _ROWS_AT_ONCE)]
-        rewards: Tensor = torch.cat(parts, dim=1) + self.biases[2][..., 0]
+        rewards: Tensor = torch.cat(parts, dim=1) + self.biases[-1][..., 0]
         return rewards.view(len(rewards), *inputs.shape[:-1])
 
     def _outputs(self, rows: Tensor) -> Tensor:
         """Return raw rewards ``(members, n)`` without the last layer's bias, for inputs ``(n, size)``."""
+        if len(self.weights) == 1:
+            return (rows @ self.weights[0][..., 0].T).T
         # All members have the same inputs, so one matrix product computes all first layers. The other layers
         # are computed member by member: torch's batched product is slower, six times for a single column.
         first = torch.addmm(torch.cat([*self.biases[0]], dim=1), rows, torch.cat([*self.weights[0]], dim=1))

@@ -20,6 +20,7 @@ from teacher.reward.devices import working_device
 from teacher.reward.features import why_not_finite
 from teacher.reward.fitting import FitBudget, Fitter, Progress
 from teacher.reward.images import ImageEnsemble, Images
+from teacher.reward.linear import LinearFitter
 from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.normalization import RewardNormalizer
@@ -83,21 +84,27 @@ class RewardPredictor:
                 raise ConfigError(
                     "--reward.features=even can't be used with images or custom networks; use plain or auto"
                 )
+            if config.model == "linear":
+                raise ConfigError("--reward.model=linear can't be used with images or custom networks")
             self.features = "plain"
+        elif config.model == "linear":
+            self.features = "even"
         self._full_size = False
         self._begin()
         self._normalize = RewardNormalizer(config, self._device)
 
     def _begin(self) -> None:
         """Create an untrained network and its fitter."""
-        config = replace(self.config, features=self.features)
+        is_linear = self.config.model == "linear"
+        config = self.config if is_linear else replace(self.config, features=self.features)
         ensemble = make_ensemble(
             self._read, config, self._generator, self.own_network, full_size=self._full_size
         )
         if config.flat_start:
             ensemble.flatten()
         self._network = ensemble.to(self._device)
-        self._fitter = Fitter(self._network, config, self._generator)
+        fitter = LinearFitter if is_linear else Fitter
+        self._fitter = fitter(self._network, config, self._generator)
 
     def fit(
         self,
@@ -400,11 +407,12 @@ class RewardPredictor:
             DataError: the state was saved with different settings or spaces.
         """
         before = self.features, self._full_size, self._network, self._fitter
+        is_linear = self.config.model == "linear"
         generator = self._generator.get_state()
         features = str(state.get("features", self.features))  # missing in files of earlier versions
         full_size = bool(state.get(_FULL_SIZE, True))
         try:
-            is_settled = features != self.features and self.config.features == "auto"
+            is_settled = features != self.features and self.config.features == "auto" and not is_linear
             if is_settled:
                 self.features = cast(NumberFeatures, features)
             if is_settled or (full_size != self._full_size and isinstance(self._network, ImageEnsemble)):

@@ -39,6 +39,7 @@ Its entropy bonus outweighs smaller rewards until the entropy coefficient has fa
 Regularization = Literal["weight_decay", "l1", "l2"]
 NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
+Model = Literal["network", "linear"]
 
 MAX_UPDATES = 10_000
 """Default maximum number of updates in a fit; early stopping usually ends the fit sooner."""
@@ -81,6 +82,11 @@ class RewardConfig:
         "images state, next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, separated by commas, none twice", _reads),
     ] = "next_state"  # None, from runs and files of earlier versions, means state,action, or state for images
+    model: Annotated[
+        Model,
+        "reward model: network, or linear in the inputs, their squares and logarithms, for few or partly "
+        "wrong labels",
+    ] = "network"
     members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
     hidden: Annotated[
         int,
@@ -206,6 +212,8 @@ class RewardConfig:
             ),
         ]
         refuse_all(self, checks, "--reward.")
+        if self.model == "linear":
+            reject_unused(self, "linear model", "--reward.")
 
 
 OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}

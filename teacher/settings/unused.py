@@ -22,6 +22,20 @@ _LABELS = (
     "allow_variable_horizon",
 )
 _NETWORK = ("hidden", "dropout")
+_TRAINING = (
+    *(
+        "features",
+        "hidden",
+        "dropout",
+        "shaping",
+        "flat_start",
+        "learning_rate",
+        "regularization",
+        "strength",
+    ),
+    *("adapt", "shortest_crop", "stride", "batch_size", "accumulate", "epochs", "initial_epochs", "converge"),
+    *("patience", "image_dropout", "no_image_batch_norm"),
+)
 _IMAGE_NETWORK = ("image_dropout", "no_image_batch_norm")
 _SYNTHETIC = "with synthetic_prefs=True, because a scripted teacher labels"
 
@@ -47,6 +61,7 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
     },
     "vector observations": dict.fromkeys(_IMAGE_NETWORK, "when observations are not images"),
     "image observations": dict.fromkeys(_NETWORK, "when observations are images"),
+    "linear model": dict.fromkeys(_TRAINING, "with --reward.model=linear"),
     "custom network": dict.fromkeys((*_NETWORK, *_IMAGE_NETWORK, "shaping"), "with a custom network"),
     # QueryConfig
     "random selection": {"uncertainty": "with random selection"},

@@ -1,0 +1,149 @@
+"""Linear reward models: their optimum, what they learn, and how they are saved and refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor, save_predictor
+from teacher.errors import ConfigError
+from teacher.reward.predictor import RewardPredictor
+from teacher.settings.options import RewardConfig
+
+Goal = Callable[[NDArray[Any]], NDArray[Any]]
+Ask = Callable[..., PreferenceDataset]
+SPACES = spaces.Box(-np.inf, np.inf, (8,)), spaces.Box(-1, 1, (2,), np.float32)
+STATES, ACTIONS = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
+
+
+def distance(states: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(-np.square(states[..., :2]).sum(axis=-1))
+
+
+def sum_of(states: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(states[..., :3].sum(axis=-1))
+
+
+def predictor(**settings: Any) -> RewardPredictor:
+    return RewardPredictor(*SPACES, RewardConfig(inputs="state", model="linear", **settings), seed=1)
+
+
+def rewards(model: RewardPredictor) -> NDArray[np.float64]:
+    return model.rewards(STATES, ACTIONS)
+
+
+@pytest.fixture
+def ask(make_segment: Callable[..., Segment]) -> Ask:
+    """Labels by a function of the states, of which a share is wrong."""
+
+    def labels(goal: Goal, count: int, wrong: float = 0.0) -> PreferenceDataset:
+        result, rng = PreferenceDataset(), np.random.default_rng(5)
+        for number in range(count):
+            first, second = (make_segment(2 * number + one, observation_size=8) for one in (0, 1))
+            first_wins = goal(first.observations).sum() > goal(second.observations).sum()
+            value = float(first_wins != (rng.random() < wrong))
+            result.upsert([Preference(UUID(int=(number << 64) + number), first, second, value)])
+        return result
+
+    return labels
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_the_optimum_is_that_of_a_general_solver(ask: Ask, noise: float) -> None:
+    labels = ask(distance, 60, wrong=0.2)
+    model = predictor(members=2, label_noise=noise)
+    model.fit(labels)
+    network, pairs = model._network, model._pairs(labels)
+    inputs = pairs.inputs(torch.arange(60)).double().sum(dim=2).numpy()
+    scale = pairs.length**0.5 * np.repeat([1.0, 4.0, 4.0], 8)
+    differences, targets = (inputs[:, 0] - inputs[:, 1]) / scale, pairs.values.double().numpy()
+
+    for member, counts in enumerate(pairs.weights.double().numpy()):
+
+        def objective(split: NDArray[Any], counts: NDArray[Any] = counts) -> float:
+            """Of the positive and the negative part of each weight, where the l1 norm is smooth."""
+            chance = noise / 2 + (1 - noise) / (1 + np.exp(-differences @ (split[:24] - split[24:])))
+            losses = -(targets * np.log(chance) + (1 - targets) * np.log(1 - chance))
+            return float(counts @ losses + 1.5 * split.sum() ** 2)
+
+        best = minimize(objective, np.full(48, 0.01), bounds=[(0, None)] * 48, method="L-BFGS-B")
+        weights = dict(network.named_parameters())["weights.0"][member, :, 0].detach().numpy() * scale
+        found = np.concatenate([weights.clip(0), (-weights).clip(0)])
+        assert objective(found) == pytest.approx(best.fun, rel=0.01)
+        assert np.corrcoef(weights, best.x[:24] - best.x[24:])[0, 1] > 0.98
+
+
+@pytest.mark.parametrize(
+    ("goal", "count", "wrong", "least"),
+    [(sum_of, 50, 0.0, 0.95), (sum_of, 400, 0.3, 0.85), (distance, 400, 0.0, 0.9), (distance, 400, 0.3, 0.7)],
+)
+def test_few_or_partly_wrong_labels_are_enough(
+    ask: Ask, goal: Goal, count: int, wrong: float, least: float
+) -> None:
+    model = predictor()
+    model.fit(ask(goal, count, wrong))
+    assert np.corrcoef(rewards(model), goal(STATES))[0, 1] > least
+
+
+def test_a_fit_continues_at_the_last_optimum(ask: Ask) -> None:
+    labels, more = ask(distance, 80), ask(distance, 82)
+    model, fresh = predictor(), predictor()
+    model.fit(labels)
+    reports = model.fit(more), fresh.fit(more)
+    assert 0 < reports[0].updates < reports[1].updates
+    np.testing.assert_allclose(rewards(model), rewards(fresh), atol=0.05 * rewards(fresh).std())
+
+
+def test_a_fit_of_length_0_changes_nothing(ask: Ask) -> None:
+    model = predictor()
+    assert not rewards(model).any()
+    for limit in ({"max_epochs": 0}, {"max_updates": 0}):
+        assert model.fit(ask(distance, 40), **limit).updates == 0
+    assert not rewards(model).any()
+    progress = list[int]()
+    assert model.fit(ask(distance, 40), max_epochs=1, progress=progress.append).updates == progress[-1] > 0
+
+
+def test_a_discounted_return_is_one_of_discounted_inputs(ask: Ask) -> None:
+    labels = ask(distance, 40)
+    model = predictor(discount=0.5)
+    model.fit(labels)
+    pairs = model._pairs(labels)
+    weights = torch.tensor(0.5) ** torch.arange(pairs.length)
+    inputs = pairs.inputs(torch.arange(40)).expand(3, -1, -1, -1, -1).contiguous()
+    logits = model._network.logits(inputs, weights).detach().numpy()
+    np.testing.assert_allclose(logits, model.preference_logits(labels), rtol=1e-4, atol=1e-4)
+
+
+def test_a_saved_model_goes_on_as_it_was(ask: Ask, tmp_path: Path) -> None:
+    model, labels = predictor(), ask(distance, 60)
+    model.fit(labels)
+    save_predictor(tmp_path / "a.npz", model, *SPACES)
+    again = load_predictor(tmp_path / "a.npz")
+    for _ in range(2):
+        np.testing.assert_array_equal(rewards(again), rewards(model))
+        again.fit(ask(distance, 70))
+        model.fit(ask(distance, 70))
+
+
+def test_inputs_that_do_not_vary_do_no_harm(ask: Ask) -> None:
+    model = predictor()
+    model.fit(ask(lambda states: states[..., 0] * 0, 30))  # no label prefers the first segment
+    assert np.isfinite(rewards(model)).all()
+
+
+def test_settings_of_networks_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^--reward\.hidden: has no effect with --reward\.model=linear"):
+        RewardConfig(model="linear", hidden=32)
+    images = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    with pytest.raises(ConfigError, match=r"^--reward\.model=linear can't be used with images or custom"):
+        RewardPredictor(images, SPACES[1], RewardConfig(model="linear", inputs="state"), seed=1)
