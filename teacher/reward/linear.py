@@ -63,7 +63,8 @@ class LinearFitter(Fitter):
         inputs = len(self._network.input_mean)
         factors = torch.ones(self._network.size, dtype=torch.float64)
         factors[inputs:] = _EVEN_PENALTY
-        return factors * pairs.length**0.5
+        scale: Tensor = factors * pairs.length**0.5
+        return scale
 
     def _differences(self, pairs: Pairs) -> Tensor:
         """Return the first segment's weighted sum of inputs minus the second's, ``(n, size)``."""
@@ -135,4 +136,5 @@ def _penalty_at(weights: Tensor) -> Tensor:
     sizes, even = weights.abs(), 1 / len(weights)
     total = sizes.sum()
     shares = sizes / total if total > 0 else torch.full_like(sizes, even)
-    return _STRENGTH * (1 + _FLOOR) / (shares + _FLOOR * even)
+    penalty: Tensor = _STRENGTH * (1 + _FLOOR) / (shares + _FLOOR * even)
+    return penalty

@@ -155,7 +155,8 @@ class RewardEnsemble(RewardNetwork):
     def _outputs(self, rows: Tensor) -> Tensor:
         """Return raw rewards ``(members, n)`` without the last layer's bias, for inputs ``(n, size)``."""
         if len(self.weights) == 1:
-            return (rows @ self.weights[0][..., 0].T).T
+            linear: Tensor = (rows @ self.weights[0][..., 0].T).T
+            return linear
         # All members have the same inputs, so one matrix product computes all first layers. The other layers
         # are computed member by member: torch's batched product is slower, six times for a single column.
         first = torch.addmm(torch.cat([*self.biases[0]], dim=1), rows, torch.cat([*self.weights[0]], dim=1))

@@ -106,8 +106,8 @@ def test_a_fit_continues_at_the_last_optimum(ask: Ask) -> None:
 def test_a_fit_of_length_0_changes_nothing(ask: Ask) -> None:
     model = predictor()
     assert not rewards(model).any()
-    for limit in ({"max_epochs": 0}, {"max_updates": 0}):
-        assert model.fit(ask(distance, 40), **limit).updates == 0
+    assert model.fit(ask(distance, 40), max_epochs=0).updates == 0
+    assert model.fit(ask(distance, 40), max_updates=0).updates == 0
     assert not rewards(model).any()
     progress = list[int]()
     assert model.fit(ask(distance, 40), max_epochs=1, progress=progress.append).updates == progress[-1] > 0
