@@ -120,7 +120,8 @@ class _Problem:
         information = ((1 - self.noise) * likely * (1 - likely)).square() / (chance * (1 - chance))
         curvature = (self.differences.T * (self.counts * information.nan_to_num())) @ self.differences
         curvature.diagonal().add_(penalty)
-        change, before = torch.linalg.solve(curvature, gradient), self.objective(weights, penalty)
+        change: Tensor = torch.linalg.solve(curvature, gradient)
+        before = self.objective(weights, penalty)
         share = 1.0
         while share > _SHORTEST and self.objective(weights - share * change, penalty) > before:
             share /= 2
