@@ -36,23 +36,24 @@ class LinearFitter(Fitter):
     def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> int:
         """Fit every member to the optimum, and return the number of Newton steps made.
 
-        Nothing is fitted if ``effort`` is 0 epochs or 0 updates; other limits are ignored.
+        Nothing is fitted if ``effort`` is 0 epochs or 0 updates; other limits are ignored. The arithmetic is
+        in double precision on the CPU.
         """
         if effort.updates == 0 or (effort.updates is None and effort.epochs == 0):
             return 0
         weights = self._network.weights[0]
-        scale = self._scale(pairs).to(weights.device)
+        scale = self._scale(pairs)
         differences = self._differences(pairs) / scale
-        targets = self._targets(pairs).double()
+        targets = self._targets(pairs).cpu().double()
         updates = 0
-        for member, counts in enumerate(pairs.weights):
+        for member, counts in enumerate(pairs.weights.cpu().double()):
             used = counts > 0
-            problem = _Problem(
-                differences[used], targets[used], counts[used].double(), self._config.label_noise
-            )
-            solution, steps = problem.solve(weights[member, :, 0].detach().double() * scale)
+            if not used.any():
+                continue
+            problem = _Problem(differences[used], targets[used], counts[used], self._config.label_noise)
+            solution, steps = problem.solve(weights[member, :, 0].detach().cpu().double() * scale)
             with torch.no_grad():
-                weights[member, :, 0] = (solution / scale).to(weights.dtype)
+                weights[member, :, 0] = (solution / scale).to(weights)
             updates += steps
             if progress is not None:
                 progress(updates)
@@ -73,7 +74,7 @@ class LinearFitter(Fitter):
             torch.einsum("nstk,t->nsk", pairs.inputs(rows), step_weights)
             for rows in torch.split(torch.arange(len(pairs)), _PAIRS_AT_ONCE)
         ]
-        of_segments = torch.cat(sums).double()
+        of_segments = torch.cat(sums).cpu().double()
         return of_segments[:, 0] - of_segments[:, 1]
 
 
