@@ -368,6 +368,8 @@ def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"--preset: expected {' or '.join(get_args(Preset))}; got {name!r}")
     explicit = {option: value for option, value in options.items() if option != "preset"}
     preset = without_unused(PRESETS[name], str(options.get("predictor")))
+    if explicit.get("reward.model") == "linear":
+        preset = without_unused(preset, "linear model", "reward.")
     if "segment_seconds" in explicit:
         preset.pop("segment_steps", None)
     if "ent_coef" in explicit:

@@ -110,7 +110,14 @@ def _default(settings: Any, name: str) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def without_unused(options: Mapping[str, Any], mode: str) -> dict[str, Any]:
-    """Return ``options`` without the options that have no effect in ``mode``."""
-    unused = UNUSED.get(mode, {})
-    return {name: value for name, value in options.items() if name.partition(".")[0] not in unused}
+def without_unused(options: Mapping[str, Any], mode: str, prefix: str = "") -> dict[str, Any]:
+    """Return ``options`` without the options that have no effect in ``mode``.
+
+    Args:
+        options: values by option, such as ``reward.hidden``.
+        mode: key of :data:`UNUSED`; another mode leaves out nothing.
+        prefix: text before the names of that mode's settings in ``options``, such as ``reward.``.
+    """
+    unused = {prefix + name for name in UNUSED.get(mode, {})}
+    depth = prefix.count(".") + 1
+    return {name: value for name, value in options.items() if ".".join(name.split(".")[:depth]) not in unused}

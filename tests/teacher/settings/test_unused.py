@@ -70,6 +70,15 @@ def test_a_preset_sets_only_what_has_an_effect(preset: str) -> None:
     assert config.reward == RewardConfig()
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_sets_nothing_of_networks_for_a_linear_model(preset: str) -> None:
+    options = {**BASE, "predictor": "human", "n_labels": 40, "preset": preset, "reward.model": "linear"}
+    config = from_options(options)
+    kept = {"reward.inputs", "reward.label_noise", "reward.reward_std", "reward.refit_after"}
+    expected = {name: value for name, value in PRESETS[preset].items() if name in kept}  # type: ignore[index]
+    assert {name: getattr(config.reward, name.removeprefix("reward.")) for name in expected} == expected
+
+
 def test_settings_of_parts() -> None:
     with pytest.raises(ConfigError, match=r"^--queries\.uncertainty: has no effect .*with random selection"):
         QueryConfig(selection="random", uncertainty="logit")
