@@ -19,6 +19,7 @@ _LABELS = (
     "pretrain_iters",
     "pretrain_steps",
     "value_refit",
+    "policy_reset",
     "allow_variable_horizon",
 )
 _NETWORK = ("hidden", "dropout")
