@@ -17,7 +17,7 @@ from benchmarks.results import Curve
 from benchmarks.teaching_run import mean_return, versions
 from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig, slug
-from teacher.settings.options import PRESETS
+from teacher.settings.presets import PRESETS
 from teacher.settings.saved_config import CONFIG_NAME
 from teacher.teach import parse_arguments
 from teacher.training.builder import open_run

@@ -24,7 +24,7 @@ from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
 from teacher.settings.config_file import read_config_file
 from teacher.settings.corrections import correct_settings
-from teacher.settings.options import Preset
+from teacher.settings.presets import Preset
 from teacher.training.extending import GROWING, load_extended, steps_made
 
 COMMANDS: Mapping[str, str] = {

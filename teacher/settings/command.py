@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
-from teacher.settings.options import PRESETS
+from teacher.settings.presets import PRESETS
 
 
 def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ from teacher.settings.checks import (
     named_values,
     refuse_all,
 )
-from teacher.settings.options import QueryConfig, RewardConfig, RunStage, with_preset
+from teacher.settings.options import QueryConfig, RewardConfig, RunStage
 from teacher.settings.teachers import ErrorModel
 from teacher.settings.tracking import Track
 from teacher.settings.unused import reject_unused
@@ -382,25 +382,6 @@ class RunSettings:
 def slug(text: str) -> str:
     """Return ``text`` with any characters other than letters, digits, _ and - replaced by ``-``."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
-
-
-def from_options(options: Mapping[str, Any]) -> TeachConfig:
-    """Make a configuration from command-line options, such as ``{"seed": 3, "reward.members": 5}``.
-
-    The option ``preset`` is allowed; other options override its values.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
-    given: dict[str, Any] = {}
-    for option, value in with_preset(options).items():
-        part, dot, name = option.partition(".")
-        part = "agent_settings" if dot and part == "agent" else part
-        if dot:
-            given.setdefault(part, {})[name] = value
-        else:
-            given[option] = value
-    return from_fields(given)
 
 
 def from_fields(fields: Mapping[str, Any]) -> TeachConfig:

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from teacher.errors import ConfigError
 from teacher.settings.addresses import is_http_url
-from teacher.settings.config import ScheduleName, TeachConfig, from_options, slug
+from teacher.settings.config import ScheduleName, TeachConfig, slug
+from teacher.settings.presets import from_options
 from teacher.settings.saved_config import refuse_existing
 
 ANY_NAME = "NAME"

@@ -21,8 +21,8 @@ from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.reward import images as module
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.config import from_options
 from teacher.settings.options import RewardConfig
+from teacher.settings.presets import from_options
 
 MEMBERS = 2
 SMALL = spaces.Box(0, 255, (48, 50, 3), np.uint8)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from teacher.errors import ConfigError
-from teacher.settings.config import TeachConfig, from_options
-from teacher.settings.options import PRESETS, QueryConfig, RewardConfig
+from teacher.settings.config import TeachConfig
+from teacher.settings.options import QueryConfig, RewardConfig
+from teacher.settings.presets import PRESETS, from_options
 from teacher.settings.saved_config import load_config, save_config
 from teacher.settings.unused import UNUSED
 from teacher.teach import main

@@ -18,7 +18,8 @@ from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.errors import BehaviorError, ConfigError
-from teacher.settings.config import RunSettings, TeachConfig, from_options
+from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.presets import from_options
 from teacher.training.builder import build_run, open_run, prepared_directory
 from teacher.training.loop import Round, train
 from teacher.training.plan import RunPlan, task_of
