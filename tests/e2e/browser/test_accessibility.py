@@ -67,6 +67,19 @@ def test_nothing_serious_is_wrong_and_nothing_is_cut_off(
         assert faults(labeling.page) == [], state
 
 
+def test_the_bar_of_a_phone_has_room_for_all_that_it_can_say(site: Site, phone: LabelingPage) -> None:
+    site.add(1)
+    phone.open(site.invite())
+    page = phone.page
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.evaluate("for (const number of document.querySelectorAll('.bar b')) number.textContent = '1234'")
+    for shown in ("[data-waiting]", "#pace", "#unsaved"):
+        page.locator(f".bar {shown}").evaluate("(it) => { it.hidden = false; }")
+        assert page.locator(".bar").evaluate("(bar) => bar.scrollWidth - bar.clientWidth") == 0, shown
+    expect(page.locator("#unsaved")).to_be_visible()
+    expect(page.locator(".bar [data-waiting]")).to_be_hidden()
+
+
 def test_every_control_is_reached_by_the_tab_key_in_the_order_of_the_page(
     site: Site, labeling: LabelingPage
 ) -> None:

@@ -94,6 +94,27 @@ def test_keys_that_browsers_need_are_refused_and_escape_changes_nothing(
     expect(reset).to_be_hidden()
 
 
+def test_the_help_fits_a_laptop_and_elsewhere_the_note_about_keys_stays_in_view(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.explain("first", "It goes up.")
+    site.film(20_480)
+    site.add(1)
+    page = labeling.page
+    page.goto(site.invite())
+    expect(page.locator("#examples")).to_be_visible()
+    page.keyboard.press("Escape")
+    labeling.wait_for("judging")
+    expect(page.locator(".tools [data-action=episode]")).to_be_visible()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.get_by_role("button", name="Help").click()
+    assert page.evaluate("(({ scrollHeight: all, clientHeight: seen }) => all - seen)(help)") <= 0
+    page.set_viewport_size({"width": 360, "height": 640})
+    change(page, "left", "a")
+    expect(page.locator("#key-note")).to_have_text("The new key is A.")
+    expect(page.locator("#key-note")).to_be_in_viewport()
+
+
 def test_a_letter_for_an_answer_is_a_single_character_shortcut(site: Site, labeling: LabelingPage) -> None:
     site.add(2)
     labeling.open(site.invite())

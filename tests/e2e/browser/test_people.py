@@ -59,6 +59,20 @@ def test_the_answer_that_was_wanted_last_leads_to_the_end(
     assert len(site.labels()) == 1
 
 
+def test_the_button_that_leads_back_to_the_platform_fits_into_its_card(
+    site: Site, labeling: LabelingPage, make: Make, faults: Faults
+) -> None:
+    link = make(completion_code="DONE-1", return_url=invites.PROLIFIC_RETURN_URL)
+    page = labeling.page
+    page.goto(invites.link_of(link, site.url))
+    page.get_by_role("button", name="Start").click()
+    labeling.wait_for("empty")
+    Participation.objects.update(answers=1)
+    page.goto(f"{site.url}/experiments/{site.experiment.name}/done")
+    expect(page.get_by_role("link", name="Return to the platform")).to_be_visible()
+    assert faults(page) == []
+
+
 def test_another_text_is_agreed_to_before_the_next_pair(site: Site, labeling: LabelingPage) -> None:
     site.add(2)
     consent.set_text(site.experiment, "We keep your answers.")

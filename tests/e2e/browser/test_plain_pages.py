@@ -55,3 +55,15 @@ def test_what_is_folded_away_in_the_admin_is_found_by_its_filter(
     link.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Select")
     expect(link).to_be_visible()  # the fold stays open where the page is of something in it
+
+
+def test_a_new_token_is_not_cut_off_on_a_phone(site: Site, page: Page, labeling: LabelingPage) -> None:
+    User.objects.create_superuser("root", password=PASSWORD)
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(f"{site.url}/accounts/login/?next=/admin/feedback/apitoken/add/")
+    labeling.sign_in("root")
+    page.locator("#id_user").select_option(label="root")
+    page.locator("[name=_save]").click()
+    token = page.locator("#token")
+    expect(token).to_be_visible()
+    assert token.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
