@@ -35,15 +35,34 @@ class EndpointForm(SeenForm):
         return url
 
 
+class FailingFilter(admin.SimpleListFilter):
+    """Filter for endpoints by whether the last attempts failed."""
+
+    title = "failing"
+    parameter_name = "failing"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the choices, named as in the filters of Boolean fields."""
+        return [("1", "Yes"), ("0", "No")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[models.WebhookEndpoint]
+    ) -> QuerySet[models.WebhookEndpoint]:
+        """Return the endpoints that fail, those that don't, or all."""
+        if self.value() not in {"1", "0"}:
+            return queryset
+        return queryset.filter(failing_since__isnull=self.value() == "0")
+
+
 @admin.register(models.WebhookEndpoint)
 class WebhookEndpointAdmin(Audited, ModelAdmin):
     """Endpoints. An endpoint's secret is shown only when it is created or replaced."""
 
     form = EndpointForm
     list_display = ("name", "state", "events", "last_delivery")
-    list_filter = ("enabled", ("failing_since", admin.EmptyFieldListFilter))
+    list_filter = ("enabled", FailingFilter)
     search_fields = ("name", "url")
-    fields = ("name", "url", "enabled", *EVENTS)
+    fieldsets = ((None, {"fields": ("name", "url", "enabled")}), ("Events to send", {"fields": EVENTS}))
     actions = ("send_test", "replace_secret")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.WebhookEndpoint]:

@@ -139,6 +139,13 @@ def test_admins_see_what_was_disabled_until_they_enable_it(root: Client, endpoin
     assert '<td class="field-state">on</td>' in root.get(reverse(LIST)).content.decode()
 
 
+def test_the_list_can_be_limited_to_endpoints_that_fail(root: Client, endpoint: WebhookEndpoint) -> None:
+    for failing_since, counts in ((None, [1, 0, 1]), (timezone.now(), [1, 1, 0])):
+        WebhookEndpoint.objects.update(failing_since=failing_since)
+        lists = [root.get(reverse(LIST), query) for query in ({}, {"failing": "1"}, {"failing": "0"})]
+        assert [len(each.context["cl"].result_list) for each in lists] == counts
+
+
 def test_an_endpoint_that_is_turned_off_says_so(root: Client, endpoint: WebhookEndpoint) -> None:
     WebhookEndpoint.objects.update(failing_since=timezone.now())
     assert edit(root, endpoint, enabled=None).status_code == 302
