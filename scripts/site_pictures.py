@@ -2,9 +2,9 @@
 
     python scripts/site_pictures.py
 
-Trains a cheetah for a few minutes with five labelers who make mistakes, and takes screenshots of the pages:
-wide and narrow, light and dark, before the first label and later. The content is real, except for the
-participants from a recruitment platform and the end of a labeler's participation.
+Trains a cheetah for a few minutes with five labelers who make mistakes, and takes screenshots of the pages.
+The content is real, except for the participants from a recruitment platform and the end of a labeler's
+participation. Run ``page_pictures.py`` for the other screenshots.
 """
 
 import io
@@ -35,14 +35,15 @@ LABELERS = {"noor": 0.04, "oluwa": 0.08, "mia": 0.1, "chen": 0.15, "sam": 0.5}  
 ANSWERED = 145  # answered comparisons needed for the screenshots
 SHOWN = """(video) => video.readyState >= 2 || video.getBoundingClientRect().top > innerHeight
   || new Promise((shown) => video.addEventListener("loadeddata", shown, { once: true }))"""
-WIDE, NARROW, PHONE = (1280, 900), (360, 760), (360, 640)
+WIDE, PHONE = (1280, 900), (360, 640)
 STUDY, POSTER, COURSE = "First study", "Poster in the lab", "Course on robots"
-CONSENT = """You are asked to compare short clips of a simulated robot. It takes about twenty minutes.
-
-We keep what you answer and how long you took, under a pseudonym. Your number on the platform is kept apart \
-from your answers, and deleted when everybody is paid.
-
-You may stop at any time. Questions: ada@lab.example"""
+# For the sign-in page that this process renders; the run's site has no identity provider.
+SINGLE_SIGN_ON = {
+    "OIDC_ISSUER": "https://login.lab.example",
+    "OIDC_CLIENT_ID": "rl-teacher",
+    "OIDC_CLIENT_SECRET": "unused",
+    "OIDC_NAME": "Example Lab",
+}
 
 
 class World:
@@ -56,6 +57,7 @@ class World:
         os.environ["TEACHER_STATE_DIR"] = str(folder / "state")
         os.environ["DJANGO_SETTINGS_MODULE"] = "human_feedback_site.settings"
         os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's event loop runs in this thread
+        os.environ.update(SINGLE_SIGN_ON)
         import django  # noqa: PLC0415 (after the environment is set)
 
         django.setup()
@@ -83,6 +85,7 @@ class World:
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             locale=locale,
+            has_touch=width < 500,  # hides keyboard shortcuts, as on a phone
             reduced_motion="reduce",
         )
         if user is not None:
@@ -95,10 +98,10 @@ class World:
         context.close()
 
     @contextmanager
-    def researcher(self, path: str, size: tuple[int, int] = WIDE, *, dark: bool = False) -> Iterator[Page]:
+    def researcher(self, path: str, size: tuple[int, int] = WIDE) -> Iterator[Page]:
         """Open a page signed in as the researcher."""
         password = (self.folder / "state/admin_password").read_text().strip()
-        with self.page("/accounts/login/", size, dark=dark) as page:
+        with self.page("/accounts/login/", size) as page:
             page.get_by_label("Name").fill("admin")
             page.get_by_label("Password").fill(password)
             page.get_by_role("button", name="Sign in").click()
@@ -160,32 +163,14 @@ def save_side_by_side(name: str, pictures: Sequence[bytes]) -> None:
     shrink(PICTURES / f"{name}.png")
 
 
-def capture_empty_pages(world: World) -> None:
-    """Take screenshots of an experiment without labels."""
-    path = f"/experiments/{world.experiment.name}"
-    with world.researcher(f"{path}/") as page:
-        save(page, "experiment-empty", height=900)
-    with world.researcher(f"{path}/comparisons?state=cancelled") as page:
-        save(page, "comparisons-empty", height=620)
-    with world.researcher(f"{path}/invites") as page:
-        save(page, "invites-empty", height=620)
-
-
 def capture_researcher_pages(world: World) -> None:
     """Take screenshots of the researcher's pages of an experiment with labels."""
     path = f"/experiments/{world.experiment.name}"
-    looks = {"": (WIDE, False), "-dark": (WIDE, True), "-narrow": (NARROW, False)}
-    for suffix, (size, dark) in looks.items():
-        with world.researcher(f"{path}/", size, dark=dark) as page:
-            page.wait_for_selector("#films li:nth-child(2)")
-            save(page, f"experiment{suffix}", height=down_to(page, "#labelers"))
-        with world.researcher(f"{path}/comparisons?decision=first&order=labels", size, dark=dark) as page:
-            save(page, f"comparisons{suffix}", height=900 if size is WIDE else 1200)
-    told = world.experiment.comparisons.filter(status="answered").latest("n_labels", "step")
-    with world.researcher(f"{path}/comparisons/{told.uuid}") as page:
-        save(page, "comparison", height=down_to(page, ".history"))
-    with world.researcher("/") as page:
-        save(page, "home", height=380)
+    with world.researcher(f"{path}/") as page:
+        page.wait_for_selector("#films li:nth-child(2)")
+        save(page, "experiment", height=down_to(page, "#labelers"))
+    with world.researcher(f"{path}/comparisons?decision=first&order=labels") as page:
+        save(page, "comparisons", height=900)
 
 
 def make_invites(experiment: Any) -> None:
@@ -216,32 +201,9 @@ def make_invites(experiment: Any) -> None:
 def capture_invitation_pages(world: World) -> None:
     """Take screenshots of the researcher's pages of invitations and participants."""
     make_invites(world.experiment)
-    path = f"/experiments/{world.experiment.name}"
-    for suffix, size, dark in (("", WIDE, False), ("-narrow", NARROW, True)):
-        for name, end in (("invites", ".people + p"), ("participants", ".forget-all")):
-            with world.researcher(f"{path}/{name}", size, dark=dark) as page:
-                save(page, f"{name}{suffix}", height=down_to(page, end))
-
-
-def capture_labeler_pages(world: World) -> None:
-    """Take screenshots of a labeler's pages on a phone, from the invitation to the end."""
-    from human_feedback_site.feedback.models import Participation  # noqa: PLC0415
-    from human_feedback_site.feedback.services import consent  # noqa: PLC0415
-
-    consent.set_text(world.experiment, CONSENT)
-    done = f"{world.url}/experiments/{world.experiment.name}/done"
-    with world.page(link_of(world, COURSE), PHONE, dark=True, locale="zh-CN") as page:
-        pictures = [page.screenshot()]
-        page.get_by_role("button", name="开始").click()
-        page.wait_for_selector(".consent")
-        pictures.append(page.screenshot())
-        page.get_by_role("button", name="我同意").click()
-        page.wait_for_selector("main[data-state]", state="attached")
-        Participation.objects.filter(pk=Participation.objects.latest("pk").pk).update(answers=60)
-        page.goto(done)
-        pictures.append(page.screenshot())
-    consent.set_text(world.experiment, "")
-    save_side_by_side("people-narrow", pictures)
+    for name, end in (("invites", ".people + p"), ("participants", ".forget-all")):
+        with world.researcher(f"/experiments/{world.experiment.name}/{name}") as page:
+            save(page, name, height=down_to(page, end))
 
 
 def capture_end_pages(world: World) -> None:
@@ -306,6 +268,10 @@ def label(world: World) -> threading.Event:
 @contextmanager
 def run() -> Iterator[World]:
     """Start a run with its site and a browser, and stop them on exit."""
+    if not subprocess.run(["fc-list", ":lang=zh"], stdout=subprocess.PIPE, check=True).stdout:
+        raise SystemExit(
+            "a Chinese font is needed, but none was found; to install: apt install fonts-wqy-zenhei"
+        )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         said = Path(folder) / "said"
         with said.open("w") as output:
@@ -332,12 +298,10 @@ def until_answered(world: World, count: int) -> None:
 def main() -> None:
     """Start the run, have it labeled, and take all screenshots."""
     with run() as world:
-        capture_empty_pages(world)
         label(world)
         until_answered(world, ANSWERED)
         capture_researcher_pages(world)
         capture_invitation_pages(world)
-        capture_labeler_pages(world)
         capture_end_pages(world)
 
 
