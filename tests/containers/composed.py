@@ -80,14 +80,14 @@ class Stack:
         assert f"docker compose {words}" in PAGE
         return self.compose(words)
 
-    def up(self) -> None:
-        """Start all services, the render worker twice, and wait until they are healthy."""
+    def up(self, *services: str) -> None:
+        """Start services, by default all, the render worker twice, and wait until they are healthy."""
         if not self.engine.starts_in_order:
             self.start_servers()
             self.compose("run --rm --no-deps -T setup")
         assert "docker compose up --detach --scale render=" in PAGE
-        self.compose("up --detach --scale render=2")
-        self.wait_until_healthy(*SERVERS, *SERVICES)
+        self.compose("up --detach --scale render=2", *services)
+        self.wait_until_healthy(*SERVERS, *(services or SERVICES))
 
     def start_servers(self) -> None:
         """Start the services that the others wait for, and wait until they are healthy."""
@@ -113,13 +113,25 @@ class Stack:
         return self.engine("ps", "--quiet", *options, *filters).split()
 
     def kill(self, service: str) -> None:
-        """Kill all processes of one of a service's containers by SIGKILL, as a crash would, not its operator.
+        """Kill one of a service's containers by SIGKILL, and wait until it runs again.
 
-        ``podman kill`` would do as well, but tells the engine that the container is to stay down.
+        The project's own are killed from inside, all processes but the first, because Docker does not restart
+        what its operator has killed. The first process of a server is itself, and cannot be killed so.
         """
         container = self.containers(service)[0]
-        kill = [self.engine.program, "exec", container, "sh", "-c", "kill -KILL -1"]
-        subprocess.run(kill, capture_output=True, check=False)  # the container ends under it
+        started = self._started(container)
+        if service in SERVERS:
+            self.engine("kill", "--signal", "KILL", container)
+            self.engine("start", container)
+        else:
+            kill = [self.engine.program, "exec", container, "sh", "-c", "kill -KILL -1"]
+            subprocess.run(kill, capture_output=True, check=False)  # the container ends under it
+        until(lambda: self._started(container) .strip() not in {started, ""}, f"{service} runs again")
+
+    def _started(self, container: str) -> str:
+        """Return when a container was started, or nothing if it does not run."""
+        shown = "{{if .State.Running}}{{.State.StartedAt}}{{end}}"
+        return self.engine("inspect", "--format", shown, container).strip()
 
     def sign_up(self) -> None:
         """Create the superuser, and give trainers the token, as the page says."""
@@ -137,6 +149,15 @@ class Stack:
         url = f"postgresql://teacher:{self.secrets['POSTGRES_PASSWORD']}@127.0.0.1:{self.ports['database']}/teacher"
         with psycopg.connect(url, client_encoding="utf8") as connection:
             return connection.execute(statement.encode()).fetchall()
+
+    def store(self) -> dict[str, str]:
+        """Return what a client of the clip store needs."""
+        return {
+            "endpoint_url": f"http://127.0.0.1:{self.ports['media']}",
+            "region_name": "us-east-1",
+            "aws_access_key_id": self.secrets["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": self.secrets["AWS_SECRET_ACCESS_KEY"],
+        }
 
     def copy_runs(self) -> Path:
         """Copy the volume of the trainers' results as the page says, and return the folder."""

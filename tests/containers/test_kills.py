@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from tests.containers.composed import Stack
+from tests.containers.composed import SERVICES, Stack
+from tests.containers.engine import SERVERS
 from tests.containers.experiment import Experiment
 
 
@@ -15,10 +16,10 @@ def test_no_label_is_lost_when_containers_are_killed(
     for answers, service in enumerate(("web", "render", "beat", "redis", "database"), 1):
         experiment.wait_for(6 * answers)
         stack.kill(service)
-        stack.wait_until_healthy(service)
     experiment.wait_for(35)
     stack.engine("kill", "--signal", "KILL", experiment.container)
     assert trainer.wait(60) == 137
+    stack.wait_until_healthy(*SERVERS, *SERVICES)
     trainer = experiment.resume()
 
     experiment.finish(trainer, bots)
