@@ -22,7 +22,7 @@ echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")
 	"$$($(VENV)/$(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 endef
 
-.PHONY: help demo stack docs test test-dmc test-kubernetes test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test test-containers test-dmc test-kubernetes test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -64,6 +64,10 @@ test-onnx: $(VENV)/.onnx ## Test ONNX files, in an environment with ONNX Runtime
 
 test-tracking: $(VENV)/.tracking ## Test W&B offline, and MLflow and Trackio with their servers, in an environment of its own
 	$(VENV)/tracking/bin/python -m pytest tests/suites/test_wandb.py tests/suites/test_mlflow.py tests/suites/test_trackio.py
+
+test-containers: export TEST_CONTAINERS := yes
+test-containers: setup-dev ## Build the images and run the services in containers, with Podman or Docker
+	$(BIN)/pytest --timeout 1800 tests/containers
 
 check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .

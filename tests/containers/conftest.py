@@ -1,4 +1,4 @@
-"""Images that are built once, and the stack that the tests share; ``make test-containers`` runs them."""
+"""Images and services for the tests in this folder; ``make test-containers`` runs them."""
 
 import functools
 import re
@@ -19,50 +19,47 @@ from tests.containers.experiment import Experiment
 
 IMAGES = "rl-teacher-test"
 ROLES = ("site", "render", "trainer")
-INDEX_PORT = 18099  # always the same, so that an engine takes an image built before for the same
 SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+INDEX_PORT = 18099  # fixed: the index's URL is part of the image, so another would build it again
+
+Build = Callable[[Path, str, str], None]
+MakeStack = Callable[[str], Stack]
+MakeExperiment = Callable[[Stack, str, int], Experiment]
 
 
 @pytest.fixture(scope="session")
 def engine() -> Engine:
-    """The engine of this machine; without one, no test of this folder can run."""
+    """Return this machine's container engine; skip the test if there is none."""
     found = find_engine()
     if isinstance(found, str):
-        pytest.skip(f"{found}; install Podman or Docker to run the containers")
+        pytest.skip(found)
     return found
 
 
 @pytest.fixture(scope="session")
-def build(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str, str], None]:
-    """Build a role's image from a version of the project, and name it."""
+def build(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build an image, given a version's root folder, the Dockerfile's target and the image's name."""
 
     def build(version: Path, role: str, name: str) -> None:
         with torch_index(tmp_path_factory.mktemp("index")) as index:
             argument = ["--build-arg", f"PIP_EXTRA_INDEX_URL={index}"] if role == "trainer" else []
-            # The host's network, because the index may be served at its loopback interface.
+            # With the host's network, because the index may be on the loopback interface.
             options = ["--network", "host", "--target", role, "--tag", name]
             engine("build", "--quiet", *options, *argument, version)
 
     return build
 
 
-@pytest.fixture(scope="session")
-def images(build: Callable[[Path, str, str], None]) -> str:
-    """The three images of this version; returns what their names begin with."""
-    for role in ROLES:
-        build(ROOT, role, f"{IMAGES}-{role}")
-    return IMAGES
-
-
 @contextmanager
 def torch_index(folder: Path) -> Iterator[str]:
-    """Yield the URL of an index that has PyTorch for processors alone.
+    """Yield the URL of a package index with PyTorch for CPUs.
 
-    It is the one that the page names, or where pip is set up to look into a folder with PyTorch, that folder.
+    It is the one in docs/deployment.md, unless pip is configured to find PyTorch in a folder (find-links):
+    containers can't see that folder, so it is served by HTTP.
     """
-    asked = [sys.executable, "-m", "pip", "config", "get", "global.find-links"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()
-    wheels = [wheel for place in found for wheel in Path(place).glob("torch-*.whl")]
+    command = [sys.executable, "-m", "pip", "config", "get", "global.find-links"]
+    places = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    wheels = [wheel for place in places for wheel in Path(place).glob("torch-*.whl")]
     if not wheels:
         (url,) = re.findall(r"PIP_EXTRA_INDEX_URL=([^\s`]+)", PAGE)
         yield url
@@ -70,40 +67,48 @@ def torch_index(folder: Path) -> Iterator[str]:
     (folder / "torch").mkdir()
     for wheel in wheels:
         (folder / "torch" / wheel.name).symlink_to(wheel)
-    handler = functools.partial(_Quiet, directory=str(folder))
+    handler = functools.partial(_QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", INDEX_PORT), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{INDEX_PORT}"
         server.shutdown()
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *_: object) -> None:  # noqa: A002
-        """Log nothing."""
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        pass
+
+
+@pytest.fixture(scope="session")
+def images(build: Build) -> str:
+    """Build the three images of this version, and return the prefix of their names."""
+    for role in ROLES:
+        build(ROOT, role, f"{IMAGES}-{role}")
+    return IMAGES
 
 
 @pytest.fixture(scope="session")
 def make_stack(
     engine: Engine, free_port: Callable[[], int], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Stack]]:
-    """Make a stack of a name, which is removed with its volumes in the end."""
+) -> Iterator[MakeStack]:
+    """Make a stack, given a project name; its containers and volumes are removed after the tests."""
     made: list[Stack] = []
 
-    def make(name: str) -> Stack:
+    def make_stack(name: str) -> Stack:
         folder = tmp_path_factory.getbasetemp() / name
         folder.mkdir()
         ports = {service: free_port() for service in ("web", "media", "database")}
-        made.append(Stack(engine, folder, ports, {name: secrets.token_hex(32) for name in SECRETS}))
+        made.append(Stack(engine, folder, ports, {secret: secrets.token_hex(32) for secret in SECRETS}))
         return made[-1]
 
-    yield make
+    yield make_stack
     for stack in made:
         stack.down()
 
 
 @pytest.fixture(scope="session")
-def stack(images: str, make_stack: Callable[[str], Stack]) -> Stack:
-    """This version with all services started, and a token for trainers."""
+def stack(images: str, make_stack: MakeStack) -> Stack:
+    """Start all services of this version, and create a token for trainers."""
     stack = make_stack("rl-teacher-test")
     stack.write(ROOT, images)
     stack.up()
@@ -112,24 +117,24 @@ def stack(images: str, make_stack: Callable[[str], Stack]) -> Stack:
 
 
 @pytest.fixture(scope="session")
-def make_experiment() -> Iterator[Callable[[Stack, str, int], Experiment]]:
-    """Make an experiment of a stack with a name and a number of labels; what it starts is killed in the end."""
+def make_experiment() -> Iterator[MakeExperiment]:
+    """Make an experiment, given a stack, a name and a number of labels."""
     made: list[Experiment] = []
 
-    def make(stack: Stack, name: str, labels: int) -> Experiment:
+    def make_experiment(stack: Stack, name: str, labels: int) -> Experiment:
         made.append(Experiment(stack, name, labels))
         return made[-1]
 
-    yield make
+    yield make_experiment
     for experiment in made:
         experiment.kill()
 
 
 @pytest.fixture(scope="session")
-def taught(stack: Stack, make_experiment: Callable[[Stack, str, int], Experiment]) -> Experiment:
-    """A finished run."""
-    experiment = make_experiment(stack, "taught", 20)
+def finished(stack: Stack, make_experiment: MakeExperiment) -> Experiment:
+    """Run an experiment to its end."""
+    experiment = make_experiment(stack, "finished", 20)
     trainer = experiment.start()
     bots = experiment.start_bots()
-    experiment.finish(trainer, bots)
+    experiment.wait(trainer, bots)
     return experiment

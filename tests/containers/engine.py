@@ -1,4 +1,4 @@
-"""Podman or Docker, whichever is here, and the few things that each wants done its own way."""
+"""The container engine of this machine, Podman or Docker."""
 
 import json
 import shutil
@@ -11,23 +11,14 @@ from typing import Any
 
 SERVERS = ("database", "redis", "media")
 """Services that the others wait for."""
-
-PROFILES = ("--profile", "trainer", "--profile", "manage")
-
-
-class Failed(AssertionError):
-    """A command ended with another status than 0; the message is all that it printed."""
+_PROFILES = ("--profile", "trainer", "--profile", "manage")
 
 
-def call(command: Sequence[str | Path], folder: Path | None = None, said: str | None = None) -> str:
-    """Run a command in ``folder`` with ``said`` as its input, and return what it printed on its output.
-
-    Raises:
-        Failed: its exit status is not 0.
-    """
-    done = subprocess.run(command, cwd=folder, input=said, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failed(f"{command}: status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-5000:]}")
+def call(command: Sequence[str | Path], folder: Path | None = None) -> str:
+    """Run a command in ``folder`` and return its output; fail the test if its exit status is not 0."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    said = f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
+    assert done.returncode == 0, f"{' '.join(map(str, command))}: exit status {done.returncode}\n{said}"
     return done.stdout
 
 
@@ -37,53 +28,54 @@ class Engine:
 
     Attributes:
         program: ``podman`` or ``docker``.
-        compose: the words that start its Compose.
+        compose: command of its Compose.
     """
 
     program: str
     compose: tuple[str, ...]
 
     @property
-    def starts_in_order(self) -> bool:
+    def resolves_dependencies(self) -> bool:
         """True if its Compose waits for the services that a service depends on.
 
-        podman-compose needs Podman 5 for that, so there the tests start services in order themselves.
+        podman-compose can't with Podman 4, so with Podman, the tests start the services in order.
         """
         return self.program == "docker"
 
     def __call__(self, *words: str | Path) -> str:
-        """Run one of its commands and return what it printed."""
+        """Run one of the engine's commands and return its output."""
         return call([self.program, *words])
 
-    def composed(self, words: Sequence[str]) -> list[str]:
-        """Return the command line of a command of Compose."""
-        # Docker's finds a service that a command names in every profile.
-        is_without = not self.starts_in_order and words[0] == "run"
-        return [*self.compose, *(PROFILES if is_without else ()), *words]
+    def compose_command(self, words: Sequence[str]) -> list[str]:
+        """Return the command line of a Compose command."""
+        # Docker Compose finds a service that the command names in any profile.
+        names_profiles = words[0] == "run" and self.program == "podman"
+        return [*self.compose, *(_PROFILES if names_profiles else ()), *words]
 
-    def understood(self, project: dict[str, Any]) -> dict[str, Any]:
-        """Return a parsed compose file without what this engine's Compose can't follow."""
-        if not self.starts_in_order:
-            for service in project["services"].values():
-                service.pop("depends_on", None)
-                service.get("healthcheck", {}).pop("start_interval", None)
-        return project
+    def simplify(self, project: dict[str, Any]) -> None:
+        """Remove from a parsed compose file what this engine's Compose doesn't support."""
+        if self.resolves_dependencies:
+            return
+        for service in project["services"].values():
+            service.pop("depends_on", None)
+            service.get("healthcheck", {}).pop("start_interval", None)
 
     def is_healthy(self, container: str) -> bool:
         """Return True if a container's health check passes."""
         if self.program == "docker":
-            return json.loads(self("inspect", container))[0]["State"].get("Health", {}).get("Status") == "healthy"
-        # Podman leaves it to systemd to run health checks, and a machine need not have it.
+            state = json.loads(self("inspect", container))[0]["State"]
+            return bool(state["Health"]["Status"] == "healthy")
+        # Podman's health checks are started by systemd, which may not be running.
         check = [self.program, "healthcheck", "run", container]
         return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
 def find_engine() -> Engine | str:
-    """Return this machine's engine, or the reason why there is none."""
+    """Return this machine's container engine, or the reason why it has none."""
     if shutil.which("podman"):
         return Engine("podman", (str(Path(sys.executable).parent / "podman-compose"),))
     if not shutil.which("docker"):
-        return "neither podman nor docker is installed"
+        return "neither Podman nor Docker is installed"
     for words in (["info"], ["compose", "version"]):
         done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
         if done.returncode:

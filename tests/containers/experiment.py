@@ -1,4 +1,4 @@
-"""A run whose labels scripted labelers give, and the check that none of them is lost."""
+"""A run in a trainer's container, labeled by bots."""
 
 import subprocess
 import sys
@@ -10,77 +10,74 @@ from tests.containers.composed import Stack, until
 
 ENVIRONMENT = "InvertedPendulum-v1"
 BOTS = 3
+Process = subprocess.Popen[bytes]
 
 
 @dataclass
 class Experiment:
-    """A run in a container of trainers.
+    """A run and its labelers.
 
     Attributes:
-        stack: its services.
-        name: its name.
-        labels: how many labels it collects.
+        stack: the services.
+        name: the run's name.
+        labels: number of labels that the run collects.
     """
 
     stack: Stack
     name: str
     labels: int
-    _processes: list["subprocess.Popen[str]"] = field(default_factory=list)
+    _processes: list[Process] = field(default_factory=list)
 
     @property
-    def run(self) -> str:
-        """The run's directory, as trainers see it."""
+    def run_dir(self) -> str:
+        """The run's directory in trainers' containers."""
         return f"runs/{ENVIRONMENT}/{self.name}"
 
     @property
-    def answers(self) -> Path:
-        """The labels that the site has acknowledged, as JSON Lines."""
-        return self.stack.folder / f"{self.name}.jsonl"
+    def container(self) -> str:
+        """Name of the trainer's container."""
+        return f"{self.stack.name}-{self.name}"
 
     @property
-    def container(self) -> str:
-        """The name of its trainer's container."""
-        return f"{self.stack.folder.name}-{self.name}"
+    def answers(self) -> Path:
+        """Log of the labels that the site acknowledged, as JSON Lines."""
+        return self.stack.folder / f"{self.name}.jsonl"
 
-    def acknowledged(self) -> int:
-        """Return the number of acknowledged labels."""
-        return len(self.answers.read_text().splitlines()) if self.answers.exists() else 0
+    def start(self) -> Process:
+        """Start a trainer with a new run."""
+        settings = f"-p human -e {ENVIRONMENT} -n {self.name} -t 12000 -l {self.labels} -L 10 -V"
+        return self._train(*settings.split())
 
-    def start(self, *options: str) -> "subprocess.Popen[str]":
-        """Start a trainer of a new run, in a container with the run's name."""
-        amount = f"-t 12000 -l {self.labels} -L 10 -V"
-        return self._train(*f"-p human -e {ENVIRONMENT} -n {self.name} {amount}".split(), *options)
-
-    def resume(self, *options: str) -> "subprocess.Popen[str]":
+    def resume(self, *options: str) -> Process:
         """Start a trainer that resumes the run."""
-        return self._train("--resume", self.run, *options)
+        return self._train("--resume", self.run_dir, *options)
 
-    def start_bots(self, seconds: float = 0.0) -> "subprocess.Popen[str]":
-        """Start the scripted labelers, which look at each pair for some seconds."""
-        options = ["--site", self.stack.url, "--experiment", f"{ENVIRONMENT}-{self.name}", "--count", str(BOTS)]
+    def start_bots(self, seconds: float = 0.0) -> Process:
+        """Start the bots, which look at each pair for some seconds."""
+        site = ["--site", self.stack.url, "--experiment", f"{ENVIRONMENT}-{self.name}"]
         files = ["--token-file", str(self.stack.folder / "token"), "--log", str(self.answers)]
-        return self._start([sys.executable, "-m", "teacher.bots", *options, *files, "--seconds", str(seconds)])
+        options = ["--count", str(BOTS), "--seconds", str(seconds)]
+        return self._start([sys.executable, "-m", "teacher.bots", *site, *files, *options])
 
-    def wait_for(self, answers: int) -> None:
-        """Wait until the site has acknowledged a number of labels, and the trainer has not failed."""
+    def wait_for_labels(self, count: int) -> None:
+        """Wait until the site has acknowledged this many labels."""
 
-        def there() -> bool:
-            failed = [process.args for process in self._processes if process.poll()]
-            assert not failed, self.said()
-            return self.acknowledged() >= answers
+        def are_there() -> bool:
+            assert not any(process.poll() for process in self._processes), self.said()
+            return self.answers.exists() and len(self.answers.read_text().splitlines()) >= count
 
-        until(there, f"{answers} labels of {self.name}")
+        until(are_there, f"{count} labels of {self.name}")
 
-    def finish(self, *processes: "subprocess.Popen[str]") -> None:
-        """Wait until trainer and labelers end well."""
+    def wait(self, *processes: Process) -> None:
+        """Wait until processes end with exit status 0."""
         for process in processes:
             try:
                 assert process.wait(900) == 0, self.said()
             except subprocess.TimeoutExpired:
                 raise AssertionError(self.said()) from None
 
-    def check(self) -> None:
-        """Check that every acknowledged label is on the site and with the trainer, once and as it was given."""
+    def check_labels(self) -> None:
+        """Check that all labels are on the site and in the run, exactly once and not inverted."""
         found = audit(
             Evidence(
                 experiment=f"{ENVIRONMENT}-{self.name}",
@@ -94,23 +91,22 @@ class Experiment:
         assert found.holds, found
 
     def said(self) -> str:
-        """Return the last words of trainers, labelers and services."""
+        """Return the last output of trainers, bots and services."""
         logs = sorted(self.stack.folder.glob(f"{self.name}-*.log"))
         return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in logs) + self.stack.logs()
 
     def kill(self) -> None:
-        """End what is left of it."""
+        """Kill the processes that are still running."""
         for process in self._processes:
             process.kill()
             process.wait()
 
-    def _train(self, *arguments: str) -> "subprocess.Popen[str]":
+    def _train(self, *arguments: str) -> Process:
         words = f"run --rm --no-deps -T --name {self.container} trainer"
-        return self._start(self.stack.engine.composed([*words.split(), *arguments]))
+        return self._start(self.stack.engine.compose_command([*words.split(), *arguments]))
 
-    def _start(self, command: list[str]) -> "subprocess.Popen[str]":
+    def _start(self, command: list[str]) -> Process:
         log = self.stack.folder / f"{self.name}-{len(self._processes)}.log"
         with log.open("w") as file:
-            process = subprocess.Popen(command, cwd=self.stack.folder, stdout=file, stderr=file, text=True)
-        self._processes.append(process)
-        return process
+            self._processes.append(subprocess.Popen(command, cwd=self.stack.folder, stdout=file, stderr=file))
+        return self._processes[-1]
