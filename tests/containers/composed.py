@@ -3,7 +3,7 @@
 import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,7 @@ class Stack:
         (self.folder / "token").touch(0o600)
         (self.folder / "token").write_text(token)
 
-    def query(self, statement: str) -> Sequence[Sequence[Any]]:
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Run a SELECT statement on the site's database and return the rows."""
         server = f"127.0.0.1:{self.ports['database']}"
         url = f"postgresql://teacher:{self.variables['POSTGRES_PASSWORD']}@{server}/teacher"
