@@ -127,12 +127,6 @@ class Agent(Protocol):
     def skip_random_actions(self) -> None:
         """Act with the policy from the first step, if this agent would start with random actions."""
 
-    def reset_policy(self) -> None:
-        """Set all learned parameters to their initial values, and reset the optimizers.
-
-        Observation statistics, stored transitions and random number generators are kept.
-        """
-
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations.
 
@@ -166,7 +160,6 @@ class BaseAgent(abc.ABC):
 
     def __init__(self, policy: Policy, normalizer: ObservationPreparation, seed: int) -> None:
         self.policy = policy
-        self._initial_policy = to_arrays(policy.state_dict())
         self.normalizer = normalizer
         # With separate generators, minibatch shuffling and video recording don't change the random numbers
         # drawn for rollouts.
@@ -193,14 +186,6 @@ class BaseAgent(abc.ABC):
 
     def skip_random_actions(self) -> None:  # noqa: B027 (optional)
         """Do nothing: by default, agents act with their policy from the first step."""
-
-    def reset_policy(self) -> None:
-        """Set all learned parameters to their initial values, and reset the optimizers.
-
-        Observation statistics, stored transitions and random number generators are kept.
-        """
-        self.policy.load_state_dict(to_tensors(self._initial_policy))  # in place, as the NumPy backend needs
-        self._load_optimizer_state({})
 
     @abc.abstractmethod
     def _require_optimizer_state(self, state: Mapping[str, Any]) -> None:

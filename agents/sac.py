@@ -219,14 +219,6 @@ class SAC(BaseAgent):
         """
         self._starts_randomly = False
 
-    def reset_policy(self) -> None:
-        """Set actor, critics and entropy coefficient to their initial values; reset their optimizers.
-
-        Observation statistics, the replay buffer and random number generators are kept.
-        """
-        super().reset_policy()
-        self._step.reset_ent_coef()
-
     def relabel(self, rewards_of: RewardFunction) -> None:
         """Replace the rewards of all transitions in the replay buffer."""
         self.buffer.relabel(rewards_of)

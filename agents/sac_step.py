@@ -125,8 +125,8 @@ class SACStep:
 
     def __init__(self, policy: SquashedActorCritic, config: SACConfig) -> None:
         self._policy, self._config = policy, config
-        self.log_ent_coef = nn.Parameter(torch.zeros(()).to(next(policy.parameters())))
-        self.reset_ent_coef()
+        start = torch.tensor(math.log(config.initial_ent_coef)).to(next(policy.parameters()))
+        self.log_ent_coef = nn.Parameter(start)
         self._target_entropy = (
             -float(policy.head.size) if config.target_entropy is None else config.target_entropy
         )
@@ -196,10 +196,6 @@ class SACStep:
         gradients = torch.autograd.grad(loss, list(module.parameters()))
         torch._foreach_copy_(optimizer.gradients, gradients)
         optimizer.step()
-
-    def reset_ent_coef(self) -> None:
-        """Set the entropy coefficient to its initial value, in place."""
-        self.log_ent_coef.data.fill_(math.log(self._config.initial_ent_coef))
 
     def reset_critic_optimizer(self) -> None:
         """Reset the moments of the critics' optimizer."""

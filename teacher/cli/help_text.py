@@ -58,8 +58,7 @@ SECTIONS = {
         "gold", "pace", "hard_labels", "pretrain_iters", "pretrain_steps",
     ),
     "the agent": (
-        "agent", "num_envs", "workers", "device", "ent_coef", "value_refit", "policy_reset", "policy",
-        "demonstrations",
+        "agent", "num_envs", "workers", "device", "ent_coef", "value_refit", "policy", "demonstrations",
     ),
     "the predictor's networks": ("network",),
     "the environment": (

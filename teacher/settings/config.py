@@ -26,7 +26,6 @@ from teacher.settings.checks import (
     MILLION,
     NOT_NEGATIVE,
     SEED,
-    SHARE,
     Check,
     Fits,
     are_named_values,
@@ -131,12 +130,6 @@ class TeachConfig:
         NOT_NEGATIVE,
         MILLION,
     ] = 0
-    policy_reset: Annotated[
-        float,
-        "reset the policy once the reward's rank correlation with the one that it was first trained on falls "
-        "below this, over the newest 200 segments; 0 = never",
-        SHARE,
-    ] = 0.0
     pretrain_steps: Annotated[
         int,
         "with sac: environment steps of state-entropy exploration before the first labels (PEBBLE: 10000); "
@@ -269,11 +262,6 @@ class TeachConfig:
                 "pretrain_steps",
                 self.pretrain_steps == 0 or self.agent == "sac",
                 "needs -a sac",
-            ),
-            (
-                "policy_reset",
-                self.policy_reset == 0 or not self.warm,
-                "can't be combined with --policy or --demonstrations, which a reset would discard",
             ),
             (
                 "ent_coef",

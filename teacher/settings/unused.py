@@ -19,7 +19,6 @@ _LABELS = (
     "pretrain_iters",
     "pretrain_steps",
     "value_refit",
-    "policy_reset",
     "allow_variable_horizon",
 )
 _NETWORK = ("hidden", "dropout")

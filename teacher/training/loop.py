@@ -86,11 +86,9 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     values = teach(run, teaching, trajectories)
     if teaching.predictor.follows:
         teaching.predictor.follow(steps_of(rollout, teaching.predictor, rollout.valid))
-    is_refitted = teaching.fits > run.fits_used
-    critic_epochs = run.config.value_refit if is_refitted else 0
-    starts_over = is_refitted and run.resets.due(teaching.predictor, teaching.pool)
-    run.followers.share(teaching.predictor, critic_epochs, starts_over=starts_over)
-    if is_refitted:
+    critic_epochs = run.config.value_refit if teaching.fits > run.fits_used else 0
+    run.followers.share(teaching.predictor, critic_epochs)
+    if teaching.fits > run.fits_used:
         run.agent.relabel(partial(relabeled, teaching.predictor))
     rewards = predicted_rewards(teaching.predictor, rollout)
     mean_reward = float(rewards[rollout.valid].mean())
@@ -98,8 +96,6 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     if correlate:
         values["predictor/correlation"] = run.statistics.episode_correlation(teaching.predictor)
     losses = run.agent.update(rollout, rewards, critic_epochs=critic_epochs)
-    if starts_over:  # after the update, because the rollout is of the old policy
-        run.reset_policy()
     run.fits_used = teaching.fits
     teaching.seconds += time.monotonic() - started
     return run.report(values, losses)

@@ -49,19 +49,10 @@ class Followers:
         yield
         self._listening = True
 
-    def share(self, predictor: RewardPredictor, critic_epochs: int, *, starts_over: bool) -> None:
-        """Broadcast to the other ranks what they need for their update.
-
-        Args:
-            predictor: the reward predictor.
-            critic_epochs: number of value-function refitting epochs.
-            starts_over: True if the policy is reset after the update.
-        """
+    def share(self, predictor: RewardPredictor, critic_epochs: int) -> None:
+        """Broadcast the predictor and the number of value-function refitting epochs to the other ranks."""
         if self.ranks.size > 1:
-            predictor_state = predictor.state_dict()
-            self._send(
-                {"predictor": predictor_state, "critic_epochs": critic_epochs, "starts_over": starts_over}
-            )
+            self._send({"predictor": predictor.state_dict(), "critic_epochs": critic_epochs})
 
     def stop(self, status: int) -> None:
         """Tell the other ranks to exit with ``status``.
@@ -112,13 +103,10 @@ def _take_part(ranks: Ranks, beginning: State) -> int:
         while "status" not in (message := _receive(ranks)):
             rollout = agent.collect()
             envs.drain()
-            rewards, critic_epochs, starts_over = rollout.rewards, 0, False
+            rewards, critic_epochs = rollout.rewards, 0
             if predictor is not None:
                 shared = _receive(ranks)
                 predictor.load_state_dict(shared["predictor"])
                 rewards, critic_epochs = predicted_rewards(predictor, rollout), shared["critic_epochs"]
-                starts_over = shared["starts_over"]
             agent.update(rollout, rewards, critic_epochs=critic_epochs)
-            if starts_over:
-                agent.reset_policy()
     return int(message["status"])

@@ -25,9 +25,8 @@ from teacher.queries.learning import PreferenceLearning
 from teacher.training.console import RunConsole
 from teacher.training.metrics import BEHAVIOR_TAG, LOG_FOLDER, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.training.multiprocess import Followers
-from teacher.training.parts import make_agent, make_envs, make_predictor
+from teacher.training.parts import make_agent, make_envs
 from teacher.training.plan import RunPlan
-from teacher.training.resets import PolicyResets
 from teacher.training.statistics import EpisodeStatistics
 from teacher.training.terminal import waiting
 from teacher.training.timing import ProgressFile, RoundTimer
@@ -78,7 +77,6 @@ class Run:
         self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.error_model))
         self.fits_used = 0
         """Number of reward fits completed before the last agent update."""
-        self.resets = PolicyResets(config.policy_reset, partial(make_predictor, plan))
         self._waiting_for: int | None = None
         self._parts = contextlib.ExitStack()
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
@@ -97,7 +95,6 @@ class Run:
                 self.agent.load_state_dict(state["agent"])
                 if teaching is not None:
                     teaching.load_state_dict(state["teaching"])
-                    self.resets.load_state_dict(state.get("resets", {}))
         # -inf, so that a new run is saved right after its first round
         self._saved_at = -math.inf if state is None else time.monotonic()
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
@@ -172,11 +169,6 @@ class Run:
                 lambda steps: show(f"rollout: step {steps} of {total} in each environment")
             )
 
-    def reset_policy(self) -> None:
-        """Reset the policy to its initial parameters, and say so."""
-        self.agent.reset_policy()
-        self.console.print("The labels have changed the reward a lot: the policy starts over.")
-
     def act(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Sample actions from the current policy, ``(num_envs, *action_shape)``."""
         return self.agent.act(observations, deterministic=False)
@@ -221,8 +213,6 @@ class Run:
             values["labels/answered"] = self.teaching.ledger.usable()
             values["predictor/fresh_accuracy"] = self.teaching.fresh_accuracy
             values["time/seconds_waited"] = self.timer.waited
-            if self.resets.enabled:
-                values["agent/resets"] = self.resets.count
             self.teaching.collector.report(values, step, None)
             self.console.show_trouble(self.teaching.collector.status)
         if self._tracking is not None:
@@ -278,7 +268,6 @@ class Run:
         }
         if self.teaching is not None:
             state["teaching"] = self.teaching.state_dict()
-            state["resets"] = self.resets.state_dict()
         save_state(self._checkpoint, state)
         self._saved_at = time.monotonic()
 

@@ -21,7 +21,7 @@ BASE = {"env_id": "ShortHopper-v1", "name": "x"}
 OTHER: dict[str, Any] = {
     "n_labels": 40, "pretrain_labels": 9, "schedule": "constant", "teacher": "mistake:0.1",
     "hard_labels": True, "segment_seconds": 2.0, "segment_steps": 30, "network": "a:b",
-    "pretrain_iters": 7, "pretrain_steps": 9, "value_refit": 2, "policy_reset": 0.5,
+    "pretrain_iters": 7, "pretrain_steps": 9, "value_refit": 2,
     "allow_variable_horizon": True, "prompt": "Faster?", "gold": 0.1, "pace": "free",
     "site_url": "https://labels.example.org", "storage": "clips", "state_dir": "elsewhere",
     "bind": "127.0.0.2", "public_url": "https://labels.example.org", "reward": RewardConfig(members=5),
