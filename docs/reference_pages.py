@@ -45,7 +45,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.training.builder": "open_run",
             "teacher.training.loop": "",
             "teacher.training.run": "",
-            "teacher.settings.config": "from_options",
+            "teacher.settings.presets": "from_options",
             "teacher.settings.saved_config": "load_config, save_config",
             "teacher.queries.schedules": "",
         },
