@@ -1,5 +1,5 @@
 # Three images: `site` for web and chores, `render` for workers that make clips, `trainer` for all there is.
-# Each step is a script in docker/, which tests/deployment runs without a container.
+# Each step is a script in docker/; `make test-containers` runs them without a container, and then builds the images.
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /source

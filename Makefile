@@ -67,7 +67,7 @@ test-tracking: $(VENV)/.tracking ## Test W&B offline, and MLflow and Trackio wit
 
 test-containers: export TEST_CONTAINERS := yes
 test-containers: setup-dev ## Build the images and run the services in containers, with Podman or Docker
-	$(BIN)/pytest --timeout 1800 tests/containers
+	$(BIN)/pytest --timeout 1800 tests/deployment/test_images.py tests/containers
 
 check: setup-dev weaknesses javascript ## Lint, types, import rules, prose, documentation, known weaknesses of the dependencies
 	$(BIN)/ruff check .

@@ -64,6 +64,16 @@ f = {Pendulum/oracle/50} on Pendulum with 50, {Reacher/oracle/175} on Reacher wi
 | Swimmer | 1M | 700 | {Swimmer/oracle/700} | {Swimmer/mistakes-10/700} |
 {Swimmer/mistakes-30/700} | {Swimmer/uniform/700} | {Swimmer/paper/700} |
 
+| Reacher | 50 | 0% | {Reacher/oracle/50} | {Reacher/linear/50} |
+
+| Hopper | 50 | 0% | {Hopper/oracle/50} | {Hopper/linear/50} |
+
+| Cheetah | 50 | 0% | {Cheetah/oracle/50} | {Cheetah/linear/50} |
+
+| Pendulum | 200 | 30% | {Pendulum/mistakes-30/200} | {Pendulum/linear-30/200} |
+
+| Reacher | 350 | 30% | {Reacher/mistakes-30/350} | {Reacher/linear-30/350} |
+
 On Pendulum, the imitation library reaches {Pendulum/imitation/200} with 200 labels and the same number of
 steps in {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time, and {Pendulum/imitation/50} with 50
 """,
