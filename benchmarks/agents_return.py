@@ -329,6 +329,8 @@ def draw(results: Sequence[dict[str, Any]], comparisons: Sequence[Comparison], p
         axes.grid(axis="y", alpha=0.25)
         if one.algorithm == rows[0]:
             axes.set_title(one.env_id, loc="left", fontsize=9.5)
+    for axes in panels.flat:
+        axes.set_visible(axes.has_data())
     for name, row in zip(rows, panels, strict=True):
         row[0].set_ylabel(f"{name.upper()}: return per episode")
     handles, labels = panels[0][0].get_legend_handles_labels()
