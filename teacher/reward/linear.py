@@ -17,7 +17,6 @@ _MOST_STEPS = 40
 _FEWEST_STEPS = 4  # before the penalty fits the weights
 _TOLERANCE = 1e-3  # relative change of the weights
 _SHORTEST = 1e-3  # share of a Newton step
-_PAIRS_AT_ONCE = 256
 
 
 class LinearFitter(Fitter):
@@ -70,10 +69,7 @@ class LinearFitter(Fitter):
     def _differences(self, pairs: Pairs) -> Tensor:
         """Return the first segment's weighted sum of inputs minus the second's, ``(n, size)``."""
         step_weights = self._step_weights(pairs)
-        sums = [
-            torch.einsum("nstk,t->nsk", pairs.inputs(rows), step_weights)
-            for rows in torch.split(torch.arange(len(pairs)), _PAIRS_AT_ONCE)
-        ]
+        sums = [torch.einsum("nstk,t->nsk", inputs, step_weights) for inputs in pairs.chunks()]
         of_segments = torch.cat(sums).cpu().double()
         return of_segments[:, 0] - of_segments[:, 1]
 

@@ -84,26 +84,29 @@ class RewardPredictor:
                 raise ConfigError(
                     "--reward.features=even can't be used with images or custom networks; use plain or auto"
                 )
-            if config.model == "linear":
+            if self._is_linear:
                 raise ConfigError("--reward.model=linear can't be used with images or custom networks")
             self.features = "plain"
-        elif config.model == "linear":
+        elif self._is_linear:
             self.features = "even"
         self._full_size = False
         self._begin()
         self._normalize = RewardNormalizer(config, self._device)
 
+    @property
+    def _is_linear(self) -> bool:
+        return self.config.model == "linear"
+
     def _begin(self) -> None:
         """Create an untrained network and its fitter."""
-        is_linear = self.config.model == "linear"
-        config = self.config if is_linear else replace(self.config, features=self.features)
+        config = self.config if self._is_linear else replace(self.config, features=self.features)
         ensemble = make_ensemble(
             self._read, config, self._generator, self.own_network, full_size=self._full_size
         )
         if config.flat_start:
             ensemble.flatten()
         self._network = ensemble.to(self._device)
-        fitter = LinearFitter if is_linear else Fitter
+        fitter = LinearFitter if self._is_linear else Fitter
         self._fitter = fitter(self._network, config, self._generator)
 
     def fit(
@@ -407,12 +410,11 @@ class RewardPredictor:
             DataError: the state was saved with different settings or spaces.
         """
         before = self.features, self._full_size, self._network, self._fitter
-        is_linear = self.config.model == "linear"
         generator = self._generator.get_state()
         features = str(state.get("features", self.features))  # missing in files of earlier versions
         full_size = bool(state.get(_FULL_SIZE, True))
         try:
-            is_settled = features != self.features and self.config.features == "auto" and not is_linear
+            is_settled = features != self.features and self.config.features == "auto" and not self._is_linear
             if is_settled:
                 self.features = cast(NumberFeatures, features)
             if is_settled or (full_size != self._full_size and isinstance(self._network, ImageEnsemble)):

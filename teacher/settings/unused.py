@@ -22,21 +22,24 @@ _LABELS = (
     "allow_variable_horizon",
 )
 _NETWORK = ("hidden", "dropout")
-_TRAINING = (
-    *(
-        "features",
-        "hidden",
-        "dropout",
-        "shaping",
-        "flat_start",
-        "learning_rate",
-        "regularization",
-        "strength",
-    ),
-    *("adapt", "shortest_crop", "stride", "batch_size", "accumulate", "epochs", "initial_epochs", "converge"),
-    *("patience", "image_dropout", "no_image_batch_norm"),
-)
 _IMAGE_NETWORK = ("image_dropout", "no_image_batch_norm")
+_TRAINING = (
+    "features",
+    "shaping",
+    "flat_start",
+    "learning_rate",
+    "regularization",
+    "strength",
+    "adapt",
+    "shortest_crop",
+    "stride",
+    "batch_size",
+    "accumulate",
+    "epochs",
+    "initial_epochs",
+    "converge",
+    "patience",
+)
 _SYNTHETIC = "with synthetic_prefs=True, because a scripted teacher labels"
 
 UNUSED: Mapping[str, Mapping[str, str]] = {
@@ -61,7 +64,7 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
     },
     "vector observations": dict.fromkeys(_IMAGE_NETWORK, "when observations are not images"),
     "image observations": dict.fromkeys(_NETWORK, "when observations are images"),
-    "linear model": dict.fromkeys(_TRAINING, "with --reward.model=linear"),
+    "linear model": dict.fromkeys((*_NETWORK, *_IMAGE_NETWORK, *_TRAINING), "with --reward.model=linear"),
     "custom network": dict.fromkeys((*_NETWORK, *_IMAGE_NETWORK, "shaping"), "with a custom network"),
     # QueryConfig
     "random selection": {"uncertainty": "with random selection"},
@@ -118,6 +121,5 @@ def without_unused(options: Mapping[str, Any], mode: str, prefix: str = "") -> d
         mode: key of :data:`UNUSED`; another mode leaves out nothing.
         prefix: text before the names of that mode's settings in ``options``, such as ``reward.``.
     """
-    unused = {prefix + name for name in UNUSED.get(mode, {})}
-    depth = prefix.count(".") + 1
-    return {name: value for name, value in options.items() if ".".join(name.split(".")[:depth]) not in unused}
+    unused = tuple(f"{prefix}{name}." for name in UNUSED.get(mode, {}))
+    return {name: value for name, value in options.items() if not f"{name}.".startswith(unused)}

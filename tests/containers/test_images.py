@@ -30,5 +30,5 @@ def test_images_have_the_documented_sizes(engine: Engine, images: str, role: str
 
 
 def test_the_site_image_reads_and_writes_parquet(engine: Engine, images: str) -> None:
-    """What is left of PyArrow is enough for that."""
+    """The parts of PyArrow that the image keeps are enough."""
     assert "7" in run(engine, f"{images}-site", "python", "-c", PARQUET)

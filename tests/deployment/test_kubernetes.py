@@ -151,7 +151,7 @@ def test_exactly_one_pod_runs_the_chores(resources: Resources) -> None:
 
 
 def obstacles(pod: Resource) -> set[str]:
-    """What the profile "restricted" of the Pod Security Standards forbids, and the pod does."""
+    """List what the pod does although the Pod Security Standards' profile "restricted" forbids it."""
     found = {name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)}
     found |= {f"volume {kind}" for each in pod["volumes"] for kind in each.keys() - {"name"} - VOLUMES}
     for container in containers_of(pod):

@@ -70,7 +70,7 @@ def test_the_optimum_is_that_of_a_general_solver(ask: Ask, noise: float) -> None
     for member, counts in enumerate(pairs.weights.double().numpy()):
 
         def objective(split: NDArray[Any], counts: NDArray[Any] = counts) -> float:
-            """Of the positive and the negative part of each weight, where the l1 norm is smooth."""
+            """Return the penalized loss for the positive and negative parts of the weights."""
             chance = noise / 2 + (1 - noise) / (1 + np.exp(-differences @ (split[:24] - split[24:])))
             losses = -(targets * np.log(chance) + (1 - targets) * np.log(1 - chance))
             return float(counts @ losses + 1.5 * split.sum() ** 2)
