@@ -140,7 +140,7 @@ PREDICTORS: Mapping[str, PredictorCase] = {
     ),
     "linear": PredictorCase(RewardConfig(inputs="action,state", model="linear"), VECTOR, MATRIX),
     "discrete": PredictorCase(
-        RewardConfig(inputs="action,next_state", members=1),
+        RewardConfig(inputs="action,next_state", members=1, model="network"),
         MultiDiscrete([3, 4], start=[1, 2]),
         MultiDiscrete(np.array([[2, 3], [3, 2]])),
     ),

@@ -66,7 +66,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     from teacher.datasets.preference_files import load_preferences, saved_spaces  # noqa: PLC0415
     from teacher.queries.offline import check_single_fit, fit_once, require_updates  # noqa: PLC0415
     from teacher.reward.predictor import RewardPredictor  # noqa: PLC0415
-    from teacher.reward.report import SETTLED, UNDECIDED  # noqa: PLC0415
+    from teacher.reward.report import UNDECIDED  # noqa: PLC0415
     from teacher.reward.unused import reject_unused_of_network  # noqa: PLC0415
     from teacher.training.terminal import progress  # noqa: PLC0415 - torch takes a second
 
@@ -94,8 +94,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         console.print(UNDECIDED, style="yellow")
     if report.doubt:
         console.print(report.doubt, style="yellow")
-    if report.settled:
-        console.print(SETTLED, highlight=False)
+    if report.choice:
+        console.print(report.choice, highlight=False)
     if others is not None:
         from teacher.reward.evaluation import evaluate  # noqa: PLC0415
 

@@ -1,7 +1,8 @@
 """Factories for a predictor's feature reader and reward networks."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -13,6 +14,24 @@ from teacher.reward.modules import MakeNetwork, OwnEnsemble
 from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.shaping import ShapedEnsemble
 from teacher.settings.options import RewardConfig
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Kind of built-in reward model.
+
+    Attributes:
+        model: ``linear`` or ``network``.
+        features: ``plain``, or ``even`` if squares and logarithms of features are inputs too.
+    """
+
+    model: Literal["linear", "network"]
+    features: Literal["plain", "even"]
+
+    @property
+    def is_linear(self) -> bool:
+        """Return True for linear models."""
+        return self.model == "linear"
 
 
 def make_reader(
@@ -27,6 +46,7 @@ def make_reader(
 def make_ensemble(
     read: Images | Features,
     config: RewardConfig,
+    architecture: Architecture,
     generator: torch.Generator,
     network: MakeNetwork | None,
     *,
@@ -40,6 +60,7 @@ def make_ensemble(
     Args:
         read: the reader that provides the ensemble's features.
         config: settings of the predictor.
+        architecture: kind of built-in model.
         generator: random generator for initial parameters and dropout masks.
         network: the user's factory for one member; None for the built-in architectures.
         full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
@@ -51,10 +72,9 @@ def make_ensemble(
         return ImageEnsemble(read.shape, config, generator, full_size=full_size)
     if config.shaping is not None:
         return ShapedEnsemble(read, config, config.shaping, generator)
-    if config.model == "linear":
-        return RewardEnsemble(config.members, read.size, 0, generator, even=True)
-    even = config.features == "even"
-    return RewardEnsemble(config.members, read.size, config.hidden, generator, config.dropout, even)
+    hidden = 0 if architecture.is_linear else config.hidden
+    even = architecture.features == "even"
+    return RewardEnsemble(config.members, read.size, hidden, generator, config.dropout, even)
 
 
 def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:

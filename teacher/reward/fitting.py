@@ -38,6 +38,11 @@ class FitBudget:
     epochs: int = 0
     updates: int | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no update is allowed."""
+        return (self.epochs if self.updates is None else self.updates) == 0
+
 
 @dataclass(frozen=True, eq=False)
 class PairEvaluation:

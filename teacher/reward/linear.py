@@ -35,10 +35,10 @@ class LinearFitter(Fitter):
     def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> int:
         """Fit every member to the optimum, and return the number of Newton steps made.
 
-        Nothing is fitted if ``effort`` is 0 epochs or 0 updates; other limits are ignored. The arithmetic is
-        in double precision on the CPU.
+        Nothing is fitted if ``effort`` is 0 epochs or 0 updates; other limits are ignored. ``progress`` is
+        not called, because a fit takes only milliseconds. The arithmetic is in double precision on the CPU.
         """
-        if effort.updates == 0 or (effort.updates is None and effort.epochs == 0):
+        if effort.is_empty:
             return 0
         weights = self._network.weights[0]
         scale = self._scale(pairs)
@@ -54,8 +54,6 @@ class LinearFitter(Fitter):
             with torch.no_grad():
                 weights[member, :, 0] = (solution / scale).to(weights)
             updates += steps
-            if progress is not None:
-                progress(updates)
         return updates
 
     def _scale(self, pairs: Pairs) -> Tensor:

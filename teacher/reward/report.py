@@ -11,10 +11,6 @@ from teacher.reward.label_errors import LabelErrors, estimate_label_errors
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
-SETTLED = (
-    "The predictor now uses squares and logarithms of its inputs too, because they predict held-out labels "
-    "clearly better."
-)
 UNDECIDED = (
     "no label used for fitting prefers either segment, so the predicted rewards are meaningless; add labels "
     "that prefer one segment"
@@ -43,7 +39,7 @@ class FitReport:
         ties: share of labels that prefer neither segment.
         label_errors: estimated share of wrong labels; None if too few labels are held out.
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
-        settled: True if squares and logarithms of features were chosen as network inputs in this fit.
+        choice: message about the kind of reward model that this fit chose; empty if it was kept.
         undecided: True if no label used for fitting is a strict preference, so predictions are meaningless.
         doubt: warning that the features are nearly constant across the labeled steps, or rounded too coarsely
             to distinguish the steps; otherwise an empty string.
@@ -58,7 +54,7 @@ class FitReport:
     ties: float = nan
     label_errors: LabelErrors | None = None
     diverged: bool = False
-    settled: bool = False
+    choice: str = ""
     undecided: bool = False
     doubt: str = ""
 

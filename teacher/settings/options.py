@@ -23,7 +23,7 @@ from teacher.settings.checks import (
     check_fields,
     refuse_all,
 )
-from teacher.settings.unused import query_modes, reject_unused
+from teacher.settings.unused import changed, query_modes, reject_unused
 
 REWARD_STD = 0.05
 """Default standard deviation of predicted rewards.
@@ -38,7 +38,7 @@ Its entropy bonus outweighs smaller rewards until the entropy coefficient has fa
 Regularization = Literal["weight_decay", "l1", "l2"]
 NormalizedBy = Literal["preferences", "running", "none"]
 NumberFeatures = Literal["auto", "plain", "even"]
-Model = Literal["network", "linear"]
+Model = Literal["auto", "network", "linear"]
 
 MAX_UPDATES = 10_000
 """Default maximum number of updates in a fit; early stopping usually ends the fit sooner."""
@@ -83,8 +83,8 @@ class RewardConfig:
     ] = "next_state"  # None, from runs and files of earlier versions, means state,action, or state for images
     model: Annotated[
         Model,
-        "reward model: network, or linear in the inputs, their squares and logarithms, for few or partly "
-        "wrong labels",
+        "reward model: linear in the inputs, their squares and logarithms; network; or auto = linear until "
+        "networks predict held-out labels clearly better, but network if a setting of networks is given",
     ] = "network"
     members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
     hidden: Annotated[
@@ -95,9 +95,9 @@ class RewardConfig:
     ] = 64
     features: Annotated[
         NumberFeatures,
-        "input features: plain = the values themselves, even = also their squares and logarithms, so that "
-        "fewer labels are needed to learn distances; auto = chosen by the first fit, where even needs 40 or "
-        "more labels and a clearly lower held-out loss",
+        "input features of networks: plain = the values themselves, even = also their squares and "
+        "logarithms, so that fewer labels are needed to learn distances; auto = chosen by the first fit, "
+        "where even needs 40 or more labels and a clearly lower held-out loss",
     ] = "auto"
     dropout: Annotated[float, "dropout probability while fitting (rl-teacher)", SHARE_OF_LESS] = 0.0
     shaping: Annotated[
@@ -214,6 +214,11 @@ class RewardConfig:
         if self.model == "linear":
             reject_unused(self, "linear model", "--reward.")
 
+    @property
+    def may_be_linear(self) -> bool:
+        """Return True if the settings allow linear reward models."""
+        return self.model == "linear" or (self.model == "auto" and not changed(self, "linear model"))
+
 
 OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisation": "normalization"}
 """Old names of predictor settings that saved files may contain, mapped to current names."""
@@ -224,7 +229,7 @@ def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {OLD_NAMES.get(name, name): value for name, value in settings.items()}
 
 
-REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain"}
+REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain", "model": "network"}
 """Values of predictor settings that files from earlier versions of RL-Teacher lack."""
 
 Selection = Literal["random", "active"]

@@ -94,6 +94,11 @@ def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
     refuse_all(settings, list(_checks(settings, UNUSED[mode])), prefix)
 
 
+def changed(settings: object, mode: str) -> bool:
+    """Return True if any setting that is unused in ``mode`` was changed from its default."""
+    return not all(fits for _, fits, _ in _checks(settings, UNUSED[mode]))
+
+
 def _checks(settings: object, reasons: Mapping[str, str]) -> Iterator[Check]:
     """Yield one check per setting, or one per field if the setting is a nested dataclass."""
     for name, reason in reasons.items():

@@ -7,7 +7,6 @@ from typing import Any
 from teacher.data.segments import SegmentPair
 from teacher.queries.judges import value_of
 from teacher.queries.messages import few_segments
-from teacher.reward.report import SETTLED
 from teacher.training.run import Run, Teaching
 
 EXPLORATIONS = 10  # attempts before episodes are considered too short for segments
@@ -51,6 +50,6 @@ def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
     report = teaching.fit(**limits)
     for about, problem in report.problems("--reward.learning_rate").items():
         run.console.warn_once(problem, about)
-    if report.settled:
-        run.console.print(SETTLED)
+    if report.choice:
+        run.console.print(report.choice)
     return report.scalars

@@ -34,6 +34,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     ledger, collector = teaching.ledger, teaching.collector
     title = f"pretraining labels  {run.address}".rstrip()
     with progress(run.console.rich, title, needed) as show, run.timer.waiting():
+        show(ledger.usable("pretraining"))
         while (answered := ledger.usable("pretraining")) < needed:
             interrupts.check()
             if collector.status.state == "finished":

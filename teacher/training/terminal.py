@@ -17,17 +17,24 @@ _PRINT_SECONDS = 30.0
 def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar, and yield a function that sets the number of items completed so far.
 
-    When the ``with`` block ends, the bar is set to 100%. If the console is not a terminal, a line is printed
-    at most twice a minute instead.
+    The bar appears when the function is first called. When the ``with`` block ends, the bar is set to 100%.
+    If the console is not a terminal, a line is printed at most twice a minute instead.
     """
     if not console.is_terminal:
         say = _ThrottledPrinter(console)
         yield lambda completed: say(f"{title}: {completed} of {total}")
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
+    with contextlib.ExitStack() as shown:
+        bar = Progress(*columns, console=console)
         task = bar.add_task(title, total=total)
-        yield lambda completed: bar.update(task, completed=completed, total=max(total, completed))
+
+        def show(completed: int) -> None:
+            if not bar.live.is_started:
+                shown.enter_context(bar)
+            bar.update(task, completed=completed, total=max(total, completed))
+
+        yield show
         bar.update(task, total=bar.tasks[0].completed)
 
 

@@ -19,7 +19,6 @@ from teacher.queries.learning import PreferenceLearning
 from teacher.queries.messages import only_cant_tell
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import SETTLED
 from teacher.wrapper.builder import (
     CHECKPOINTS_NAME,
     PREFERENCES_NAME,
@@ -159,8 +158,8 @@ class LearningTurns:
         report = self.learning.fit(max_epochs=count, progress=check_stop)
         for about, problem in report.problems("reward=RewardConfig(learning_rate=...)").items():
             self._warn_once(_predictor_log, about, problem)
-        if report.settled:
-            _predictor_log.info(SETTLED)
+        if report.choice:
+            _predictor_log.info(report.choice)
         before, self.training_steps = self.training_steps, self.training_steps + count
         self.left -= count
         self._report(report.scalars)

@@ -62,7 +62,8 @@ def test_so_do_the_lines_of_commands(labels: Path, capsys: pytest.CaptureFixture
     assert main(["evaluate", str(reward), str(labels)]) == 0
     assert "on 1 label (" in capsys.readouterr().out
     reward.unlink()
-    assert main(["fit", str(labels), str(reward), "--max_updates", "1", "--reward.members", "10"]) == 0
+    network = ["--reward.members", "10", "--reward.hidden", "4"]
+    assert main(["fit", str(labels), str(reward), "--max_updates", "1", *network]) == 0
     assert f"{reward}: fitted to 1 preference on recorded in 1 update; " in capsys.readouterr().out
     one = Demonstrations(np.ones((1, 3)), np.ones((1, 2)), np.ones(1), np.ones(1), np.ones(1, bool))
     assert one.summary().startswith("1 episode, 1 step, return")

@@ -17,6 +17,9 @@ from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.datasets.preference_files import save_preferences
 from teacher.errors import DataError
+from teacher.reward.building import Architecture
+from teacher.reward.choice import message
+from teacher.reward.learner import EnsembleLearner
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import RewardConfig
@@ -25,6 +28,7 @@ from teacher.teach import main
 Goal = Callable[[NDArray[Any]], NDArray[Any]]
 Ask = Callable[..., PreferenceDataset]
 SPACES = spaces.Box(-np.inf, np.inf, (8,)), spaces.Box(-1, 1, (2,), np.float32)
+EVEN = message(Architecture("network", "even"), was_linear=False)
 UPDATES = 5_000  # more than any of these fits takes
 
 
@@ -79,7 +83,7 @@ def test_the_first_fit_to_enough_answers_settles_on_what_orders_held_out_pairs_b
     reports = chosen.fit(answers, max_updates=UPDATES), given.fit(answers, max_updates=UPDATES)
     settled.append(chosen.features)
     assert settled == ["auto", expected]
-    assert reports[0] == replace(reports[1], settled=expected == "even")
+    assert reports[0] == replace(reports[1], choice=EVEN if expected == "even" else "")
     for _ in range(2):  # from then on it is as if that had been asked for
         np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
         chosen.fit(more, max_epochs=2)
@@ -143,20 +147,20 @@ def test_a_short_fit_settles_it_as_a_long_one_would(
     chosen, given = predictor(), predictor(expected)
     reports = chosen.fit(answers, **limits), given.fit(answers, **limits)
     assert chosen.features == expected
-    assert reports[0] == replace(reports[1], settled=expected == "even")
+    assert reports[0] == replace(reports[1], choice=EVEN if expected == "even" else "")
     np.testing.assert_array_equal(chosen.rewards(states, actions), given.rewards(states, actions))
 
 
 def test_very_many_answers_are_not_all_tried(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     answers, sizes = ask(distance, range(100)), list[int]()
-    fit = RewardPredictor._fit
+    fit = EnsembleLearner.fit
 
-    def recorded(self: RewardPredictor, some: PreferenceDataset, *limits: Any) -> FitReport:
+    def recorded(self: EnsembleLearner, some: PreferenceDataset, *limits: Any) -> FitReport:
         sizes.append(len(some))
         return fit(self, some, *limits)
 
-    monkeypatch.setattr("teacher.reward.predictor._TRIED_ON", 80)
-    monkeypatch.setattr(RewardPredictor, "_fit", recorded)
+    monkeypatch.setattr("teacher.reward.predictor.TRIED_ON", 80)
+    monkeypatch.setattr(EnsembleLearner, "fit", recorded)
     chosen, given = predictor(members=3), predictor("even", members=3)
     chosen.fit(answers, max_updates=UPDATES)
     given.fit(answers, max_updates=UPDATES)
@@ -182,10 +186,10 @@ def test_a_fit_that_diverged_is_not_chosen(
         FitReport(order_loss=loss, diverged=diverged in (one, "both"))
         for one, loss in (("plain", 0.5), ("even", 0.5 - gain))
     )
-    monkeypatch.setattr(RewardPredictor, "_fit", lambda *_: next(reports))
+    monkeypatch.setattr(EnsembleLearner, "fit", lambda *_: next(reports))
     model = predictor()
     report = model.fit(ask(distance, range(40)), max_updates=UPDATES)
-    assert (model.features, report.settled) == (expected, expected == "even")
+    assert (model.features, report.choice) == (expected, EVEN if expected == "even" else "")
 
 
 def test_progress_goes_on_counting(ask: Ask) -> None:

@@ -93,8 +93,8 @@ def test_without_true_returns_there_are_no_margins(
 
 def test_a_predictor_that_is_sure_and_wrong_without_label_noise_loses_all(make_segment: MakeSegment) -> None:
     predictor = RewardPredictor(*SPACES, RewardConfig(label_noise=0.0, members=1, hidden=4), seed=1)
-    state = {name: value * 1e6 for name, value in predictor._network.state_dict().items()}
-    predictor._network.load_state_dict(state)
+    state = {name: value * 1e6 for name, value in predictor._learner.network.state_dict().items()}
+    predictor._learner.network.load_state_dict(state)
     losses = []
     for value in (0.0, 1.0):
         dataset = PreferenceDataset()

@@ -152,9 +152,9 @@ def test_refitting_to_what_went_on_keeps_what_was_learned() -> None:
     predictor.fit(answers(episodes(offset=1e9)), max_updates=150)
     later = episodes(offset=1e9 + 3, seed=3)
     before = [predictor.step_rewards(one) for one in later]
-    predictor._network.recenter(torch.tensor([2.0, -1.0], dtype=torch.float64))
-    predictor._read.load_state_dict(
-        {"observations": predictor._read.state_dict()["observations"] + [2.0, -1.0]}
+    predictor._learner.network.recenter(torch.tensor([2.0, -1.0], dtype=torch.float64))
+    predictor._learner.read.load_state_dict(
+        {"observations": predictor._learner.read.state_dict()["observations"] + [2.0, -1.0]}
     )
     np.testing.assert_allclose([predictor.step_rewards(one) for one in later], before, atol=1e-4)
 

@@ -62,7 +62,7 @@ def test_the_optimum_is_that_of_a_general_solver(ask: Ask, noise: float) -> None
     labels = ask(distance, 60, wrong=0.2)
     model = predictor(members=2, label_noise=noise)
     model.fit(labels)
-    network, pairs = model._network, model._pairs(labels)
+    network, pairs = model._learner.network, model._learner.pairs(labels)
     inputs = pairs.inputs(torch.arange(60)).double().sum(dim=2).numpy()
     scale = pairs.length**0.5 * np.repeat([1.0, 4.0, 4.0], 8)
     differences, targets = (inputs[:, 0] - inputs[:, 1]) / scale, pairs.values.double().numpy()
@@ -109,18 +109,18 @@ def test_a_fit_of_length_0_changes_nothing(ask: Ask) -> None:
     assert model.fit(ask(distance, 40), max_epochs=0).updates == 0
     assert model.fit(ask(distance, 40), max_updates=0).updates == 0
     assert not rewards(model).any()
-    progress = list[int]()
-    assert model.fit(ask(distance, 40), max_epochs=1, progress=progress.append).updates == progress[-1] > 0
+    assert model.fit(ask(distance, 40), max_epochs=1).updates > 0
+    assert rewards(model).any()
 
 
 def test_a_discounted_return_is_one_of_discounted_inputs(ask: Ask) -> None:
     labels = ask(distance, 40)
     model = predictor(discount=0.5)
     model.fit(labels)
-    pairs = model._pairs(labels)
+    pairs = model._learner.pairs(labels)
     weights = torch.tensor(0.5) ** torch.arange(pairs.length)
     inputs = pairs.inputs(torch.arange(40)).expand(3, -1, -1, -1, -1).contiguous()
-    logits = model._network.logits(inputs, weights).detach().numpy()
+    logits = model._learner.network.logits(inputs, weights).detach().numpy()
     np.testing.assert_allclose(logits, model.preference_logits(labels), rtol=1e-4, atol=1e-4)
 
 

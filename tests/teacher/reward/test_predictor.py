@@ -256,7 +256,7 @@ def test_many_segments_are_judged_in_parts(
 ) -> None:
     segments, model = [make_segment(seed) for seed in range(7)], predictor()
     returns, by_member = model.segment_returns(segments), model.member_returns(segments)
-    monkeypatch.setattr("teacher.reward.predictor.BYTES_AT_ONCE", 300)  # two segments
+    monkeypatch.setattr("teacher.reward.learner.BYTES_AT_ONCE", 300)  # two segments
     np.testing.assert_allclose(model.segment_returns(segments), returns, rtol=1e-4)
     np.testing.assert_allclose(model.member_returns(segments), by_member, rtol=1e-4)
 
@@ -306,10 +306,11 @@ def test_a_saved_state_does_not_change_with_the_predictor(make_segment: MakeSegm
 
 
 def test_discrete_actions_are_told_apart_wherever_they_start() -> None:
-    model = RewardPredictor(OBSERVATIONS, spaces.Discrete(3, start=5), RewardConfig(inputs="action"), seed=1)
+    config = RewardConfig(inputs="action", model="network")
+    model = RewardPredictor(OBSERVATIONS, spaces.Discrete(3, start=5), config, seed=1)
     rewards = model.rewards(np.zeros((3, 3)), np.array([5, 6, 7]))
     assert len(set(rewards.tolist())) == 3
-    same = RewardPredictor(OBSERVATIONS, spaces.Discrete(3), RewardConfig(inputs="action"), seed=1)
+    same = RewardPredictor(OBSERVATIONS, spaces.Discrete(3), config, seed=1)
     assert (same.rewards(np.zeros((3, 3)), np.array([0, 1, 2])) == rewards).all()
 
 

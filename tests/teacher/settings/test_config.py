@@ -241,7 +241,9 @@ def test_a_configuration_from_before_there_were_parts_loads(tmp_path: Path) -> N
     path = config.run_dir / "config.json"
     old = {name: value for name, value in json.loads(path.read_text()).items() if name not in PARTS}
     path.write_text(json.dumps(old))
-    assert load_config(config.run_dir)[0].reward == RewardConfig(inputs=None, features="plain")
+    assert load_config(config.run_dir)[0].reward == RewardConfig(
+        inputs=None, features="plain", model="network"
+    )
 
 
 @pytest.mark.parametrize("reward", [{"memebers": 3}, {"members": "many"}, [], {"members": 0}])

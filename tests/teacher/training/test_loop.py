@@ -24,7 +24,7 @@ from teacher.errors import ConfigError
 from teacher.queries.asking import MIN_OPEN_COMPARISONS
 from teacher.queries.collector import CollectorStatus
 from teacher.queries.judges import oracle
-from teacher.reward import predictor
+from teacher.reward import choice
 from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import RewardConfig
@@ -502,7 +502,7 @@ def test_answers_that_tell_nothing_are_told_of_once(
 def test_squares_and_logarithms_are_told_once_where_they_are_read(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, gain: float, times: int
 ) -> None:
-    monkeypatch.setattr(predictor, "_CLEAR_GAIN", gain)
+    monkeypatch.setattr(choice, "CLEAR_GAIN", gain)
     reward = dataclasses.replace(SMALL, patience=5)
     run, _ = make_run(pretrain_labels=54, pace="free", num_timesteps=600, reward=reward)
     run.console = RunConsole(Console(file=io.StringIO(), soft_wrap=True))

@@ -14,7 +14,7 @@ from teacher.data.decisions import Decision
 from teacher.data.segments import Segment
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
-from teacher.reward import predictor
+from teacher.reward import choice
 from teacher.settings.options import RewardConfig
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
@@ -44,7 +44,7 @@ def test_the_same_seed_is_the_same_run(wrap: Wrap, tmp_path: Path) -> None:
 def test_squares_and_logarithms_are_noted_once_where_they_are_read(
     wrap: Wrap, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gain: float, times: int
 ) -> None:
-    monkeypatch.setattr(predictor, "_CLEAR_GAIN", gain)
+    monkeypatch.setattr(choice, "CLEAR_GAIN", gain)
     caplog.set_level(logging.INFO, "teacher.wrapper.predictor")
     env = wrap(n_prefs=60, n_initial_prefs=40, reward=replace(SMALL, patience=10))
     play(env, 900)

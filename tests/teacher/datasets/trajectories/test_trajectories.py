@@ -32,7 +32,9 @@ FOLDERS = ("imitation", "minari-hdf5", "minari-arrow")
 
 @pytest.fixture
 def predictor() -> RewardPredictor:
-    return RewardPredictor(*SPACES, RewardConfig(inputs="state,action,next_state,terminated"), seed=1)
+    return RewardPredictor(
+        *SPACES, RewardConfig(inputs="state,action,next_state,terminated", model="network"), seed=1
+    )
 
 
 @pytest.fixture
@@ -194,7 +196,7 @@ def test_an_episode_without_a_step_is_relabelled_like_the_others(
 
 
 def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:
-    predictor = RewardPredictor(*SPACES, RewardConfig(), seed=1)
+    predictor = RewardPredictor(*SPACES, RewardConfig(model="network"), seed=1)
     recording = load_trajectories(DATA / "minari-hdf5")
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
     save_demonstrations(source, as_demonstrations(recording))
@@ -225,8 +227,8 @@ def test_demonstrations_without_last_states_are_relabelled_by_what_does_not_read
     old = replace(as_demonstrations(load_trajectories(DATA / "minari-hdf5")), final_obs=None)
     save_demonstrations(source, old)
     with pytest.raises(ConfigError, match=r"lacks the episodes' final observations.*--reward\.inputs state"):
-        relabel(RewardPredictor(*SPACES, RewardConfig(), seed=1), source, target)
-    predictor = RewardPredictor(*SPACES, RewardConfig(inputs="state"), seed=1)
+        relabel(RewardPredictor(*SPACES, RewardConfig(model="network"), seed=1), source, target)
+    predictor = RewardPredictor(*SPACES, RewardConfig(inputs="state", model="network"), seed=1)
     relabel(predictor, source, target)
     expected = predictor.rewards(old.obs, old.actions[:, 0])
     np.testing.assert_array_equal(load_demonstrations(target).rewards, expected)
@@ -242,7 +244,7 @@ def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: R
     said = r"does not record which episodes the environment terminated.*--reward\.inputs state$"
     with pytest.raises(ConfigError, match=said):
         relabel(predictor, source, target)
-    other = RewardPredictor(Box(-1, 1, (3,)), Discrete(2), RewardConfig(), seed=1)
+    other = RewardPredictor(Box(-1, 1, (3,)), Discrete(2), RewardConfig(model="network"), seed=1)
     for path in (source, *(DATA / name for name in FOLDERS)):
         with pytest.raises(
             DataError, match=r"(must belong to the space|do not match the predictor's spaces,) Box"

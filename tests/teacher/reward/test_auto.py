@@ -1,0 +1,179 @@
+"""When linear reward models give way to networks."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from teacher.data.preferences import Preference, PreferenceDataset
+from teacher.data.segments import Segment
+from teacher.datasets.predictor_files import load_predictor, save_predictor
+from teacher.errors import DataError
+from teacher.reward.building import Architecture
+from teacher.reward.choice import message
+from teacher.reward.learner import EnsembleLearner
+from teacher.reward.predictor import RewardPredictor
+from teacher.reward.report import FitReport
+from teacher.settings.options import RewardConfig
+
+Goal = Callable[[NDArray[Any]], NDArray[Any]]
+Ask = Callable[[Goal, int], PreferenceDataset]
+SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
+STATES, ACTIONS = np.random.default_rng(0).normal(size=(500, 3)), np.zeros((500, 2))
+FIRST, SECOND = 250, 500  # labels at which networks are tried
+NETWORKS = message(Architecture("network", "plain"), was_linear=True)
+
+
+def product(states: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(states[..., 0] * states[..., 1])
+
+
+def sum_of(states: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(states.sum(axis=-1))
+
+
+def predictor(**settings: Any) -> RewardPredictor:
+    return RewardPredictor(*SPACES, RewardConfig(**{"inputs": "state", "model": "auto", **settings}), seed=1)
+
+
+def rewards(model: RewardPredictor) -> NDArray[np.float64]:
+    return model.rewards(STATES, ACTIONS)
+
+
+@pytest.fixture
+def ask(make_segment: Callable[..., Segment]) -> Ask:
+    def labels(goal: Goal, count: int) -> PreferenceDataset:
+        result = PreferenceDataset()
+        for number in range(count):
+            first, second = (make_segment(2 * number + one, length=4, observation_size=3) for one in (0, 1))
+            first_wins = goal(first.observations).sum() > goal(second.observations).sum()
+            result.upsert([Preference(UUID(int=(number << 64) + number), first, second, float(first_wins))])
+        return result
+
+    return labels
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[Architecture]:
+    """Architectures of all fits, which are cut short and say that networks are worse."""
+    made, fit = list[Architecture](), EnsembleLearner.fit
+
+    def recorded(self: EnsembleLearner, *arguments: Any) -> FitReport:
+        made.append(self.architecture)
+        return fit(self, *arguments) if self.architecture.is_linear else FitReport(order_loss=9.0)
+
+    monkeypatch.setattr(EnsembleLearner, "fit", recorded)
+    return made
+
+
+def test_networks_take_over_once_they_predict_clearly_better(ask: Ask) -> None:
+    model = predictor()
+    assert (model.fit(ask(product, FIRST - 1)).choice, model.model) == ("", "linear")
+    assert np.corrcoef(rewards(model), product(STATES))[0, 1] < 0.5
+    report = model.fit(ask(product, FIRST), max_epochs=1)
+    assert (report.choice, model.model, model.features) == (NETWORKS, "network", "plain")
+    assert np.corrcoef(rewards(model), product(STATES))[0, 1] > 0.8
+    given = predictor(model="network", features="plain")
+    assert given.fit(ask(product, FIRST), max_updates=10_000).updates == report.updates
+    np.testing.assert_array_equal(rewards(model), rewards(given))
+    assert model.fit(ask(sum_of, SECOND), max_epochs=1).choice == ""
+    assert model.model == "network"
+
+
+def test_linear_models_stay_where_networks_are_no_better(ask: Ask) -> None:
+    model, linear = predictor(), predictor(model="linear")
+    for count in (FIRST - 1, FIRST):
+        assert model.fit(ask(sum_of, count)).choice == ""
+        linear.fit(ask(sum_of, count))
+        np.testing.assert_array_equal(rewards(model), rewards(linear))
+    assert (model.model, model.features) == ("linear", "even")
+
+
+def test_networks_are_tried_whenever_labels_have_doubled(ask: Ask, fits: list[Architecture]) -> None:
+    model, tried = predictor(), list[int]()
+    for count in (FIRST - 1, FIRST, SECOND - 1, SECOND, SECOND + 1, 2 * SECOND):
+        fits.clear()
+        model.fit(ask(sum_of, count))
+        assert fits[-1].is_linear
+        if len(fits) > 1:
+            assert [(each.model, each.features) for each in fits[:-1]] == [
+                ("linear", "even"),
+                ("network", "plain"),
+                ("network", "even"),
+            ]
+            tried.append(count)
+    assert tried == [FIRST, SECOND, 2 * SECOND]
+
+
+def test_a_fit_of_length_0_tries_nothing(ask: Ask, fits: list[Architecture]) -> None:
+    predictor().fit(ask(sum_of, FIRST), max_epochs=0)
+    assert len(fits) == 1
+
+
+def test_what_was_tried_is_saved(ask: Ask, fits: list[Architecture], tmp_path: Path) -> None:
+    model = predictor()
+    model.fit(ask(sum_of, FIRST))
+    save_predictor(tmp_path / "a.npz", model, *SPACES)
+    again = load_predictor(tmp_path / "a.npz")
+    fits.clear()
+    again.fit(ask(sum_of, SECOND - 1))
+    assert len(fits) == 1
+    again.fit(ask(sum_of, SECOND))
+    assert len(fits) == 5
+
+
+def test_networks_are_restored_and_go_on(ask: Ask, tmp_path: Path) -> None:
+    model, answers = predictor(), ask(product, FIRST)
+    model.fit(answers)
+    save_predictor(tmp_path / "a.npz", model, *SPACES)
+    again = load_predictor(tmp_path / "a.npz")
+    for _ in range(2):
+        assert again.model == "network"
+        np.testing.assert_array_equal(rewards(again), rewards(model))
+        again.fit(answers, max_epochs=2)
+        model.fit(answers, max_epochs=2)
+    with pytest.raises(DataError, match="does not match these --reward settings"):
+        predictor(model="linear").load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("damaged", ["odd", None, np.array([1, 2])], ids=str)
+def test_a_damaged_model_is_refused(damaged: Any) -> None:
+    state = predictor().state_dict() | {"model": damaged}
+    with pytest.raises(DataError, match="does not match these --reward settings"):
+        predictor().load_state_dict(state)
+
+
+def test_a_state_without_a_model_is_of_the_one_in_the_settings(ask: Ask) -> None:
+    """States of earlier versions have none; the settings they are saved with name it."""
+    for settings in ({"model": "network", "features": "plain"}, {"model": "linear"}):
+        model, again = predictor(**settings), predictor(**settings)
+        model.fit(ask(sum_of, 20), max_epochs=1)
+        state = {name: value for name, value in model.state_dict().items() if name not in ("model", "tried")}
+        again.load_state_dict(state)
+        np.testing.assert_array_equal(rewards(again), rewards(model))
+
+
+@pytest.mark.parametrize(
+    ("settings", "model"),
+    [
+        ({}, "linear"),
+        ({"members": 5, "label_noise": 0.0, "discount": 0.9, "reward_std": 1.0}, "linear"),
+        ({"hidden": 32}, "network"),
+        ({"features": "even"}, "network"),
+        ({"epochs": 3}, "network"),
+        ({"shaping": 0.9, "inputs": "state,next_state,terminated"}, "network"),
+    ],
+    ids=str,
+)
+def test_settings_of_networks_choose_networks(settings: dict[str, Any], model: str) -> None:
+    assert predictor(**settings).model == model
+
+
+def test_images_have_networks() -> None:
+    images = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    assert RewardPredictor(images, SPACES[1], RewardConfig(model="auto"), seed=1).model == "network"
