@@ -43,6 +43,7 @@ TASKS: Mapping[str, Task] = {
 STANDARD_TASKS = ("Pendulum", "Reacher", "Hopper", "Cheetah")
 _SHORT_TASKS = ("Pendulum", "Reacher")
 _SHORTEST_TASKS = ("Pendulum",)
+_NETWORK = "reward.model=network"
 _PLAIN = "reward.features=plain"
 _ACTION = f"reward.inputs=state,action {_PLAIN}"
 _EVEN = "reward.features=even reward.strength=3"
@@ -71,13 +72,16 @@ SIDES: Mapping[str, Side] = {
     "random": Side("random actions", taught=False),
     "rl": Side("true reward", taught=False),
     "oracle": Side("oracle", all_budgets=True),
-    "pretraining": Side("its pretraining labels alone"),
-    "coin": Side("coin flips", options="teacher=mistake:0.5"),
     "mistakes-10": Side("10 % mistakes", options="teacher=mistake:0.1"),
     "mistakes-30": Side("30 % mistakes", options="teacher=mistake:0.3"),
-    "linear": Side("linear reward model", options="reward.model=linear", all_budgets=True),
-    "linear-30": Side("the same, 30 % mistakes", options="reward.model=linear teacher=mistake:0.3"),
-    "uniform": Side("any pairs, at random", options="queries.selection=random queries.recency=inf"),
+    "networks": Side("networks", options=_NETWORK, all_budgets=True),
+    "networks-10": Side("networks, 10 % mistakes", options=f"{_NETWORK} teacher=mistake:0.1"),
+    "networks-30": Side("networks, 30 % mistakes", options=f"{_NETWORK} teacher=mistake:0.3"),
+    "pretraining": Side("networks, pretraining labels alone", options=_NETWORK),
+    "coin": Side("networks, coin flips", options=f"{_NETWORK} teacher=mistake:0.5"),
+    "uniform": Side(
+        "networks, any pairs, at random", options=f"{_NETWORK} queries.selection=random queries.recency=inf"
+    ),
     "paper": Side("the paper's setting", options="preset=paper"),
     "plain": Side("numbers alone read", options=_PLAIN, all_budgets=True, tasks=("Reacher",)),
     "plain-10": Side(
@@ -87,31 +91,35 @@ SIDES: Mapping[str, Side] = {
     "even-10": Side("the same, 10 % mistakes", options=f"{_EVEN} teacher=mistake:0.1"),
     "action": Side("states, actions read", options=_ACTION, all_budgets=True),
     "action-10": Side("states, actions, 10 % mistakes", options=f"{_ACTION} teacher=mistake:0.1"),
-    "diverse": Side("diverse pairs", options="queries.diversity=5", tasks=_SHORT_TASKS),
+    "diverse": Side("diverse pairs", options=f"{_NETWORK} queries.diversity=5", tasks=_SHORT_TASKS),
     "crops": Side("crops of segments", options="reward.shortest_crop=0.5", tasks=_SHORT_TASKS),
     "converged": Side("refits to convergence", options="reward.converge", tasks=_SHORT_TASKS),
-    "bounded": Side("bounded confidence", options="reward.label_smoothing=0.05", tasks=_SHORT_TASKS),
+    "bounded": Side(
+        "bounded confidence", options=f"{_NETWORK} reward.label_smoothing=0.05", tasks=_SHORT_TASKS
+    ),
     "flat": Side("flat start", options="reward.flat_start", tasks=_SHORT_TASKS),
-    "value-refit": Side("critic refitted first", options="value_refit=5", tasks=_SHORT_TASKS),
-    "recent": Side("recent pairs, at random", options="queries.selection=random", tasks=_SHORT_TASKS),
-    "active": Side("active pairs of any age", options="queries.recency=inf", tasks=_SHORT_TASKS),
+    "value-refit": Side("critic refitted first", options=f"{_NETWORK} value_refit=5", tasks=_SHORT_TASKS),
+    "recent": Side(
+        "recent pairs, at random", options=f"{_NETWORK} queries.selection=random", tasks=_SHORT_TASKS
+    ),
+    "active": Side("active pairs of any age", options=f"{_NETWORK} queries.recency=inf", tasks=_SHORT_TASKS),
     **{
         name: Side(title, options=options, tasks=_SHORTEST_TASKS)
         for name, title, options in (
-            ("logit", "disagreement on logits", "queries.uncertainty=logit"),
-            ("label", "disagreement on labels", "queries.uncertainty=label"),
-            ("oversampling", "3 times as many segments", "queries.oversampling=3"),
-            ("exploration", "half of them explored", "queries.exploration_frac=0.5"),
-            ("constant", "constant rate of labels", "schedule=constant"),
-            ("hyperbolic", "hyperbolic rate of labels", "schedule=hyperbolic"),
+            ("logit", "disagreement on logits", f"{_NETWORK} queries.uncertainty=logit"),
+            ("label", "disagreement on labels", f"{_NETWORK} queries.uncertainty=label"),
+            ("oversampling", "3 times as many segments", f"{_NETWORK} queries.oversampling=3"),
+            ("exploration", "half of them explored", f"{_NETWORK} queries.exploration_frac=0.5"),
+            ("constant", "constant rate of labels", f"{_NETWORK} schedule=constant"),
+            ("hyperbolic", "hyperbolic rate of labels", f"{_NETWORK} schedule=hyperbolic"),
             ("dropout", "dropout of a fifth", "reward.dropout=0.2"),
             ("adapted", "adapted weight decay", "reward.adapt"),
             ("l2", "adapted l2", "reward.regularization=l2 reward.adapt"),
             ("l1", "adapted l1", "reward.regularization=l1 reward.adapt"),
             ("first-epochs", "200 epochs at first", "reward.initial_epochs=200"),
-            ("running", "running normalization", "reward.normalization=running"),
-            ("raw", "no normalization", "reward.normalization=none"),
-            ("bonus", "a standard deviation above the mean", "reward.uncertainty_bonus=1"),
+            ("running", "running normalization", f"{_NETWORK} reward.normalization=running"),
+            ("raw", "no normalization", f"{_NETWORK} reward.normalization=none"),
+            ("bonus", "a standard deviation above the mean", f"{_NETWORK} reward.uncertainty_bonus=1"),
             (
                 "shaping",
                 "with a potential",

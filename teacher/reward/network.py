@@ -16,6 +16,7 @@ from torch.nn import functional
 from teacher.data.precision import SMALLEST_STD
 
 _INPUT_LIMIT = 10.0  # standard deviations at which inputs are clipped
+_LINEAR_INPUT_LIMIT = 3.0  # the same for linear models, whose extrapolation agents exploit more easily
 FARTHEST_SHIFT = 100.0  # standard deviations that biases absorb; at 10,000, rounding hides variation
 _ROWS_AT_ONCE = 2**15  # steps in a forward pass, which limits the memory of hidden activations
 _EVEN_STRENGTH = 10.0  # default weight decay; higher because more inputs fit few labels by chance
@@ -78,8 +79,9 @@ class RewardEnsemble(RewardNetwork):
 
     Hidden layers use leaky ReLU.
 
-    Features are standardized with statistics stored in the network and clipped to ten standard deviations, so
-    that a feature that was nearly constant in training can't dominate the others.
+    Features are standardized with statistics stored in the network and clipped to ten standard deviations, or
+    three in linear models, so that a feature that was nearly constant in training can't dominate the others,
+    and an agent gains nothing from features far outside of the training data.
 
     If ``even`` is True, each feature adds two inputs: the square of the standardized feature, and the
     logarithm of the raw feature's square. Many distances and control costs are close to sums of squares, so
@@ -115,6 +117,7 @@ class RewardEnsemble(RewardNetwork):
         self.strength = _EVEN_STRENGTH if even else self.strength
         self.dropout = dropout
         self._even = even
+        self._limit = _INPUT_LIMIT if hidden else _LINEAR_INPUT_LIMIT
         self._generator = generator
         sizes = [self.size, hidden, hidden, 1] if hidden else [self.size, 1]
         layers = list(itertools.pairwise(sizes))
@@ -131,8 +134,9 @@ class RewardEnsemble(RewardNetwork):
             self.flatten()
 
     def standardize(self, features: Tensor) -> Tensor:
-        """Standardize features ``(*batch, inputs)`` to ``(*batch, size)``, clipped to [-10, 10]."""
+        """Standardize and clip features ``(*batch, inputs)`` to network inputs ``(*batch, size)``."""
         standardized = (features - self.input_mean) / self.input_std
+        standardized.clamp_(-self._limit, self._limit)
         if self._even:
             logarithms = torch.log((features / self.input_std).square() + _SMALLEST_SQUARE)
             standardized = torch.cat([standardized, standardized.square(), logarithms], dim=-1)

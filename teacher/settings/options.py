@@ -85,7 +85,7 @@ class RewardConfig:
         Model,
         "reward model: linear in the inputs, their squares and logarithms; network; or auto = linear until "
         "networks predict held-out labels clearly better, but network if a setting of networks is given",
-    ] = "network"
+    ] = "auto"
     members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
     hidden: Annotated[
         int,

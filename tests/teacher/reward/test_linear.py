@@ -141,6 +141,16 @@ def test_inputs_that_do_not_vary_do_no_harm(ask: Ask) -> None:
     assert np.isfinite(rewards(model)).all()
 
 
+def test_inputs_beyond_those_of_the_labels_gain_nothing_more(ask: Ask) -> None:
+    model, labels = predictor(), ask(sum_of, 60)
+    model.fit(labels)
+    steps = labels.observations.reshape(-1, 8)
+    far = [steps.mean(axis=0) + distance * steps.std(axis=0) for distance in (0, 2, 3.01, 100)]
+    middle, near, limit, beyond = model.rewards(np.array(far), ACTIONS[:4])
+    assert middle < near < limit
+    assert beyond == pytest.approx(limit, abs=0.02 * (limit - middle))
+
+
 def test_settings_of_networks_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^--reward\.hidden: has no effect with --reward\.model=linear"):
         RewardConfig(model="linear", hidden=32)
