@@ -1,10 +1,10 @@
 """Benchmark of preference-based RL under the protocol of B-Pref (Lee et al. 2021, arXiv 2111.03026).
 
-Sides are SAC on the true reward, PEBBLE (``--preset bpref``), SAC with RL-Teacher's defaults and with linear
-reward models, and the same with PPO, but PEBBLE. A scripted teacher labels segments by their true return,
-optionally with B-Pref's errors. The score of a side is the return of its final deterministic policy, divided
-by that of the same agent trained on the true reward: interquartile means over the seeds with 95 % bootstrap
-intervals (Agarwal et al. 2021).
+Sides are SAC on the true reward, PEBBLE (``--preset bpref``), SAC with RL-Teacher's defaults and with
+networks as reward models, and the same with PPO, but PEBBLE. A scripted teacher labels segments by their
+true return, optionally with B-Pref's errors. The score of a side is the return of its final deterministic
+policy, divided by that of the same agent trained on the true reward: interquartile means over the seeds
+with 95 % bootstrap intervals (Agarwal et al. 2021).
 
     python -m benchmarks.bpref --show --plot bpref.png    print and plot the stored results
     python -m benchmarks.bpref --processes 2              make all missing runs, which takes days of CPU

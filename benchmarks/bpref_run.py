@@ -56,10 +56,10 @@ SIDES: Mapping[str, Side] = {
     "sac": Side("SAC, true reward", "sac", taught=False),
     "pebble": Side("PEBBLE", "sac", options="preset=bpref", first_share=0.1),
     "sac-ours": Side("SAC, our default", "sac"),
-    "sac-linear": Side("SAC, linear reward model", "sac", options="reward.model=linear"),
+    "sac-networks": Side("SAC, reward networks", "sac", options="reward.model=network"),
     "ppo": Side("PPO, true reward", "ppo", taught=False),
     "ppo-ours": Side("PPO, our default", "ppo"),
-    "ppo-linear": Side("PPO, linear reward model", "ppo", options="reward.model=linear"),
+    "ppo-networks": Side("PPO, reward networks", "ppo", options="reward.model=network"),
 }
 
 TEACHERS: Mapping[str, str] = {

@@ -20,64 +20,65 @@ TEACHING, LABELS = "docs/benchmarks/teaching.md", "docs/benchmarks/labels.md"
 INDEX, OPTIONS, COMPARISON = "docs/benchmarks.md", "docs/benchmarks/options.md", "docs/comparison.md"
 SENTENCES: Mapping[str, str] = {
     COMPARISON: """
-its preference comparisons take {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time of
-RL-Teacher and reach f = {Pendulum/imitation/200}, versus {Pendulum/oracle/200}
+its preference comparisons take {Pendulum/imitation/200:Pendulum/networks/200} times the CPU time of
+RL-Teacher with networks and reach f = {Pendulum/imitation/200}, versus {Pendulum/networks/200}
 
 On Reacher, 175 labels reach f = {Reacher/oracle/175}, and 350 reach {Reacher/oracle/350}
 """,
     INDEX: """
-Pendulum f = {Pendulum/oracle/50} with 50, Reacher {Reacher/oracle/175} with 175, Hopper
-{Hopper/oracle/350} and Cheetah {Cheetah/oracle/350} with 350
+with 50, f = {Pendulum/oracle/50} on Pendulum, {Reacher/oracle/50} on Reacher, {Hopper/oracle/50} on Hopper
+and {Cheetah/oracle/50} on Cheetah
 
-take Reacher from {Reacher/uniform/350} to {Reacher/oracle/350}
+take Reacher from {Reacher/uniform/350} to {Reacher/networks/350}
 """,
     "README.md": """
-f = {Pendulum/oracle/50} on Pendulum with 50, {Reacher/oracle/175} on Reacher with 175,
-{Hopper/oracle/350} on Hopper with 350
+with 50 labels, f = {Pendulum/oracle/50} on Pendulum, {Reacher/oracle/50} on Reacher, {Hopper/oracle/50} on
+Hopper and {Cheetah/oracle/50} on Cheetah
 """,
     LABELS: """
-| Pendulum | 100k | 50 | {Pendulum/oracle/50} |
+| Pendulum | 100k | 50 | {Pendulum/oracle/50} | | | {Pendulum/networks/50} | | | |
 
-| Pendulum | 100k | 200 | {Pendulum/oracle/200} | {Pendulum/mistakes-10/200} | {Pendulum/mistakes-30/200} |
-{Pendulum/uniform/200} | {Pendulum/paper/200} |
+| Pendulum | 100k | 200 | {Pendulum/oracle/200} | {Pendulum/mistakes-10/200} | {Pendulum/mistakes-30/200}
+| {Pendulum/networks/200} | {Pendulum/networks-10/200} | {Pendulum/networks-30/200} |
+{Pendulum/paper/200} |
 
-| Reacher | 500k | 175 | {Reacher/oracle/175} |
+| Reacher | 500k | 50 | {Reacher/oracle/50} | | | {Reacher/networks/50} | | | |
 
-| Reacher | 500k | 350 | {Reacher/oracle/350} | {Reacher/mistakes-10/350} | {Reacher/mistakes-30/350} |
-{Reacher/uniform/350} | {Reacher/paper/350} |
+| Reacher | 500k | 175 | {Reacher/oracle/175} | | | {Reacher/networks/175} | | | |
 
-| Hopper | 1M | 350 | {Hopper/oracle/350} |
+| Reacher | 500k | 350 | {Reacher/oracle/350} | | {Reacher/mistakes-30/350} |
+{Reacher/networks/350} | {Reacher/networks-10/350} | {Reacher/networks-30/350} | {Reacher/paper/350} |
 
-| Hopper | 1M | 700 | {Hopper/oracle/700} | {Hopper/mistakes-10/700} | {Hopper/mistakes-30/700} |
-{Hopper/uniform/700} | {Hopper/paper/700} |
+| Hopper | 1M | 50 | {Hopper/oracle/50} | | | {Hopper/networks/50} | | | |
 
-| Cheetah | 1M | 100 | {Cheetah/oracle/100} |
+| Hopper | 1M | 350 | {Hopper/oracle/350} | | | {Hopper/networks/350} | | | |
 
-| Cheetah | 1M | 350 | {Cheetah/oracle/350} |
+| Hopper | 1M | 700 | {Hopper/oracle/700} | | {Hopper/mistakes-30/700} |
+{Hopper/networks/700} | {Hopper/networks-10/700} | {Hopper/networks-30/700} | {Hopper/paper/700} |
 
-| Cheetah | 1M | 700 | {Cheetah/oracle/700} | {Cheetah/mistakes-10/700} | {Cheetah/mistakes-30/700} |
-{Cheetah/uniform/700} | {Cheetah/paper/700} |
+| Cheetah | 1M | 50 | {Cheetah/oracle/50} | | | {Cheetah/networks/50} | | | |
 
-| Walker | 1M | 700 | {Walker/oracle/700} | {Walker/mistakes-10/700} |
-{Walker/mistakes-30/700} | {Walker/uniform/700} | {Walker/paper/700} |
+| Cheetah | 1M | 100 | {Cheetah/oracle/100} | | | {Cheetah/networks/100} | | | |
 
-| Swimmer | 1M | 700 | {Swimmer/oracle/700} | {Swimmer/mistakes-10/700} |
-{Swimmer/mistakes-30/700} | {Swimmer/uniform/700} | {Swimmer/paper/700} |
+| Cheetah | 1M | 350 | {Cheetah/oracle/350} | | | {Cheetah/networks/350} | | | |
 
-| Reacher | 50 | 0% | {Reacher/oracle/50} | {Reacher/linear/50} |
+| Cheetah | 1M | 700 | {Cheetah/oracle/700} | | {Cheetah/mistakes-30/700} |
+{Cheetah/networks/700} | {Cheetah/networks-10/700} | {Cheetah/networks-30/700} | {Cheetah/paper/700} |
 
-| Hopper | 50 | 0% | {Hopper/oracle/50} | {Hopper/linear/50} |
+| Walker | 1M | 700 | | | | {Walker/networks/700} | {Walker/networks-10/700} | {Walker/networks-30/700} |
+{Walker/paper/700} |
 
-| Cheetah | 50 | 0% | {Cheetah/oracle/50} | {Cheetah/linear/50} |
-
-| Pendulum | 200 | 30% | {Pendulum/mistakes-30/200} | {Pendulum/linear-30/200} |
-
-| Reacher | 350 | 30% | {Reacher/mistakes-30/350} | {Reacher/linear-30/350} |
+| Swimmer | 1M | 700 | | | | {Swimmer/networks/700} | {Swimmer/networks-10/700} |
+{Swimmer/networks-30/700} | {Swimmer/paper/700} |
 
 On Pendulum, the imitation library reaches {Pendulum/imitation/200} with 200 labels and the same number of
-steps in {Pendulum/imitation/200:Pendulum/oracle/200} times the CPU time, and {Pendulum/imitation/50} with 50
+steps in {Pendulum/imitation/200:Pendulum/networks/200} times the CPU time of networks, and
+{Pendulum/imitation/50} with 50
 """,
     OPTIONS: """
+| `--reward.model network` alone | {Pendulum/networks/200} | {Pendulum/networks/200!worst} |
+{Reacher/networks/350} | {Reacher/networks/350!worst} |
+
 | defaults | {Pendulum/oracle/200} | {Pendulum/oracle/200!worst} | {Reacher/oracle/350} |
 {Reacher/oracle/350!worst} |
 

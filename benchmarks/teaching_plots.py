@@ -31,34 +31,32 @@ class _Mark:
         color: color of marker and text.
         shape: marker.
         aside: horizontal offset in points, so that intervals of different sides don't overlap.
-        is_named_below: True to put the name below the interval instead of at the right of the panel.
     """
 
     name: str
     color: str
     shape: str
     aside: float = 0
-    is_named_below: bool = False
 
 
 _MARKS = {
     "oracle": _Mark("oracle", _BLUE, "o"),
     "mistakes-10": _Mark("10 % mistakes", _BLUE, "v", aside=-6),
     "mistakes-30": _Mark("30 % mistakes", _PALE, "v", aside=12),
-    "pretraining": _Mark("pretraining\nlabels alone", _INK, "s", aside=-6, is_named_below=True),
+    "networks": _Mark("networks", _INK, "s", aside=6),
     "coin": _Mark("coin flips", _ORANGE, "X"),
-    "imitation": _Mark("imitation", _GREEN, "D", aside=6),
+    "imitation": _Mark("imitation", _GREEN, "D", aside=-12),
 }
 _ROOM_LEFT, _ROOM_RIGHT = 0.22, 0.36  # space for names, as a fraction of the panel width
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw both plots for tasks with full-length runs and return their paths, or [] if there are none.
+    """Draw both plots for tasks with full-length runs of the oracle; return the paths, or [] if none.
 
     Sides with only one seed are left out.
     """
     full = [row for row in rows if row.steps == TASKS[row.task].steps and len(row.results) > 1]
-    drawable = {row.task for row in full if row.f and row.side in _MARKS}
+    drawable = {row.task for row in full if row.f and row.side == "oracle"}
     tasks = [task for task in TASKS if task in drawable]
     if not tasks:
         return []
@@ -149,7 +147,7 @@ def spread(wanted: Sequence[float], least: float) -> list[float]:
 
 
 def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
-    """Plot f with its interval against labels: a line for the oracle, a marker for other teachers."""
+    """Plot f with its interval against labels: lines for the oracle, markers for other teachers."""
     for value, name, up, edge in ((1, "true reward", 2, "bottom"), (0, "random actions", -2, "top")):
         axes.axhline(value, color=_INK, linewidth=0.8, linestyle=":")
         beside = axes.get_yaxis_transform() + _shift(axes, 2, up)
@@ -158,18 +156,15 @@ def _draw_labels(axes: Axes, rows: Sequence[Row]) -> None:
     for side, mark in _MARKS.items():
         marked = [row for row in rows if row.side == side and row.f is not None]
         if marked:
-            at_labels, f, low = _draw_scores(axes, marked, mark, "-" if side == "oracle" else "")
-            if mark.is_named_below:
-                below = axes.transData + _shift(axes, mark.aside + 3, -3)
-                text = axes.text(at_labels, low, mark.name, color=mark.color, fontsize=8.5, transform=below)
-                text.set(horizontalalignment="right", verticalalignment="top")
-            else:
-                ends.append((f, mark.name, mark.color))
+            f = _draw_scores(axes, marked, mark, "-" if side in ("oracle", "networks") else "")
+            ends.append((f, mark.name, mark.color))
     ticks = sorted({_asked(row) for row in rows if row.side in _MARKS})
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
+    axes.xaxis.set_major_formatter(
+        lambda labels, _: f"{labels:g}" if labels < 1000 else f"{labels / 1000:g}k"
+    )
     axes.set_xlim(*_with_room(ticks[0], ticks[-1]))
     low, high = axes.get_ylim()
     high = max(high, 1.15)
@@ -197,8 +192,8 @@ def _asked(row: Row) -> int:
     return asked
 
 
-def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tuple[float, float, float]:
-    """Plot a side's scores; return labels, f and the lower end of its interval at the last point."""
+def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> float:
+    """Plot a side's scores, and return f at the last point."""
     scores = [row.f for row in rows if row.f is not None]
     values = np.array([score.value for score in scores])
     bounds = np.array([score.bounds for score in scores]).T
@@ -218,7 +213,7 @@ def _draw_scores(axes: Axes, rows: Sequence[Row], mark: _Mark, line: str) -> tup
     for bound in bounds:  # autoscaling ignores shifted artists
         axes.update_datalim(np.column_stack([at, bound]))
     axes.autoscale_view()
-    return at[-1], float(values[-1]), float(bounds[0, -1])
+    return float(values[-1])
 
 
 def _label_marks(axes: Axes, labels: float, names: Sequence[tuple[float, str, str]]) -> None:

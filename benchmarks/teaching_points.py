@@ -31,9 +31,9 @@ class Task:
 
 TASKS: Mapping[str, Task] = {
     "Pendulum": Task("Pendulum-v1", 100_000, (50, 200), 200, seeds=8),
-    "Reacher": Task("teacher/Reacher-v1", 500_000, (175, 350), 350, seeds=8),
-    "Hopper": Task("teacher/Hopper-v1", 1_000_000, (350, 700), 700),
-    "Cheetah": Task("teacher/Cheetah-v1", 1_000_000, (100, 350, 700, 1400), 700),
+    "Reacher": Task("teacher/Reacher-v1", 500_000, (50, 175, 350), 350, seeds=8),
+    "Hopper": Task("teacher/Hopper-v1", 1_000_000, (50, 350, 700), 700),
+    "Cheetah": Task("teacher/Cheetah-v1", 1_000_000, (50, 100, 350, 700), 700),
     "ShortHopper": Task("teacher/ShortHopper-v1", 300_000, (300,), 300),
     "ShortCheetah": Task("teacher/ShortCheetah-v1", 300_000, (300,), 300),
     "Walker": Task("teacher/Walker-v1", 1_000_000, (700,), 700),

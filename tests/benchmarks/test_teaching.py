@@ -102,7 +102,7 @@ def test_episodes_of_a_task_hold_a_segment_and_its_runs_many_episodes(task: Task
 def test_by_default_the_oracle_has_every_budget_and_the_others_the_standard_one() -> None:
     points = list(Selection(tasks=["Cheetah", "Pendulum"], sides=SIDES).points())
     assert {point.labels for point in points if point.side == "oracle" and point.task == "Cheetah"} == {
-        *(100, 350, 700, 1400)
+        *(50, 100, 350, 700)
     }
     assert {point.labels for point in points if point.side == "coin"} == {700, 200}
     assert {point.task for point in points if point.side == "imitation"} == {"Pendulum"}
