@@ -188,10 +188,15 @@ def draw(table: Sequence[Row], path: Path) -> None:
         draw_budgets(budgets, group)
         curves.set_title(f"{task[0]}{', B-Pref networks' if task[1] else ''}", loc="left", fontsize=9.5)
         curves.set_ylabel("return per episode")
+        curves.set_ylim(bottom=0)
     panels[-1][0].set_xlabel("environment steps")
     panels[-1][1].set_xlabel("labels of the oracle")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=3, frameon=False)
+    named = {
+        name: line
+        for curves, _ in panels
+        for line, name in zip(*curves.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=3, frameon=False)
     figure.savefig(path, dpi=110)
 
 
@@ -209,7 +214,6 @@ def draw_curve(axes: Axes, row: Row) -> None:
     axes.fill_between(at[known], low, high, color=color, alpha=0.15, linewidth=0)
     axes.plot(at[known], iqm(curves[known]), color=color, label=SIDES[row.job.side].title + labels)
     axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:.0f}k")
-    axes.set_ylim(bottom=0)
     axes.grid(axis="y", alpha=0.25)
 
 
