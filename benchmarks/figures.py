@@ -46,14 +46,16 @@ Hopper and {Cheetah/oracle/50} on Cheetah
 
 | Reacher | 500k | 175 | {Reacher/oracle/175} | | | {Reacher/networks/175} | | | |
 
-| Reacher | 500k | 350 | {Reacher/oracle/350} | | {Reacher/mistakes-30/350} |
+| Reacher | 500k | 350 | {Reacher/oracle/350} | {Reacher/mistakes-10/350} |
+{Reacher/mistakes-30/350} |
 {Reacher/networks/350} | {Reacher/networks-10/350} | {Reacher/networks-30/350} | {Reacher/paper/350} |
 
 | Hopper | 1M | 50 | {Hopper/oracle/50} | | | {Hopper/networks/50} | | | |
 
 | Hopper | 1M | 350 | {Hopper/oracle/350} | | | {Hopper/networks/350} | | | |
 
-| Hopper | 1M | 700 | {Hopper/oracle/700} | | {Hopper/mistakes-30/700} |
+| Hopper | 1M | 700 | {Hopper/oracle/700} | {Hopper/mistakes-10/700} |
+{Hopper/mistakes-30/700} |
 {Hopper/networks/700} | {Hopper/networks-10/700} | {Hopper/networks-30/700} | {Hopper/paper/700} |
 
 | Cheetah | 1M | 50 | {Cheetah/oracle/50} | | | {Cheetah/networks/50} | | | |
@@ -62,7 +64,8 @@ Hopper and {Cheetah/oracle/50} on Cheetah
 
 | Cheetah | 1M | 350 | {Cheetah/oracle/350} | | | {Cheetah/networks/350} | | | |
 
-| Cheetah | 1M | 700 | {Cheetah/oracle/700} | | {Cheetah/mistakes-30/700} |
+| Cheetah | 1M | 700 | {Cheetah/oracle/700} | {Cheetah/mistakes-10/700} |
+{Cheetah/mistakes-30/700} |
 {Cheetah/networks/700} | {Cheetah/networks-10/700} | {Cheetah/networks-30/700} | {Cheetah/paper/700} |
 
 | Walker | 1M | 700 | | | | {Walker/networks/700} | {Walker/networks-10/700} | {Walker/networks-30/700} |
