@@ -70,10 +70,10 @@ def make_ensemble(
         return OwnEnsemble(network, shape, config.members, generator)
     if isinstance(read, Images):
         return ImageEnsemble(read.shape, config, generator, full_size=full_size)
-    if config.shaping is not None:
-        return ShapedEnsemble(read, config, config.shaping, generator)
-    hidden = 0 if architecture.is_linear else config.hidden
     even = architecture.features == "even"
+    if config.shaping is not None:
+        return ShapedEnsemble(read, config, config.shaping, generator, even=even)
+    hidden = 0 if architecture.is_linear else config.hidden
     return RewardEnsemble(config.members, read.size, hidden, generator, config.dropout, even)
 
 

@@ -22,20 +22,26 @@ class ShapedEnsemble(RewardNetwork):
 
     Args:
         features: reader whose inputs include ``state``, ``next_state`` and ``terminated``.
-        config: settings of the predictor: members, hidden units, dropout and features.
+        config: settings of the predictor: members, hidden units and dropout.
         discount: discount factor of the next state's potential.
         generator: random generator for initial parameters and dropout masks.
+        even: True to add squares and logarithms of features as inputs.
     """
 
     def __init__(
-        self, features: Features, config: RewardConfig, discount: float, generator: torch.Generator
+        self,
+        features: Features,
+        config: RewardConfig,
+        discount: float,
+        generator: torch.Generator,
+        *,
+        even: bool,
     ) -> None:
         super().__init__()
         self._discount = discount
         self._state, self._next_state = features.columns["state"], features.columns["next_state"]
         size = self._state.stop - self._state.start
         members, hidden, dropout = config.members, config.hidden, config.dropout
-        even = config.features == "even"
         self.reward = RewardEnsemble(members, features.size, hidden, generator, dropout, even)
         self.potential = RewardEnsemble(members, size, hidden, generator, dropout, even)
         self.strength = self.reward.strength

@@ -26,9 +26,8 @@ STEPS = (5, 2, 6)
 
 @pytest.fixture(params=["plain", "even"])
 def network(request: pytest.FixtureRequest) -> ShapedEnsemble:
-    config = replace(CONFIG, features=request.param)
-    network = ShapedEnsemble(Features(*SPACES, INPUTS), config, 0.9, torch.Generator().manual_seed(1))
-    return network.double()
+    generator, even = torch.Generator().manual_seed(1), request.param == "even"
+    return ShapedEnsemble(Features(*SPACES, INPUTS), CONFIG, 0.9, generator, even=even).double()
 
 
 def features(*shape: int) -> Tensor:
@@ -96,3 +95,17 @@ def test_a_shaped_predictor_learns_and_goes_on_from_its_state(make_segment: Make
     assert report.validation_loss < 0.9 * before.validation_loss
     models[1].load_state_dict(models[0].state_dict())
     assert models[0].fit(dataset) == models[1].fit(dataset)
+
+
+def test_a_predictor_may_choose_squares_and_logarithms() -> None:
+    """An earlier run that chose them goes on with the settings that it was begun with."""
+    even, auto = (RewardPredictor(*SPACES, replace(CONFIG, features=name), 1) for name in ("even", "auto"))
+    state = even.state_dict()
+    assert state["network"]["reward.weights.0"].shape[1] == 3 * 9
+    auto.load_state_dict({name: value for name, value in state.items() if name not in ("model", "tried")})
+    assert auto.features == "even"
+    steps, actions = np.random.default_rng(0).normal(size=(2, 20, 3)), np.zeros((20, 2))
+    expected, found = (
+        model.rewards(steps[0], actions, steps[1], np.zeros(20, bool)) for model in (even, auto)
+    )
+    np.testing.assert_array_equal(found, expected)
