@@ -45,10 +45,15 @@ class RewardNormalizer:
             self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
 
     def follow(self, outputs: Tensor) -> None:
-        """Update the running statistics with the raw rewards of a rollout, ``(members, ...)``."""
+        """Update the running statistics with the raw rewards of a rollout, ``(members, ...)``.
+
+        Constant rewards, such as an untrained linear model's, are skipped until others have set the scale.
+        """
         if outputs.numel() == 0:
             return
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
+        if self._steps == 0 and std < _SMALLEST_STD:
+            return
         if self._steps > 0:
             # Chan, Golub, LeVeque (1979): merge the old and new variances and the variance between the means.
             old_std, shift = self._target_std / self._scale, mean - self._center

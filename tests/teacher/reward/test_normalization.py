@@ -95,3 +95,13 @@ def test_what_was_saved_before_there_was_a_choice_is_read() -> None:
     state = ours.state_dict()
     restored.load_state_dict({name: state[name] for name in ("output_mean", "output_std", "scale")})
     assert (ours(outputs(4)) == restored(outputs(4))).all()
+
+
+def test_constant_rewards_set_no_scale() -> None:
+    """A linear model predicts 0 for every step until it is fitted."""
+    ours, fresh = (normalization(normalization="running") for _ in range(2))
+    ours.follow(torch.zeros(3, 50))
+    for each in (ours, fresh):
+        each.fit(outputs(1))
+        each.follow(outputs(2))
+    np.testing.assert_array_equal(ours(outputs(3)).numpy(), fresh(outputs(3)).numpy())
