@@ -161,13 +161,26 @@ class EnsembleLearner:
             **self.normalize.state_dict(),
         }
 
+    def can_load(self, architecture: Architecture, *, full_size: bool) -> bool:
+        """Return True if this learner's ensemble is of this kind."""
+        of_images = isinstance(self.network, ImageEnsemble)
+        return architecture == self.architecture and (full_size == self._full_size or not of_images)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.
 
         Raises:
             RuntimeError, KeyError, TypeError, ValueError, AttributeError: the state is damaged, or was saved
-                with different settings or spaces.
+                with different settings or spaces; the learner is unchanged.
         """
+        before = self.state_dict()
+        try:
+            self._load(state)
+        except Exception:
+            self._load(before)
+            raise
+
+    def _load(self, state: dict[str, Any]) -> None:
         network = tensors_like(self.network.state_dict(), state["network"])
         self.read.load_state_dict(state.get(_CENTER, {}))
         self.network.load_state_dict(network)

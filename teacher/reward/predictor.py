@@ -341,9 +341,11 @@ class RewardPredictor:
         """
         try:
             architecture = self._saved_architecture(state)
-            learner = self._learner.untrained(architecture, full_size=bool(state.get(FULL_SIZE, True)))
-            learner.load_state_dict(state)
+            learner, full_size = self._learner, bool(state.get(FULL_SIZE, True))
+            if not learner.can_load(architecture, full_size=full_size):
+                learner = learner.untrained(architecture, full_size=full_size)
             tried = int(state.get("tried", 0))
+            learner.load_state_dict(state)
         except (RuntimeError, KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise DataError(
                 "the saved predictor does not match these --reward settings "

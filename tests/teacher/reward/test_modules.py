@@ -111,6 +111,27 @@ def test_numbers_may_have_any_name(make_segment: MakeSegment, tmp_path: Path) ->
     assert np.array_equal(again.segment_returns(segments), predictor.segment_returns(segments))
 
 
+def test_a_state_is_restored_without_making_networks_again(make_segment: MakeSegment) -> None:
+    made = list[nn.Module]()
+
+    def make(shape: tuple[int, ...]) -> nn.Module:
+        made.append(nn.Linear(shape[0], 1))
+        return made[-1]
+
+    trained, copy = (RewardPredictor(*SPACES, RewardConfig(members=2), seed, network=make) for seed in (1, 2))
+    trained.fit(dataset(make_segment, 20), max_epochs=2)
+    count = len(made)
+    copy.load_state_dict(trained.state_dict())
+    assert len(made) == count
+    segments = [make_segment(number) for number in range(200, 210)]
+    expected = trained.segment_returns(segments)
+    np.testing.assert_array_equal(copy.segment_returns(segments), expected)
+    other = RewardPredictor(*SPACES, RewardConfig(members=2), 3, network=make).state_dict()
+    with pytest.raises(DataError, match="does not match these --reward settings"):
+        copy.load_state_dict(other | {"generator": 3})
+    np.testing.assert_array_equal(copy.segment_returns(segments), expected)
+
+
 def test_what_asks_for_no_gradient_stays_as_it_is(make_segment: MakeSegment) -> None:
     def make(shape: tuple[int, ...]) -> nn.Module:
         return nn.Sequential(nn.Linear(shape[0], 8).requires_grad_(False), nn.Tanh(), nn.Linear(8, 1))
