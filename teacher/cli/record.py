@@ -46,6 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             contextlib.closing(make_env(task.env_id, task.kwargs)) as env,
             progress(console, "recording episodes", episodes) as show,
         ):
+            show(0)
             recorded = record_demonstrations(agent, env, episodes, seed, show)
         save_demonstrations(given.file, recorded, new=True)
         console.print(f"{given.file}: {recorded.summary()}", highlight=False)

@@ -67,6 +67,7 @@ def explore_states(run: Run, teaching: Teaching) -> None:
     agent = cast(SAC, run.agent)  # the settings refuse --pretrain_steps with other agents
     steps = run.config.pretrain_steps
     with progress(run.console.rich, "exploring states", steps) as show:
+        show(run.step)
         while True:
             interrupts.check()
             rollout = run.collect()
