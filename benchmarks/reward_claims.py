@@ -87,7 +87,7 @@ class Fit:
         return replace(self, reward=replace(self.reward, **settings))
 
 
-FULL = Fit()
+FULL = Fit(RewardConfig(model="network"))
 
 
 def swing_up(observations: NDArray[Any]) -> NDArray[Any]:

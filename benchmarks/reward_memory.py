@@ -131,9 +131,8 @@ def main() -> None:
             del dataset
             with timed("loading it"):
                 dataset = load_preferences(path)
-        predictor = RewardPredictor(
-            observation_space, action_space, RewardConfig(members=given.members), seed=1
-        )
+        config = RewardConfig(model="network", members=given.members)
+        predictor = RewardPredictor(observation_space, action_space, config, seed=1)
         with timed("fitting: statistics, an epoch, evaluation"):
             report = predictor.fit(dataset, max_epochs=1)
     memory.stop()

@@ -165,7 +165,7 @@ class Bench:
 
     def _predictor(self, seed: int) -> RewardPredictor:
         task = describe_task(FIT_TASK)
-        given = Point(RUN_TASK, "oracle", LABELS, 1, seed, self.options).config(str(self.folder)).reward
+        given = Point(RUN_TASK, "networks", LABELS, 1, seed, self.options).config(str(self.folder)).reward
         # "auto" would fit twice and choose.
         features = "plain" if given.features == "auto" else given.features
         config = replace(given, members=MEMBERS, batch_size=BATCH, features=features)
@@ -182,7 +182,7 @@ class Bench:
     def _runs(self, part: str, seed: int, kinds: Mapping[str, int]) -> Seconds:
         found, steps = dict[str, float](), STEPS[part]
         for kind, labels in kinds.items():
-            point = Point(RUN_TASK, "oracle" if labels else "rl", labels, steps, seed, self.options)
+            point = Point(RUN_TASK, "networks" if labels else "rl", labels, steps, seed, self.options)
             times = {"ours": _train_ours(point)}
             if self.imitation is not None:
                 times["imitation"] = self.imitation.train("Pendulum-v1", steps, labels, seed)

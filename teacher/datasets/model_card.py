@@ -15,7 +15,7 @@ POLICY_ONNX, PREDICTOR_ONNX = "policy.onnx", "predictor.onnx"
 
 _CONTENTS = {
     POLICY_NAME: "the policy's networks and observation statistics",
-    PREDICTOR_NAME: "the reward predictor's networks and normalization",
+    PREDICTOR_NAME: "the reward predictor's models and normalization",
     POLICY_ONNX: "the policy: `observation` to `action` and the parameters of the distribution",
     PREDICTOR_ONNX: "the reward predictor: {inputs} to `reward`",
     CONFIG_NAME: "environment, spaces and hyperparameters",

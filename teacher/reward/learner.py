@@ -81,7 +81,7 @@ class EnsembleLearner:
 
     @property
     def has_begun(self) -> bool:
-        """Return True if a network's parameters were updated at least once."""
+        """Return True if the optimizer has made a step; False for linear models, which need none."""
         return self._fitter.has_begun
 
     def fit(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:

@@ -36,7 +36,8 @@ class LinearFitter(Fitter):
         """Fit every member to the optimum, and return the number of Newton steps made.
 
         Nothing is fitted if ``effort`` is 0 epochs or 0 updates; other limits are ignored. ``progress`` is
-        not called, because a fit takes only milliseconds. The arithmetic is in double precision on the CPU.
+        not called, because a fit takes milliseconds if there are few inputs. The arithmetic is in double
+        precision on the CPU.
         """
         if effort.is_empty:
             return 0

@@ -81,7 +81,7 @@ class RewardEnsemble(RewardNetwork):
 
     Features are standardized with statistics stored in the network and clipped to ten standard deviations, or
     three in linear models, so that a feature that was nearly constant in training can't dominate the others,
-    and an agent gains nothing from features far outside of the training data.
+    and an agent gains less from features far outside of the training data.
 
     If ``even`` is True, each feature adds two inputs: the square of the standardized feature, and the
     logarithm of the raw feature's square. Many distances and control costs are close to sums of squares, so

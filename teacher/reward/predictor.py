@@ -48,13 +48,13 @@ class RewardPredictor:
         seed: random seed for initial parameters and minibatches.
         device: name of the torch device, such as ``cuda:0``.
         network: factory called once per ensemble member (see :data:`~teacher.reward.modules.MakeNetwork`);
-            None for the built-in networks.
+            None for the built-in reward models.
 
     Attributes:
         inputs: parts of each step that rewards are predicted from, such as ``next_state``.
         env_id: ID of the environment that the preferences come from; None before the first fit. Set it to
             None to continue with preferences from a different environment with the same spaces.
-        own_network: the ``network`` argument; None for built-in networks.
+        own_network: the ``network`` argument; None for built-in reward models.
     """
 
     def __init__(
@@ -127,9 +127,11 @@ class RewardPredictor:
         Args:
             dataset: the preferences, at most ``config.max_preferences``.
             max_epochs: fit for this many epochs, regardless of the settings.
-            max_updates: fit to convergence with at most this many updates, regardless of the settings.
-            progress: called with the number of updates made so far in this call, including the fits that
-                choose the features; called after each update, or less often in a fit to convergence.
+            max_updates: fit to convergence with at most this many updates, regardless of the settings. A
+                limit above 0 affects neither linear models nor the comparison with networks.
+            progress: called with the number of updates made so far in this call, including the comparison;
+                called after each update, or less often in a fit to convergence. Not called in fits of linear
+                models, which take milliseconds if there are few inputs.
 
         Raises:
             ConfigError: the dataset exceeds ``max_preferences``, a limit is not a nonnegative integer, or

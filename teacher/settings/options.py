@@ -73,7 +73,7 @@ def _reads(inputs: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """Settings of the reward predictor: networks, fitting, and normalization."""
+    """Settings of the reward predictor: reward models, fitting, and normalization."""
 
     inputs: Annotated[
         str | None,
@@ -84,7 +84,7 @@ class RewardConfig:
     model: Annotated[
         Model,
         "reward model: linear in the inputs, their squares and logarithms; network; or auto = linear until "
-        "networks predict held-out labels clearly better, but network if a setting of networks is given",
+        "networks predict held-out labels clearly better, but network if a setting of networks is changed",
     ] = "auto"
     members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
     hidden: Annotated[
