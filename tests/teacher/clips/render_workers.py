@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +111,16 @@ class Worker:
         main = psutil.Process(self._process.pid)
         return [main, *main.children(recursive=True)]
 
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Stop the main process for a while; it goes on even if the test fails, for the tests after it."""
+        main, *_ = self.processes()
+        main.suspend()
+        try:
+            yield
+        finally:
+            main.resume()
+
     def metrics(self) -> dict[str, float]:
         """Return what Prometheus reads, by name without ``rl_teacher_render_`` or by kind of failure."""
         text = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=60).text
@@ -152,6 +162,10 @@ class Scene:
         name = uuid4().hex
         segment = self.record("troubled_environment:Troubled-v0", **trouble)
         return ClipJob(ClipSpec.of(segment), self.folder / f"{name}.mp4", 10, f"reach/{name}/first.mp4")
+
+    def sent(self, job: ClipJob) -> list[Any]:
+        """What the queue knows of a clip that it has sent, once its thread has noted it."""
+        return [each for each in list(self.queue._sent.values()) if each.job is job]
 
     def ask(self, job: ClipJob) -> Any:
         """What a worker answers when it is sent a clip's task."""

@@ -166,16 +166,14 @@ def test_a_redis_killed_at_work_loses_no_clip(scene: Scene) -> None:
 
 def test_a_clip_whose_task_is_gone_is_made_though_others_flow(scene: Scene, notices: Notices) -> None:
     scene.worker.start()
-    main, *_ = scene.worker.processes()
-    main.suspend()
-    others = [scene.queue.submit(scene.job()) for _ in range(4)]  # some of which it has fetched already
-    job = scene.job()
-    clip = scene.queue.submit(job)
-    wait_until(lambda: scene.redis.has(job))
-    (sent,) = [each for each in list(scene.queue._sent.values()) if each.job is job]
-    scene.redis.forget()
-    main.resume()
+    with scene.worker.suspended():
+        others = [scene.queue.submit(scene.job()) for _ in range(4)]  # some of which it has fetched already
+        job = scene.job()
+        clip = scene.queue.submit(job)
+        wait_until(lambda: scene.sent(job) and scene.redis.has(job))
+        scene.redis.forget()
     assert scene.makes(scene.job()) == "worker"
+    (sent,) = scene.sent(job)
     sent.sent_at -= render_queue.PATIENCE  # so long ago
     assert scene.maker(job, clip) == "trainer"
     for each in list(scene.queue._sent.values()):  # the others whose tasks are gone, too
