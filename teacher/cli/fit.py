@@ -80,8 +80,8 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         report = fit_once(predictor, dataset, given.max_updates, show)
     if report.diverged:
         raise DataError(
-            "the fit diverged (NaN or infinite weights); try a smaller --reward.learning_rate, and check "
-            f"{given.dataset} for outliers"
+            f"the fit diverged (NaN or infinite weights); check {given.dataset} for outliers, or try a "
+            "smaller --reward.learning_rate if the reward models are networks"
         )
     require_updates(report, dataset)
     save_predictor(given.predictor, predictor, *spaces, new=True)

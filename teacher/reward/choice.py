@@ -14,6 +14,7 @@ from teacher.settings.options import RewardConfig
 
 CLEAR_GAIN = 0.06  # nats per held-out label; smaller gains can be chance if labels are few or noisy
 TRIED_ON = 1000  # maximum number of labels; more take longer and give the same choice
+LINEAR = Architecture("linear", "even")
 TO_CONVERGENCE = FitBudget(updates=10_000)
 _BETTER = "because they predict held-out labels clearly better"
 _FEWEST_FOR_FEATURES = 40  # labels; with fewer, gains by chance are often larger than CLEAR_GAIN
@@ -54,7 +55,7 @@ def architectures(config: RewardConfig, *, has_built_in: bool) -> tuple[Architec
                     "auto"
                 )
         return (Architecture("network", "plain"),)
-    linear = (Architecture("linear", "even"),) if config.may_be_linear else ()
+    linear = (LINEAR,) if config.may_be_linear else ()
     networks = tuple(
         Architecture("network", features)
         for features in ("plain", "even")

@@ -36,8 +36,8 @@ class LinearFitter(Fitter):
         """Fit every member to the optimum, and return the number of Newton steps made.
 
         Nothing is fitted if ``effort`` is 0 epochs or 0 updates; other limits are ignored. ``progress`` is
-        not called, because a fit takes milliseconds if there are few inputs. The arithmetic is in double
-        precision on the CPU.
+        called with 0 before each Newton step, so that it can stop the fit by raising an exception. The
+        arithmetic is in double precision on the CPU.
         """
         if effort.is_empty:
             return 0
@@ -51,7 +51,8 @@ class LinearFitter(Fitter):
             if not used.any():
                 continue
             problem = _Problem(differences[used], targets[used], counts[used], self._config.label_noise)
-            solution, steps = problem.solve(weights[member, :, 0].detach().cpu().double() * scale)
+            start = weights[member, :, 0].detach().cpu().double() * scale
+            solution, steps = problem.solve(start, progress)
             with torch.no_grad():
                 weights[member, :, 0] = (solution / scale).to(weights)
             updates += steps
@@ -89,10 +90,12 @@ class _Problem:
     counts: Tensor
     noise: float
 
-    def solve(self, start: Tensor) -> tuple[Tensor, int]:
+    def solve(self, start: Tensor, progress: Progress | None = None) -> tuple[Tensor, int]:
         """Return the optimal weights ``(size,)`` and the number of Newton steps, beginning at ``start``."""
         weights = start
         for step in range(1, _MOST_STEPS + 1):
+            if progress is not None:
+                progress(0)
             penalty = _penalty_at(weights)
             change = self._newton_step(weights, penalty)
             weights = weights - change
@@ -114,14 +117,37 @@ class _Problem:
         chance = (1 - self.noise) * likely + self.noise / 2
         # Fisher information, which is positive where the second derivative may not be.
         information = ((1 - self.noise) * likely * (1 - likely)).square() / (chance * (1 - chance))
-        curvature = (self.differences.T * (self.counts * information.nan_to_num())) @ self.differences
-        curvature.diagonal().add_(penalty)
-        change: Tensor = torch.linalg.solve(curvature, gradient)
+        rows = self.differences * (self.counts * information.nan_to_num()).sqrt()[:, None]
+        change = _solve(rows, penalty, gradient)
         before = self.objective(weights, penalty)
         share = 1.0
         while share > _SHORTEST and self.objective(weights - share * change, penalty) > before:
             share /= 2
         return share * change
+
+
+def _solve(rows: Tensor, diagonal: Tensor, right: Tensor) -> Tensor:
+    """Return ``x`` with ``(rows.T @ rows + diag(diagonal)) @ x = right``.
+
+    If there are fewer rows than columns, the Woodbury identity replaces the system by one with an equation
+    per row: few labels with many inputs are then as cheap as few inputs with many labels.
+
+    Args:
+        rows: ``(n, size)``.
+        diagonal: ``(size,)``, all positive.
+        right: ``(size,)``.
+    """
+    solution: Tensor
+    if len(rows) >= len(diagonal):
+        matrix = rows.T @ rows
+        matrix.diagonal().add_(diagonal)
+        solution = torch.linalg.solve(matrix, right)
+        return solution
+    scaled = rows / diagonal
+    matrix = rows @ scaled.T
+    matrix.diagonal().add_(1)
+    solution = right / diagonal - scaled.T @ torch.linalg.solve(matrix, scaled @ right)
+    return solution
 
 
 def _penalty_at(weights: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from teacher.envs.families import more_specific_id, same_environment
 from teacher.errors import ConfigError, DataError, describe_exception
 from teacher.reward.building import Architecture
 from teacher.reward.choice import (
+    LINEAR,
     TO_CONVERGENCE,
     TRIED_ON,
     architectures,
@@ -81,6 +82,9 @@ class RewardPredictor:
         )
         has_built_in = network is None and not is_image_space(observation_space)
         self._architectures = architectures(config, has_built_in=has_built_in)
+        # A saved model may be linear although these settings choose networks: defaults can change.
+        may_be_linear = has_built_in and config.model == "auto"
+        self._also_saved: tuple[Architecture, ...] = (LINEAR,) if may_be_linear else ()
         self._is_open = len(self._architectures) > 1
         self._tried = 0  # labels when all architectures were last compared
         self._learner = EnsembleLearner(spec, self._architectures[0])
@@ -115,7 +119,7 @@ class RewardPredictor:
         parameters.
 
         With ``model="auto"``, linear models are compared with networks at 250 labels, and again whenever the
-        number of labels has doubled. With ``features="auto"``, plain networks are compared with even ones at
+        dataset has doubled in size. With ``features="auto"``, plain networks are compared with even ones at
         the same time, or with ``model="network"`` in the first fit if it has 40 or more labels. A comparison
         fits all of them to convergence. Networks replace linear models, and even networks plain ones, if they
         predict held-out labels clearly better, or if the others diverge. Then the choice is final.
@@ -130,8 +134,8 @@ class RewardPredictor:
             max_updates: fit to convergence with at most this many updates, regardless of the settings. A
                 limit above 0 affects neither linear models nor the comparison with networks.
             progress: called with the number of updates made so far in this call, including the comparison;
-                called after each update, or less often in a fit to convergence. Not called in fits of linear
-                models, which take milliseconds if there are few inputs.
+                called after each update, or less often in a fit to convergence. Newton steps of linear models
+                don't count. If it raises an exception, the fit ends there.
 
         Raises:
             ConfigError: the dataset exceeds ``max_preferences``, a limit is not a nonnegative integer, or
@@ -182,8 +186,9 @@ class RewardPredictor:
         if len(some) == len(dataset) and report.updates <= (effort.updates or 0):
             self._learner = chosen.learner
         else:
-            self._learner = self._learner.untrained(architecture)
-            report = self._learner.fit(dataset, effort, rest)
+            learner = self._learner.untrained(architecture)
+            report = learner.fit(dataset, effort, rest)
+            self._learner = chosen.learner if report.diverged else learner
         return replace(report, choice=message(architecture, was_linear=was_linear))
 
     def portable(self) -> PortablePredictor:
@@ -353,6 +358,8 @@ class RewardPredictor:
                 "the saved predictor does not match these --reward settings "
                 f"({describe_exception(error)}); use the settings that it was saved with"
             ) from error
+        if architecture not in self._architectures:
+            self._architectures = (architecture, *self._architectures)
         has_choice = len(self._architectures) > 1
         self._is_open = has_choice and (architecture.is_linear or state.get("features") == "auto")
         self._learner, self._tried = learner, tried
@@ -363,7 +370,7 @@ class RewardPredictor:
         if features == "auto":
             return self._architectures[0]
         saved = state.get("model", self.model), features
-        for architecture in self._architectures:
+        for architecture in (*self._architectures, *self._also_saved):
             if saved == (architecture.model, architecture.features):
                 return architecture
         raise ValueError(f"model {saved[0]} with {saved[1]} features")

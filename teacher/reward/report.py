@@ -76,7 +76,8 @@ class FitReport:
             learning_rate: name of the learning rate setting, such as ``--reward.learning_rate``.
         """
         diverged = (
-            f"the reward fit diverged (NaN), so the previous weights were kept; try a smaller {learning_rate}"
+            "the reward fit diverged (NaN), so the previous weights were kept; check the observations for "
+            f"extreme values, or try a smaller {learning_rate} if the reward models are networks"
         )
         texts = {
             "divergence": diverged if self.diverged else "",

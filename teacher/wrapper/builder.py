@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import re
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
 
 from teacher.data.ledger import Ledger
@@ -117,14 +117,13 @@ def first_predictors(
     used, trained = (
         load_predictor(path, *spaces, config.device, network, env_id=source.env_id) for _ in range(2)
     )
-    reward = config.reward
-    if reward.reward_std is None:
-        reward = replace(reward, reward_std=used.config.reward_std)
-    if config.reward != RewardConfig() and reward != used.config:
-        raise ConfigError(
-            f"reward: the settings differ from those of the pretrained predictor {path}; leave out reward "
-            "if you pass pretrained_reward_predictor_dir"
-        )
+    for field in fields(RewardConfig):
+        asked, saved = getattr(config.reward, field.name), getattr(used.config, field.name)
+        if asked not in (field.default, saved):
+            raise ConfigError(
+                f"reward: {field.name} is {asked}, but {saved} in the pretrained predictor {path}; leave out "
+                "reward if you pass pretrained_reward_predictor_dir"
+            )
     _log.info("predicting rewards with %s", path)
     return used, trained
 

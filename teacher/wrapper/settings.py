@@ -61,7 +61,10 @@ class WrapperConfig:
         "the original",
     ] = None
     n_initial_training_steps: Annotated[
-        int, "training steps before step() returns predicted rewards", COUNT
+        int,
+        "training steps (epochs over all labels; linear models need one) before step() returns predicted "
+        "rewards",
+        COUNT,
     ] = 50
     n_initial_prefs: Annotated[int, "labels needed before training starts", COUNT] = 40
     pretrained_reward_predictor_dir: Annotated[

@@ -141,6 +141,30 @@ def test_networks_are_restored_and_go_on(ask: Ask, tmp_path: Path) -> None:
         predictor(model="linear").load_state_dict(model.state_dict())
 
 
+def test_a_linear_model_is_restored_although_a_default_of_networks_has_changed(ask: Ask) -> None:
+    model, again = predictor(), predictor(hidden=32)  # as if 32 had been the default when it was saved
+    model.fit(ask(sum_of, 40))
+    again.load_state_dict(model.state_dict())
+    np.testing.assert_array_equal(rewards(again), rewards(model))
+    assert again.fit(ask(product, FIRST), max_epochs=1).choice == NETWORKS
+
+
+def test_networks_that_diverge_on_all_labels_keep_the_fit_to_some(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = EnsembleLearner.fit
+
+    def diverging(self: EnsembleLearner, some: PreferenceDataset, *limits: Any) -> FitReport:
+        return FitReport(diverged=True) if len(some) > 200 else fit(self, some, *limits)
+
+    monkeypatch.setattr("teacher.reward.predictor.TRIED_ON", 200)
+    monkeypatch.setattr(EnsembleLearner, "fit", diverging)
+    model = predictor()
+    report = model.fit(ask(product, FIRST))
+    assert (report.diverged, model.model) == (True, "network")
+    assert np.corrcoef(rewards(model), product(STATES))[0, 1] > 0.8
+
+
 @pytest.mark.parametrize("damaged", ["odd", None, np.array([1, 2])], ids=str)
 def test_a_damaged_model_is_refused(damaged: Any) -> None:
     state = predictor().state_dict() | {"model": damaged}

@@ -16,6 +16,7 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import ConfigError
+from teacher.reward.linear import _solve
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -80,6 +81,26 @@ def test_the_optimum_is_that_of_a_general_solver(ask: Ask, noise: float) -> None
         found = np.concatenate([weights.clip(0), (-weights).clip(0)])
         assert objective(found) == pytest.approx(best.fun, rel=0.01)
         assert np.corrcoef(weights, best.x[:24] - best.x[24:])[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("rows", [0, 1, 19, 20, 50])
+def test_a_newton_step_is_the_same_with_fewer_equations(rows: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    matrix = torch.randn(rows, 20, generator=generator, dtype=torch.float64)
+    diagonal = torch.rand(20, generator=generator, dtype=torch.float64) + 0.1
+    right = torch.randn(20, generator=generator, dtype=torch.float64)
+    solution = _solve(matrix, diagonal, right)
+    torch.testing.assert_close((matrix.T @ matrix + diagonal.diag()) @ solution, right)
+
+
+def test_a_fit_can_be_stopped(ask: Ask) -> None:
+    def stop(updates: int) -> None:
+        raise KeyboardInterrupt
+
+    model = predictor()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(ask(distance, 40), progress=stop)
+    assert not rewards(model).any()
 
 
 @pytest.mark.parametrize(

@@ -196,12 +196,34 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
     assert [reward for reward, _ in play(user, 40, seed=7)] == rewards
     user.close()
     with pytest.raises(
-        ConfigError, match=r"^reward: the settings differ from those of the pretrained predictor .*npz; leave"
+        ConfigError, match=r"^reward: hidden is 9, but 16 in the pretrained predictor .*npz; leave out reward"
     ):
         wrap(
             pretrained_reward_predictor_dir=tmp_path / "trained",
             log_dir=tmp_path / "used",
             reward=RewardConfig(hidden=9),
+        )
+
+
+def test_a_pretrained_predictor_only_needs_the_settings_that_were_passed(wrap: Wrap, tmp_path: Path) -> None:
+    saved = RewardConfig(inputs="state,action", model="network", features="plain", reward_std=1.0)
+    trained = wrap(log_dir=tmp_path / "trained", reward=saved)
+    play(trained, 300)
+    trained.save_reward_predictor()
+    trained.close()
+    for number, passed in enumerate((RewardConfig(), RewardConfig(reward_std=1.0), saved)):
+        user = wrap(
+            pretrained_reward_predictor_dir=tmp_path / "trained",
+            log_dir=tmp_path / f"used-{number}",
+            reward=passed,
+        )
+        assert user.predictor is not None
+        assert user.predictor.config == saved
+    with pytest.raises(ConfigError, match=r"^reward: reward_std is 0\.5, but 1\.0 in the pretrained"):
+        wrap(
+            pretrained_reward_predictor_dir=tmp_path / "trained",
+            log_dir=tmp_path / "refused",
+            reward=RewardConfig(reward_std=0.5),
         )
 
 
