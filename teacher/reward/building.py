@@ -67,14 +67,14 @@ def make_ensemble(
     """
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
-        return OwnEnsemble(network, shape, config.members, generator)
+        return OwnEnsemble(network, shape, config.num_members, generator)
     if isinstance(read, Images):
         return ImageEnsemble(read.shape, config, generator, full_size=full_size)
     even = architecture.features == "even"
     if config.shaping is not None:
         return ShapedEnsemble(read, config, config.shaping, generator, even=even)
     hidden = 0 if architecture.is_linear else config.hidden
-    return RewardEnsemble(config.members, read.size, hidden, generator, config.dropout, even)
+    return RewardEnsemble(config.num_members, read.size, hidden, generator, config.dropout, even)
 
 
 def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -151,7 +151,7 @@ class ImageEnsemble(ModuleEnsemble):
         channels, *sides = shape
         self.averaged = 1 if full_size else min(max(sides) // PAPER_SIDE, min(sides) // SMALLEST_SIDE) or 1
         seen = [channels, *(-(-side // self.averaged) for side in sides)]
-        super().__init__(lambda: _network(seen, config), config.members, generator, len(shape))
+        super().__init__(lambda: _network(seen, config), config.num_members, generator, len(shape))
 
     def standardize(self, features: Tensor) -> Tensor:
         """Downsample images ``(*batch, channels, height, width)`` by :attr:`averaged`; keep them uint8."""

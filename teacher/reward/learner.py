@@ -22,6 +22,7 @@ from teacher.reward.report import FitReport, report_of
 from teacher.settings.options import RewardConfig
 
 _CENTER = "input_center"  # state key; missing if no inputs are centered
+MEMBERS = "members"  # state key; missing in files of versions whose settings always named a number
 FULL_SIZE = "full_size"  # state key; missing in files of versions that kept images at full size
 
 
@@ -53,17 +54,27 @@ class EnsembleLearner:
         spec: settings and spaces.
         architecture: kind of reward model.
         full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
+        members: number of ensemble members; None for the number in the settings.
 
     Attributes:
         architecture: kind of reward model.
+        members: number of ensemble members.
         read: reader that converts steps to features.
         network: the ensemble.
         normalize: normalization of the ensemble's outputs.
     """
 
-    def __init__(self, spec: LearnerSpec, architecture: Architecture, *, full_size: bool = False) -> None:
-        config = spec.config
+    def __init__(
+        self,
+        spec: LearnerSpec,
+        architecture: Architecture,
+        *,
+        full_size: bool = False,
+        members: int | None = None,
+    ) -> None:
+        config = spec.config.with_members(members, linear=architecture.is_linear)
         self.architecture = architecture
+        self.members = config.num_members
         self.read = make_reader(spec.observation_space, spec.action_space, config)
         self._spec = spec
         self._device = spec.device
@@ -114,7 +125,7 @@ class EnsembleLearner:
 
     def raw_pairs(self, dataset: PreferenceDataset) -> Pairs:
         """Convert the dataset to tensors that are not standardized."""
-        return Pairs(dataset, self.read, self._spec.config.members, self._device)
+        return Pairs(dataset, self.read, self.members, self._device)
 
     @torch.no_grad()
     def outputs(self, features: Tensor) -> Tensor:
@@ -147,24 +158,38 @@ class EnsembleLearner:
         """Return True if images are downsampled."""
         return isinstance(self.network, ImageEnsemble) and self.network.averaged > 1
 
-    def untrained(self, architecture: Architecture, *, full_size: bool = False) -> "EnsembleLearner":
-        """Return an untrained learner with the same settings and seed."""
+    def untrained(
+        self, architecture: Architecture, *, full_size: bool = False, members: int | None = None
+    ) -> "EnsembleLearner":
+        """Return an untrained learner with the same settings and seed.
+
+        Args:
+            architecture: kind of reward model.
+            full_size: True to skip the downsampling of large images.
+            members: number of ensemble members; None for the number in the settings.
+        """
         seed = self._generator.initial_seed() % 2**32  # earlier versions accepted larger seeds
-        return EnsembleLearner(replace(self._spec, seed=seed), architecture, full_size=full_size)
+        spec = replace(self._spec, seed=seed)
+        return EnsembleLearner(spec, architecture, full_size=full_size, members=members)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state, so that a restored learner continues exactly like this one."""
         return {
             **self._fitted_state(),
             FULL_SIZE: self._full_size,
+            MEMBERS: self.members,
             "generator": self._generator.get_state(),
             **self.normalize.state_dict(),
         }
 
-    def can_load(self, architecture: Architecture, *, full_size: bool) -> bool:
-        """Return True if this learner's ensemble is of this kind."""
+    def can_load(self, architecture: Architecture, *, full_size: bool, members: int | None) -> bool:
+        """Return True if this learner's ensemble is of this kind and size; None stands for any size."""
         of_images = isinstance(self.network, ImageEnsemble)
-        return architecture == self.architecture and (full_size == self._full_size or not of_images)
+        return (
+            architecture == self.architecture
+            and members in (None, self.members)
+            and (full_size == self._full_size or not of_images)
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.

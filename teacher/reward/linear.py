@@ -1,6 +1,6 @@
 """Fitting of linear reward models: a convex problem with a sparse solution, solved by Newton's method."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ _MOST_STEPS = 40
 _FEWEST_STEPS = 4  # before the penalty fits the weights
 _TOLERANCE = 1e-3  # relative change of the weights
 _SHORTEST = 1e-3  # share of a Newton step
+_LEAST_AGREEMENT = 0.3  # predicted probability of a label, below which it is dropped
+_MOST_TRIMS = 3
+_FEWEST_KEPT = 10  # labels
 
 
 class LinearFitter(Fitter):
@@ -28,6 +31,10 @@ class LinearFitter(Fitter):
     and an input that few labels support gets a weight near 0. Each Newton step replaces the norm by a
     weighted sum of squares, as in Grandvalet (1998), "Least Absolute Shrinkage is Equivalent to Quadratic
     Penalization".
+
+    Labels that the optimum clearly contradicts are then dropped, because many of them are wrong, and the
+    model is fitted to the others. Cheng et al. (2024, "RIME: Robust Preference-based Reinforcement Learning
+    with Noisy Preferences") select labels in a similar way. Every fit begins with all labels.
     """
 
     _network: RewardEnsemble
@@ -52,7 +59,7 @@ class LinearFitter(Fitter):
                 continue
             problem = _Problem(differences[used], targets[used], counts[used], self._config.label_noise)
             start = weights[member, :, 0].detach().cpu().double() * scale
-            solution, steps = problem.solve(start, progress)
+            solution, steps = problem.solve_trimmed(start, progress)
             with torch.no_grad():
                 weights[member, :, 0] = (solution / scale).to(weights)
             updates += steps
@@ -89,6 +96,27 @@ class _Problem:
     targets: Tensor
     counts: Tensor
     noise: float
+
+    def solve_trimmed(self, start: Tensor, progress: Progress | None = None) -> tuple[Tensor, int]:
+        """Solve, then drop the pairs whose labels the solution contradicts and solve again, a few times.
+
+        Return the weights ``(size,)`` and the number of Newton steps.
+        """
+        weights, steps = self.solve(start, progress)
+        kept = torch.ones_like(self.targets, dtype=torch.bool)
+        for _ in range(_MOST_TRIMS):
+            before, kept = kept, self.agreement(weights) > _LEAST_AGREEMENT
+            if kept.sum() < _FEWEST_KEPT or kept.equal(before):
+                break
+            weights, more = replace(self, counts=self.counts * kept).solve(weights, progress)
+            steps += more
+        return weights, steps
+
+    def agreement(self, weights: Tensor) -> Tensor:
+        """Return the probability of each label ``(n,)`` under the model, without label noise."""
+        likely = torch.sigmoid(self.differences @ weights)
+        agreement: Tensor = self.targets * likely + (1 - self.targets) * (1 - likely)
+        return agreement
 
     def solve(self, start: Tensor, progress: Progress | None = None) -> tuple[Tensor, int]:
         """Return the optimal weights ``(size,)`` and the number of Newton steps, beginning at ``start``."""

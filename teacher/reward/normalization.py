@@ -29,8 +29,8 @@ class RewardNormalizer:
     def __init__(self, config: RewardConfig, device: torch.device) -> None:
         self._config = config
         self._target_std = REWARD_STD if config.reward_std is None else config.reward_std
-        self._mean = torch.zeros(config.members, device=device)
-        self._std = torch.ones(config.members, device=device)
+        self._mean = torch.zeros(config.num_members, device=device)
+        self._std = torch.ones(config.num_members, device=device)
         self._center = 0.0
         self._scale = 1.0
         self._steps = 0  # steps in the running statistics

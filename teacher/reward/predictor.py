@@ -29,7 +29,7 @@ from teacher.reward.devices import working_device
 from teacher.reward.features import why_not_finite
 from teacher.reward.fitting import FitBudget, Progress
 from teacher.reward.images import is_image_space
-from teacher.reward.learner import FULL_SIZE, EnsembleLearner, LearnerSpec
+from teacher.reward.learner import FULL_SIZE, MEMBERS, EnsembleLearner, LearnerSpec
 from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.portable import PortablePredictor
@@ -304,7 +304,7 @@ class RewardPredictor:
             DataError: the segments differ in length or do not match the predictor's spaces.
         """
         if not segments:
-            return np.empty((self.config.members, 0))
+            return np.empty((self._learner.members, 0))
         outputs = self._learner.segment_outputs(segments)
         return _as_array(outputs @ discounts(outputs.shape[-1], self.config.discount).to(outputs))
 
@@ -349,8 +349,9 @@ class RewardPredictor:
         try:
             architecture = self._saved_architecture(state)
             learner, full_size = self._learner, bool(state.get(FULL_SIZE, True))
-            if not learner.can_load(architecture, full_size=full_size):
-                learner = learner.untrained(architecture, full_size=full_size)
+            members = state.get(MEMBERS) if self.config.members is None else None
+            if not learner.can_load(architecture, full_size=full_size, members=members):
+                learner = learner.untrained(architecture, full_size=full_size, members=members)
             tried = int(state.get("tried", 0))
             learner.load_state_dict(state)
         except (RuntimeError, KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:

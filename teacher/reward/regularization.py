@@ -37,7 +37,7 @@ class Regularizer:
         self._config = config
         self._strength = strength
         self._parameters = parameters
-        self.strengths = torch.full((config.members,), strength, dtype=torch.float64)
+        self.strengths = torch.full((config.num_members,), strength, dtype=torch.float64)
 
     def apply(self, learning_rate: float, labels: int) -> None:
         """Decay the parameters, or add the penalty's gradient; ``labels`` is the fit's number of labels."""

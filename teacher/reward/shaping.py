@@ -41,7 +41,7 @@ class ShapedEnsemble(RewardNetwork):
         self._discount = discount
         self._state, self._next_state = features.columns["state"], features.columns["next_state"]
         size = self._state.stop - self._state.start
-        members, hidden, dropout = config.members, config.hidden, config.dropout
+        members, hidden, dropout = config.num_members, config.hidden, config.dropout
         self.reward = RewardEnsemble(members, features.size, hidden, generator, dropout, even)
         self.potential = RewardEnsemble(members, size, hidden, generator, dropout, even)
         self.strength = self.reward.strength

@@ -250,7 +250,7 @@ class TeachConfig:
             ),
             (
                 "queries.selection",
-                self.queries.selection == "random" or self.reward.members > 1,
+                self.queries.selection == "random" or self.reward.num_members > 1,
                 "active needs an ensemble: --reward.members of 2 or more",
             ),
             (

@@ -6,7 +6,7 @@ Each field of the frozen dataclasses is annotated with its help text and constra
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from teacher.settings.checks import (
@@ -44,6 +44,7 @@ MAX_UPDATES = 10_000
 """Default maximum number of updates in a fit; early stopping usually ends the fit sooner."""
 INPUTS = ("state", "action", "next_state", "terminated")
 """Parts of a step that a reward model can use as inputs."""
+_NETWORKS, _LINEAR_MODELS = 3, 10  # default ensemble sizes; linear models take milliseconds to fit
 _MOST_WEIGHTS = 200_000_000
 """Maximum number of weights between hidden layers, summed over all members.
 
@@ -86,7 +87,12 @@ class RewardConfig:
         "reward model: linear in the inputs, their squares and logarithms; network; or auto = linear until "
         "networks predict held-out labels clearly better, but network if a setting of networks is changed",
     ] = "auto"
-    members: Annotated[int, "ensemble size (2017 paper: 3)", COUNT, at_most("1000")] = 3
+    members: Annotated[
+        int | None,
+        "ensemble size (default: 3 networks, as in the 2017 paper, or 10 linear models)",
+        COUNT,
+        at_most("1000"),
+    ] = None
     hidden: Annotated[
         int,
         "units in each of the two hidden layers",
@@ -186,13 +192,13 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "--reward.")
-        most_units = math.isqrt(_MOST_WEIGHTS // self.members)
+        most_units = math.isqrt(_MOST_WEIGHTS // self.num_members)
         read = set((self.inputs or "state,action").split(","))
         checks: list[Check] = [
             (
                 "hidden",
                 self.hidden <= most_units,
-                f"expected {most_units} or less with --reward.members {self.members}",
+                f"expected {most_units} or less with --reward.members {self.num_members}",
             ),
             (
                 "inputs",
@@ -206,13 +212,26 @@ class RewardConfig:
             ),
             (
                 "uncertainty_bonus",
-                self.uncertainty_bonus == 0 or self.members >= 2,
+                self.uncertainty_bonus == 0 or self.num_members >= 2,
                 "expected 0 with only one ensemble member",
             ),
         ]
         refuse_all(self, checks, "--reward.")
         if self.model == "linear":
             reject_unused(self, "linear model", "--reward.")
+
+    @property
+    def num_members(self) -> int:
+        """Number of ensemble members; if ``members`` is None, the number of networks."""
+        return _NETWORKS if self.members is None else self.members
+
+    def with_members(self, members: int | None, *, linear: bool) -> "RewardConfig":
+        """Return the settings with ``members`` or, if that is None, a number for linear models or networks.
+
+        A number in the settings is kept.
+        """
+        by_default = _LINEAR_MODELS if linear else _NETWORKS
+        return replace(self, members=self.members or members or by_default)
 
     @property
     def may_be_linear(self) -> bool:

@@ -110,6 +110,33 @@ def test_networks_are_tried_whenever_labels_have_doubled(ask: Ask, fits: list[Ar
     assert tried == [FIRST, SECOND, 2 * SECOND]
 
 
+def test_linear_ensembles_are_larger_than_those_of_networks(
+    ask: Ask, make_segment: Callable[..., Segment]
+) -> None:
+    segment = make_segment(0, observation_size=3)
+    model = predictor()
+    assert len(model.member_returns([segment])) == 10
+    model.fit(ask(product, FIRST))
+    assert (model.model, len(model.member_returns([segment]))) == ("network", 3)
+    assert len(predictor(members=5).member_returns([segment])) == 5
+
+
+def test_a_state_brings_its_number_of_members_along(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = predictor()
+    model.fit(ask(sum_of, 40))
+    monkeypatch.setattr("teacher.settings.options._LINEAR_MODELS", 4)
+    again = predictor()
+    again.load_state_dict(model.state_dict())
+    np.testing.assert_array_equal(rewards(again), rewards(model))
+    again.fit(ask(sum_of, 60))
+    model.fit(ask(sum_of, 60))
+    np.testing.assert_array_equal(rewards(again), rewards(model))
+    with pytest.raises(DataError, match="does not match these --reward settings"):
+        predictor(members=4).load_state_dict(model.state_dict())
+    with pytest.raises(DataError, match="does not match these --reward settings"):
+        again.load_state_dict(model.state_dict() | {"members": 10**9})
+
+
 def test_a_fit_of_length_0_tries_nothing(ask: Ask, fits: list[Architecture]) -> None:
     predictor().fit(ask(sum_of, FIRST), max_epochs=0)
     assert len(fits) == 1

@@ -252,7 +252,8 @@ def fit_one(number: int, pair: Pair, folder: Path) -> tuple[int, Path]:
     dataset, saved = PreferenceDataset(), folder / "reward.npz"
     dataset.upsert([Preference(UUID(int=number), *pair, 1.0)])
     save_preferences(folder / "one.npz", dataset, *SPACES)
-    return main(["fit", str(folder / "one.npz"), str(saved), "--max_updates", "20"]), saved
+    line = ["fit", str(folder / "one.npz"), str(saved), "--max_updates", "20", "--reward.members", "3"]
+    return main(line), saved
 
 
 def one_whose_weights_are(fits: Callable[[NDArray[np.float32]], Any]) -> int:

@@ -35,12 +35,12 @@ def some_pairs(make_segment: MakeSegment) -> Pairs:
     for number in range(40):
         segments = make_segment(2 * number), make_segment(2 * number + 1)
         dataset.upsert([Preference(UUID(int=number), *segments, (number % 3) / 2)])
-    return Pairs(dataset, FEATURES, CONFIG.members, torch.device("cpu"))
+    return Pairs(dataset, FEATURES, CONFIG.num_members, torch.device("cpu"))
 
 
 @pytest.fixture
 def network() -> RewardEnsemble:
-    return RewardEnsemble(CONFIG.members, FEATURES.size, 16, torch.Generator().manual_seed(1))
+    return RewardEnsemble(CONFIG.num_members, FEATURES.size, 16, torch.Generator().manual_seed(1))
 
 
 @pytest.fixture

@@ -69,17 +69,21 @@ def test_the_optimum_is_that_of_a_general_solver(ask: Ask, noise: float) -> None
     differences, targets = (inputs[:, 0] - inputs[:, 1]) / scale, pairs.values.double().numpy()
 
     for member, counts in enumerate(pairs.weights.double().numpy()):
+        fitted = counts
+        for _ in range(4):  # all labels, then three times those that the last optimum does not contradict
 
-        def objective(split: NDArray[Any], counts: NDArray[Any] = counts) -> float:
-            """Return the penalized loss for the positive and negative parts of the weights."""
-            chance = noise / 2 + (1 - noise) / (1 + np.exp(-differences @ (split[:24] - split[24:])))
-            losses = -(targets * np.log(chance) + (1 - targets) * np.log(1 - chance))
-            return float(counts @ losses + 1.5 * split.sum() ** 2)
+            def objective(split: NDArray[Any], fitted: NDArray[Any] = fitted) -> float:
+                """Return the penalized loss for the positive and negative parts of the weights."""
+                chance = noise / 2 + (1 - noise) / (1 + np.exp(-differences @ (split[:24] - split[24:])))
+                losses = -(targets * np.log(chance) + (1 - targets) * np.log(1 - chance))
+                return float(fitted @ losses + 1.5 * split.sum() ** 2)
 
-        best = minimize(objective, np.full(48, 0.01), bounds=[(0, None)] * 48, method="L-BFGS-B")
+            best = minimize(objective, np.full(48, 0.01), bounds=[(0, None)] * 48, method="L-BFGS-B")
+            first_wins = 1 / (1 + np.exp(-differences @ (best.x[:24] - best.x[24:])))
+            last, fitted = objective, counts * (np.abs(targets - first_wins) < 0.7)
         weights = dict(network.named_parameters())["weights.0"][member, :, 0].detach().numpy() * scale
         found = np.concatenate([weights.clip(0), (-weights).clip(0)])
-        assert objective(found) == pytest.approx(best.fun, rel=0.01)
+        assert last(found) == pytest.approx(best.fun, rel=0.01)
         assert np.corrcoef(weights, best.x[:24] - best.x[24:])[0, 1] > 0.98
 
 
@@ -140,7 +144,7 @@ def test_a_discounted_return_is_one_of_discounted_inputs(ask: Ask) -> None:
     model.fit(labels)
     pairs = model._learner.pairs(labels)
     weights = torch.tensor(0.5) ** torch.arange(pairs.length)
-    inputs = pairs.inputs(torch.arange(40)).expand(3, -1, -1, -1, -1).contiguous()
+    inputs = pairs.inputs(torch.arange(40)).expand(10, -1, -1, -1, -1).contiguous()
     logits = model._learner.network.logits(inputs, weights).detach().numpy()
     np.testing.assert_allclose(logits, model.preference_logits(labels), rtol=1e-4, atol=1e-4)
 

@@ -248,7 +248,7 @@ def test_segments_of_several_lengths_are_not_judged_at_once(make_segment: MakeSe
 def test_no_segments_have_no_returns(settings: dict[str, Any]) -> None:
     model = predictor(**settings)
     assert model.segment_returns([]).shape == (0,)
-    assert model.member_returns([]).shape == (model.config.members, 0)
+    assert model.member_returns([]).shape == (3, 0)
 
 
 def test_many_segments_are_judged_in_parts(

@@ -466,7 +466,7 @@ def test_the_address_of_redis_is_read_without_blanks_around_it(monkeypatch: pyte
     [
         ({"members": 2.5}, "members: expected a whole number such as 1400 or 5e6; got 2.5"),
         ({"hidden": "64"}, "hidden: expected a whole number such as 1400 or 5e6; got '64'"),
-        ({"members": None}, "members: expected a whole number such as 1400 or 5e6; got None"),
+        ({"hidden": None}, "hidden: expected a whole number such as 1400 or 5e6; got None"),
         ({"inputs": ["state"]}, r"inputs: expected text; got \['state'\]"),
     ],
 )
