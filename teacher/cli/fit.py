@@ -68,7 +68,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     from teacher.reward.predictor import RewardPredictor  # noqa: PLC0415
     from teacher.reward.report import UNDECIDED  # noqa: PLC0415
     from teacher.reward.unused import reject_unused_of_network  # noqa: PLC0415
-    from teacher.training.terminal import progress  # noqa: PLC0415 - torch takes a second
+    from teacher.training.terminal import once_begun, progress  # noqa: PLC0415 - torch takes a second
 
     check_single_fit(config, given.max_updates, prefix="--")
     dataset = load_preferences(given.dataset)
@@ -77,7 +77,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     reject_unused_of_network(config, spaces[0], prefix="--reward.")
     predictor = RewardPredictor(*spaces, config, seed)
     with progress(console, "fitting the predictor", given.max_updates) as show:
-        report = fit_once(predictor, dataset, given.max_updates, show)
+        report = fit_once(predictor, dataset, given.max_updates, once_begun(show))
     if report.diverged:
         raise DataError(
             f"the fit diverged (NaN or infinite weights); check {given.dataset} for outliers, or try a "

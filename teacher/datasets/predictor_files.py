@@ -19,7 +19,8 @@ from teacher.settings.options import OLD_NAMES, REWARD_BEFORE, RewardConfig, wit
 Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher predictor"
-_VERSION = 3  # image averaging, which earlier versions would silently skip
+_VERSION = 4  # linear models, whose settings may leave the number of members open
+_AVERAGED = 3  # image averaging, which earlier versions would silently skip
 _CENTERED = 2  # input centering, which earlier versions would silently skip
 _EXPECTED = "a file from teach fit, teach export --predictor or save_predictor"
 _SAID = ("version", "observation_space", "action_space", "reward")
@@ -46,12 +47,15 @@ def save_predictor(
         ConfigError: ``new`` is True and the file exists.
         StorageError: the file can't be written.
     """
+    settings = dataclasses.asdict(predictor.config)
+    if predictor.model == "network":  # from now on
+        settings["members"] = predictor.members
     about = {
         "format": _FORMAT,
         "version": _version_of(predictor),
         "observation_space": describe_space(observation_space),
         "action_space": describe_space(action_space),
-        "reward": dataclasses.asdict(predictor.config),
+        "reward": settings,
         "env_id": predictor.env_id,
         "own_network": predictor.own_network is not None,
     }
@@ -118,8 +122,10 @@ def load_predictor(
 
 def _version_of(predictor: RewardPredictor) -> int:
     """Return the lowest format version that supports the predictor's features."""
-    if predictor.averages_images:
+    if predictor.model == "linear":
         return _VERSION
+    if predictor.averages_images:
+        return _AVERAGED
     return _CENTERED if predictor.is_centered else 1
 
 

@@ -28,7 +28,7 @@ class Chosen:
     Attributes:
         learner: the learner with this architecture, fitted to convergence.
         report: report on its fit.
-        updates: updates made in the fits of all architectures.
+        updates: updates made in the fits of all networks.
     """
 
     learner: EnsembleLearner
@@ -84,12 +84,12 @@ def choose(
     Args:
         untrained: one learner for each architecture, the preferred one first.
         dataset: the preferences.
-        progress: called with the number of updates made so far in all fits.
+        progress: called with the number of updates made so far in the fits of networks.
     """
     updates, fitted = 0, list[Chosen]()
     for learner in untrained:
         report = learner.fit(dataset, TO_CONVERGENCE, counting_from(updates, progress))
-        updates += report.updates
+        updates += 0 if learner.architecture.is_linear else report.updates
         fitted.append(Chosen(learner, report, updates))
     best = functools.reduce(lambda best, each: each if _is_better(each.report, best.report) else best, fitted)
     return replace(best, updates=updates)

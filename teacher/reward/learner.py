@@ -22,7 +22,6 @@ from teacher.reward.report import FitReport, report_of
 from teacher.settings.options import RewardConfig
 
 _CENTER = "input_center"  # state key; missing if no inputs are centered
-MEMBERS = "members"  # state key; missing in files of versions whose settings always named a number
 FULL_SIZE = "full_size"  # state key; missing in files of versions that kept images at full size
 
 
@@ -177,7 +176,6 @@ class EnsembleLearner:
         return {
             **self._fitted_state(),
             FULL_SIZE: self._full_size,
-            MEMBERS: self.members,
             "generator": self._generator.get_state(),
             **self.normalize.state_dict(),
         }

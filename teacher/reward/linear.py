@@ -19,22 +19,23 @@ _TOLERANCE = 1e-3  # relative change of the weights
 _SHORTEST = 1e-3  # share of a Newton step
 _LEAST_AGREEMENT = 0.3  # predicted probability of a label, below which it is dropped
 _MOST_TRIMS = 3
-_FEWEST_KEPT = 10  # labels
+_LABELS_PER_WEIGHT = 4  # with fewer, a model contradicts right labels as often as wrong ones
 
 
 class LinearFitter(Fitter):
     """Fits an ensemble of linear reward models to the optimum, instead of by gradient steps.
 
-    A linear model's return is linear in the segment's sums of inputs, so a fit takes milliseconds. Each
-    member minimizes the preference loss over its bootstrap sample plus ``strength / 2 * (sum_j |w_j|)**2``,
-    where ``w`` are the weights on the scale of a segment's return. The squared l1 norm selects few inputs,
-    and an input that few labels support gets a weight near 0. Each Newton step replaces the norm by a
-    weighted sum of squares, as in Grandvalet (1998), "Least Absolute Shrinkage is Equivalent to Quadratic
-    Penalization".
+    A linear model's return is linear in the segment's sums of inputs, so a fit takes milliseconds if there
+    are few inputs. Each member minimizes the preference loss over its bootstrap sample plus
+    ``strength / 2 * (sum_j |w_j|)**2``, where ``w`` are the weights on the scale of a segment's return. The
+    squared l1 norm selects few inputs, and an input that few labels support gets a weight near 0. Each Newton
+    step replaces the norm by a weighted sum of squares, as in Grandvalet (1998), "Least Absolute Shrinkage is
+    Equivalent to Quadratic Penalization".
 
-    Labels that the optimum clearly contradicts are then dropped, because many of them are wrong, and the
-    model is fitted to the others. Cheng et al. (2024, "RIME: Robust Preference-based Reinforcement Learning
-    with Noisy Preferences") select labels in a similar way. Every fit begins with all labels.
+    If there are at least four labels per weight, each member then drops those to which it gives a probability
+    below 0.3, because many of them are wrong, and is fitted to the others, up to three times. Cheng et al.
+    (2024, "RIME: Robust Preference-based Reinforcement Learning with Noisy Preferences") select labels in a
+    similar way. Every fit begins with all labels.
     """
 
     _network: RewardEnsemble
@@ -51,15 +52,15 @@ class LinearFitter(Fitter):
         weights = self._network.weights[0]
         scale = self._scale(pairs)
         differences = self._differences(pairs) / scale
-        targets = self._targets(pairs).cpu().double()
+        targets, values = self._targets(pairs).cpu().double(), pairs.values.cpu().double()
+        trims = _MOST_TRIMS if len(pairs) >= _LABELS_PER_WEIGHT * self._network.size else 0
         updates = 0
         for member, counts in enumerate(pairs.weights.cpu().double()):
-            used = counts > 0
-            if not used.any():
+            problem = _Problem(differences, targets, values, counts, self._config.label_noise).of(counts > 0)
+            if len(problem.counts) == 0:
                 continue
-            problem = _Problem(differences[used], targets[used], counts[used], self._config.label_noise)
             start = weights[member, :, 0].detach().cpu().double() * scale
-            solution, steps = problem.solve_trimmed(start, progress)
+            solution, steps = problem.solve_without_contradicted(start, trims, progress)
             with torch.no_grad():
                 weights[member, :, 0] = (solution / scale).to(weights)
             updates += steps
@@ -88,34 +89,50 @@ class _Problem:
     Attributes:
         differences: ``(n, size)``, the first segment's scaled sum of inputs minus the second's.
         targets: ``(n,)``, target probability that the first segment is preferred.
+        values: ``(n,)``, the same without label smoothing.
         counts: ``(n,)``, how often each pair is in the bootstrap sample.
         noise: assumed fraction of random labels.
     """
 
     differences: Tensor
     targets: Tensor
+    values: Tensor
     counts: Tensor
     noise: float
 
-    def solve_trimmed(self, start: Tensor, progress: Progress | None = None) -> tuple[Tensor, int]:
-        """Solve, then drop the pairs whose labels the solution contradicts and solve again, a few times.
+    def of(self, chosen: Tensor) -> "_Problem":
+        """Return the problem with only the pairs chosen by a mask ``(n,)``."""
+        return replace(
+            self,
+            differences=self.differences[chosen],
+            targets=self.targets[chosen],
+            values=self.values[chosen],
+            counts=self.counts[chosen],
+        )
+
+    def solve_without_contradicted(
+        self, start: Tensor, trims: int, progress: Progress | None = None
+    ) -> tuple[Tensor, int]:
+        """Solve, then drop the pairs whose labels the solution contradicts and solve again, ``trims`` times.
+
+        Each time, all pairs are judged again. Ties are never dropped.
 
         Return the weights ``(size,)`` and the number of Newton steps.
         """
         weights, steps = self.solve(start, progress)
-        kept = torch.ones_like(self.targets, dtype=torch.bool)
-        for _ in range(_MOST_TRIMS):
+        kept = torch.ones_like(self.values, dtype=torch.bool)
+        for _ in range(trims):
             before, kept = kept, self.agreement(weights) > _LEAST_AGREEMENT
-            if kept.sum() < _FEWEST_KEPT or kept.equal(before):
+            if kept.equal(before) or not kept.any():
                 break
-            weights, more = replace(self, counts=self.counts * kept).solve(weights, progress)
+            weights, more = self.of(kept).solve(weights, progress)
             steps += more
         return weights, steps
 
     def agreement(self, weights: Tensor) -> Tensor:
-        """Return the probability of each label ``(n,)`` under the model, without label noise."""
+        """Return the predicted probability of each label ``(n,)``, without label noise."""
         likely = torch.sigmoid(self.differences @ weights)
-        agreement: Tensor = self.targets * likely + (1 - self.targets) * (1 - likely)
+        agreement: Tensor = self.values * likely + (1 - self.values) * (1 - likely)
         return agreement
 
     def solve(self, start: Tensor, progress: Progress | None = None) -> tuple[Tensor, int]:

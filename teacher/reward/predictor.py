@@ -29,7 +29,7 @@ from teacher.reward.devices import working_device
 from teacher.reward.features import why_not_finite
 from teacher.reward.fitting import FitBudget, Progress
 from teacher.reward.images import is_image_space
-from teacher.reward.learner import FULL_SIZE, MEMBERS, EnsembleLearner, LearnerSpec
+from teacher.reward.learner import FULL_SIZE, EnsembleLearner, LearnerSpec
 from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.portable import PortablePredictor
@@ -96,6 +96,11 @@ class RewardPredictor:
         return self._learner.architecture.model
 
     @property
+    def members(self) -> int:
+        """Return the number of reward models in the ensemble."""
+        return self._learner.members
+
+    @property
     def features(self) -> str:
         """Return ``plain``, or ``even`` if squares and logarithms of features are inputs of the models too.
 
@@ -134,8 +139,8 @@ class RewardPredictor:
             max_updates: fit to convergence with at most this many updates, regardless of the settings. A
                 limit above 0 affects neither linear models nor the comparison with networks.
             progress: called with the number of updates made so far in this call, including the comparison;
-                called after each update, or less often in a fit to convergence. Newton steps of linear models
-                don't count. If it raises an exception, the fit ends there.
+                called after each update, or less often in a fit to convergence, and with an unchanged number
+                before each Newton step of a linear model. If it raises an exception, the fit ends there.
 
         Raises:
             ConfigError: the dataset exceeds ``max_preferences``, a limit is not a nonnegative integer, or
@@ -349,7 +354,7 @@ class RewardPredictor:
         try:
             architecture = self._saved_architecture(state)
             learner, full_size = self._learner, bool(state.get(FULL_SIZE, True))
-            members = state.get(MEMBERS) if self.config.members is None else None
+            members = len(state["output_mean"]) if self.config.members is None else None
             if not learner.can_load(architecture, full_size=full_size, members=members):
                 learner = learner.untrained(architecture, full_size=full_size, members=members)
             tried = int(state.get("tried", 0))
@@ -367,14 +372,11 @@ class RewardPredictor:
 
     def _saved_architecture(self, state: dict[str, Any]) -> Architecture:
         """Return the architecture of a saved state; earlier versions saved no model and no features."""
-        features = str(state.get("features", self.features))
-        if features == "auto":
-            return self._architectures[0]
-        saved = state.get("model", self.model), features
+        features, model = str(state.get("features", self.features)), state.get("model", self.model)
         for architecture in (*self._architectures, *self._also_saved):
-            if saved == (architecture.model, architecture.features):
+            if model == architecture.model and features in ("auto", architecture.features):
                 return architecture
-        raise ValueError(f"model {saved[0]} with {saved[1]} features")
+        raise ValueError(f"model {model} with {features} features")
 
 
 def _as_array(values: torch.Tensor) -> NDArray[np.float64]:

@@ -25,7 +25,8 @@ class FitReport:
     """Metrics of one fit; NaN where there was nothing to measure.
 
     Attributes:
-        updates: optimizer steps made; 0 if every member holds out all pairs, so nothing was learned.
+        updates: optimizer steps made, or Newton steps of all members for linear models; 0 if every member
+            holds out all pairs, so nothing was learned.
         loss: training loss in nats, averaged over the members.
         validation_loss: loss on held-out pairs in nats, averaged over the members.
         accuracy: fraction of held-out labels predicted correctly, pooled over the members. A prediction is

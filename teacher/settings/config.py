@@ -137,7 +137,9 @@ class TeachConfig:
         NOT_NEGATIVE,
         BILLION,
     ] = 0
-    pretrain_iters: Annotated[int, "maximum updates of the first fit of networks", "-i", COUNT] = 10_000
+    pretrain_iters: Annotated[
+        int, "maximum updates of the first reward fit; linear models ignore it", "-i", COUNT
+    ] = 10_000
     policy: Annotated[
         str | None,
         "initialize the policy from this run directory, checkpoint.npz, .safetensors file or "

@@ -226,9 +226,9 @@ class RewardConfig:
         return _NETWORKS if self.members is None else self.members
 
     def with_members(self, members: int | None, *, linear: bool) -> "RewardConfig":
-        """Return the settings with ``members`` or, if that is None, a number for linear models or networks.
+        """Return the settings with ``members`` set, unless it is set already.
 
-        A number in the settings is kept.
+        If ``members`` is None, it is set to the default number of linear models or networks.
         """
         by_default = _LINEAR_MODELS if linear else _NETWORKS
         return replace(self, members=self.members or members or by_default)

@@ -94,7 +94,7 @@ def _facts(models: Models) -> ModelFacts:
     }
     rewards, inputs = "the environment's rewards.", tuple[str, ...]()
     if predictor is not None:
-        chosen = {"model": predictor.model, "features": predictor.features}
+        chosen = {"model": predictor.model, "features": predictor.features, "members": predictor.members}
         contents["predictor"] = {**dataclasses.asdict(predictor.config), **chosen}
         inputs = tuple(predictor.portable().inputs)
         with contextlib.closing(run.open_ledger()) as ledger:

@@ -15,7 +15,7 @@ from teacher.queries.messages import only_cant_tell
 from teacher.settings.config import TeachConfig
 from teacher.training.asking import fit
 from teacher.training.run import SLOW_SECONDS, Run, Teaching
-from teacher.training.terminal import progress, waiting
+from teacher.training.terminal import once_begun, progress, waiting
 
 POLL_SECONDS = 0.5
 EXPLORATION_CHECKPOINT_SECONDS = 30.0
@@ -53,7 +53,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
     run.tell_waiting(None)
     teaching.receive()
     with progress(run.console.rich, "training the predictor", run.config.pretrain_iters) as show:
-        fit(run, teaching, **first_limits(run.config), progress=show)
+        fit(run, teaching, **first_limits(run.config), progress=once_begun(show))
     teaching.pretrained = True
     return True
 

@@ -38,6 +38,14 @@ def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int
         bar.update(task, total=bar.tasks[0].completed)
 
 
+def once_begun(show: Callable[[int], None]) -> Callable[[int], None]:
+    """Wrap a function from :func:`progress` so that nothing is shown before the first item is completed.
+
+    A reward fit that counts no updates, such as that of linear models, then shows no bar.
+    """
+    return lambda completed: show(completed) if completed else None
+
+
 @contextmanager
 def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], None]]:
     """Show a status line, and yield a function that sets its text.

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from teacher.data.ledger import Ledger
@@ -103,7 +103,8 @@ def first_predictors(
     """Return the pretrained predictor (None if not configured) and the predictor to train.
 
     Raises:
-        ConfigError: a field of ``reward`` has no effect, or differs from the pretrained predictor's settings.
+        ConfigError: a field of ``reward`` has no effect, or a field that isn't its default differs from the
+            pretrained predictor's.
         DataError: the pretrained predictor can't be read, or does not match the environment.
     """
     folder = config.pretrained_reward_predictor_dir
@@ -117,8 +118,9 @@ def first_predictors(
     used, trained = (
         load_predictor(path, *spaces, config.device, network, env_id=source.env_id) for _ in range(2)
     )
+    settings = {**asdict(used.config), "members": used.members}
     for field in fields(RewardConfig):
-        asked, saved = getattr(config.reward, field.name), getattr(used.config, field.name)
+        asked, saved = getattr(config.reward, field.name), settings[field.name]
         if asked not in (field.default, saved):
             raise ConfigError(
                 f"reward: {field.name} is {asked}, but {saved} in the pretrained predictor {path}; leave out "

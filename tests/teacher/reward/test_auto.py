@@ -133,8 +133,19 @@ def test_a_state_brings_its_number_of_members_along(ask: Ask, monkeypatch: pytes
     np.testing.assert_array_equal(rewards(again), rewards(model))
     with pytest.raises(DataError, match="does not match these --reward settings"):
         predictor(members=4).load_state_dict(model.state_dict())
-    with pytest.raises(DataError, match="does not match these --reward settings"):
-        again.load_state_dict(model.state_dict() | {"members": 10**9})
+    old = predictor(members=3)  # as states were before
+    old.fit(ask(sum_of, 40))
+    again.load_state_dict(old.state_dict())
+    assert again.members == 3
+    np.testing.assert_array_equal(rewards(again), rewards(old))
+
+
+def test_linear_models_do_not_count_as_progress(ask: Ask, fits: list[Architecture]) -> None:
+    counts = list[int]()
+    model = predictor()
+    model.fit(ask(sum_of, 40), progress=counts.append)
+    model.fit(ask(sum_of, FIRST), progress=counts.append)
+    assert set(counts) == {0}
 
 
 def test_a_fit_of_length_0_tries_nothing(ask: Ask, fits: list[Architecture]) -> None:

@@ -58,19 +58,21 @@ def ask(make_segment: Callable[..., Segment]) -> Ask:
     return labels
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_the_optimum_is_that_of_a_general_solver(ask: Ask, noise: float) -> None:
-    labels = ask(distance, 60, wrong=0.2)
+@pytest.mark.parametrize(
+    ("count", "noise", "trims"), [(60, 0.0, 0), (60, 0.1, 0), (150, 0.0, 3), (150, 0.1, 3)]
+)
+def test_the_optimum_is_that_of_a_general_solver(ask: Ask, count: int, noise: float, trims: int) -> None:
+    labels = ask(distance, count, wrong=0.2)
     model = predictor(members=2, label_noise=noise)
     model.fit(labels)
     network, pairs = model._learner.network, model._learner.pairs(labels)
-    inputs = pairs.inputs(torch.arange(60)).double().sum(dim=2).numpy()
+    inputs = pairs.inputs(torch.arange(count)).double().sum(dim=2).numpy()
     scale = pairs.length**0.5 * np.repeat([1.0, 4.0, 4.0], 8)
     differences, targets = (inputs[:, 0] - inputs[:, 1]) / scale, pairs.values.double().numpy()
 
     for member, counts in enumerate(pairs.weights.double().numpy()):
         fitted = counts
-        for _ in range(4):  # all labels, then three times those that the last optimum does not contradict
+        for _ in range(1 + trims):  # all labels, then those that the last optimum does not contradict
 
             def objective(split: NDArray[Any], fitted: NDArray[Any] = fitted) -> float:
                 """Return the penalized loss for the positive and negative parts of the weights."""
@@ -126,6 +128,25 @@ def test_a_fit_continues_at_the_last_optimum(ask: Ask) -> None:
     reports = model.fit(more), fresh.fit(more)
     assert 0 < reports[0].updates < reports[1].updates
     np.testing.assert_allclose(rewards(model), rewards(fresh), atol=0.05 * rewards(fresh).std())
+
+
+def test_label_smoothing_does_not_keep_contradicted_labels(ask: Ask) -> None:
+    labels = ask(sum_of, 400, wrong=0.3)
+    models = predictor(), predictor(label_smoothing=0.05)
+    for model in models:
+        model.fit(labels)
+    sharp, smooth = (np.corrcoef(rewards(model), sum_of(STATES))[0, 1] for model in models)
+    assert min(sharp, smooth) > 0.88  # 0.82 with all labels
+
+
+def test_a_fit_continues_with_fewer_labels_than_weights(ask: Ask) -> None:
+    labels = ask(sum_of, 20)
+    model, again = predictor(), predictor()
+    model.fit(labels)
+    again.fit(labels)
+    assert np.corrcoef(rewards(model), sum_of(STATES))[0, 1] > 0.8
+    again.fit(labels)
+    np.testing.assert_allclose(rewards(again), rewards(model), atol=0.02 * rewards(model).std())
 
 
 def test_a_fit_of_length_0_changes_nothing(ask: Ask) -> None:

@@ -16,7 +16,7 @@ from teacher.settings.functions import named_function
 from teacher.settings.options import OLD_NAMES, RewardConfig
 from teacher.settings.saved_config import load_config, save_config
 
-SETTINGS = RewardConfig(regularization="l2", normalization="running", hidden=8)
+SETTINGS = RewardConfig(members=3, regularization="l2", normalization="running", hidden=8)
 OLD = {new: old for old, new in OLD_NAMES.items()}
 
 

@@ -206,7 +206,7 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
 
 
 def test_a_pretrained_predictor_only_needs_the_settings_that_were_passed(wrap: Wrap, tmp_path: Path) -> None:
-    saved = RewardConfig(inputs="state,action", model="network", features="plain", reward_std=1.0)
+    saved = RewardConfig(inputs="state,action", model="network", features="plain", members=2, reward_std=1.0)
     trained = wrap(log_dir=tmp_path / "trained", reward=saved)
     play(trained, 300)
     trained.save_reward_predictor()
