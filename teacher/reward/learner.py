@@ -53,7 +53,7 @@ class EnsembleLearner:
         spec: settings and spaces.
         architecture: kind of reward model.
         full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
-        members: number of ensemble members; None for the number in the settings.
+        members: number of ensemble members if the settings leave it open; None for the default.
 
     Attributes:
         architecture: kind of reward model.
@@ -165,7 +165,7 @@ class EnsembleLearner:
         Args:
             architecture: kind of reward model.
             full_size: True to skip the downsampling of large images.
-            members: number of ensemble members; None for the number in the settings.
+            members: number of ensemble members if the settings leave it open; None for the default.
         """
         seed = self._generator.initial_seed() % 2**32  # earlier versions accepted larger seeds
         spec = replace(self._spec, seed=seed)
@@ -180,13 +180,11 @@ class EnsembleLearner:
             **self.normalize.state_dict(),
         }
 
-    def can_load(self, architecture: Architecture, *, full_size: bool, members: int | None) -> bool:
-        """Return True if this learner's ensemble is of this kind and size; None stands for any size."""
+    def can_load(self, architecture: Architecture, *, full_size: bool, members: int) -> bool:
+        """Return True if this learner's ensemble is of this kind and has this many members."""
         of_images = isinstance(self.network, ImageEnsemble)
-        return (
-            architecture == self.architecture
-            and members in (None, self.members)
-            and (full_size == self._full_size or not of_images)
+        return (architecture, members) == (self.architecture, self.members) and (
+            full_size == self._full_size or not of_images
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -83,8 +83,7 @@ class RewardPredictor:
         has_built_in = network is None and not is_image_space(observation_space)
         self._architectures = architectures(config, has_built_in=has_built_in)
         # A saved model may be linear although these settings choose networks: defaults can change.
-        may_be_linear = has_built_in and config.model == "auto"
-        self._also_saved: tuple[Architecture, ...] = (LINEAR,) if may_be_linear else ()
+        self._loads_linear = has_built_in and config.model == "auto"
         self._is_open = len(self._architectures) > 1
         self._tried = 0  # labels when all architectures were last compared
         self._learner = EnsembleLearner(spec, self._architectures[0])
@@ -354,7 +353,7 @@ class RewardPredictor:
         try:
             architecture = self._saved_architecture(state)
             learner, full_size = self._learner, bool(state.get(FULL_SIZE, True))
-            members = len(state["output_mean"]) if self.config.members is None else None
+            members = len(state["output_mean"])
             if not learner.can_load(architecture, full_size=full_size, members=members):
                 learner = learner.untrained(architecture, full_size=full_size, members=members)
             tried = int(state.get("tried", 0))
@@ -373,7 +372,8 @@ class RewardPredictor:
     def _saved_architecture(self, state: dict[str, Any]) -> Architecture:
         """Return the architecture of a saved state; earlier versions saved no model and no features."""
         features, model = str(state.get("features", self.features)), state.get("model", self.model)
-        for architecture in (*self._architectures, *self._also_saved):
+        known = (*self._architectures, LINEAR) if self._loads_linear else self._architectures
+        for architecture in known:
             if model == architecture.model and features in ("auto", architecture.features):
                 return architecture
         raise ValueError(f"model {model} with {features} features")

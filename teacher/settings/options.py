@@ -226,9 +226,11 @@ class RewardConfig:
         return _NETWORKS if self.members is None else self.members
 
     def with_members(self, members: int | None, *, linear: bool) -> "RewardConfig":
-        """Return the settings with ``members`` set, unless it is set already.
+        """Return the settings with the number of ensemble members filled in; a number in them is kept.
 
-        If ``members`` is None, it is set to the default number of linear models or networks.
+        Args:
+            members: the number; None for the default number of linear models or networks.
+            linear: True for linear models, False for networks.
         """
         by_default = _LINEAR_MODELS if linear else _NETWORKS
         return replace(self, members=self.members or members or by_default)

@@ -113,7 +113,7 @@ class Worker:
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Stop the main process for a while; it goes on even if the test fails, for the tests after it."""
+        """Suspend the main process, and resume it even if the test fails, because later tests need it."""
         main, *_ = self.processes()
         main.suspend()
         try:
@@ -164,7 +164,7 @@ class Scene:
         return ClipJob(ClipSpec.of(segment), self.folder / f"{name}.mp4", 10, f"reach/{name}/first.mp4")
 
     def sent(self, job: ClipJob) -> list[Any]:
-        """What the queue knows of a clip that it has sent, once its thread has noted it."""
+        """Return the queue's entry for a sent clip; the list is empty until its thread has recorded it."""
         return [each for each in list(self.queue._sent.values()) if each.job is job]
 
     def ask(self, job: ClipJob) -> Any:

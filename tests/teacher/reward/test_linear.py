@@ -136,7 +136,7 @@ def test_label_smoothing_does_not_keep_contradicted_labels(ask: Ask) -> None:
     for model in models:
         model.fit(labels)
     sharp, smooth = (np.corrcoef(rewards(model), sum_of(STATES))[0, 1] for model in models)
-    assert min(sharp, smooth) > 0.88  # 0.82 with all labels
+    assert min(sharp, smooth) > 0.88  # 0.77 with all labels
 
 
 def test_a_fit_continues_with_fewer_labels_than_weights(ask: Ask) -> None:
