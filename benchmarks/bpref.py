@@ -155,9 +155,15 @@ def as_markdown(row: Row) -> str:
         f"{float(iqm(row.returns)):.0f}" + f" ({low:.0f} to {high:.0f})" * several,
         "" if share is None else f"{share[0]:.2f}" + f" ({share[1][0]:.2f} to {share[1][1]:.2f})" * several,
         ", ".join(f"{value:.0f}" for value in sorted(row.returns)),
-        f"{np.median([result['cpu_seconds'] for result in row.results]) / 3600:.2f}",
+        _cpu_hours(row),
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _cpu_hours(row: Row) -> str:
+    """Return the median processor time of the runs without a GPU; empty if there are none."""
+    seconds = [result["cpu_seconds"] for result in row.results if result["device"] == "cpu"]
+    return f"{np.median(seconds) / 3600:.2f}" if seconds else ""
 
 
 def print_tables(table: Sequence[Row]) -> None:

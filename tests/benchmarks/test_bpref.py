@@ -19,7 +19,8 @@ STEPS = 8192
 
 def result(side: str, seed: int, reached: float, labels: int = 0) -> dict[str, Any]:
     job = Job("dm_control/walker-walk", side, "oracle" if labels else "", labels, 1000, seed)
-    return {**vars(job), "return": reached, "curve": [None, *[reached / 2] * 19], "cpu_seconds": 3600.0}
+    curve = [None, *[reached / 2] * 19]
+    return {**vars(job), "return": reached, "curve": curve, "cpu_seconds": 3600.0, "device": "cpu"}
 
 
 def test_what_is_missing_is_made_on_any_environment(
@@ -103,6 +104,12 @@ def test_shares_are_of_the_same_agent_on_the_true_reward() -> None:
     assert "| PEBBLE | oracle | 500 | 2 | 420 (420 to 420) | 0.40 (0.38 to 0.42) | 420, 420 |" in as_markdown(
         table["pebble"]
     )
+
+
+def test_processor_hours_are_those_of_runs_without_a_gpu() -> None:
+    on_gpu = [{**result("sac", seed, 900.0), "cpu_seconds": 60.0, "device": "cuda"} for seed in (2, 3)]
+    assert as_markdown(rows([result("sac", 1, 900.0), *on_gpu])[0]).endswith("| 1.00 |")
+    assert as_markdown(rows(on_gpu)[0]).endswith("|  |")
 
 
 def test_a_share_of_a_negative_return_is_left_out() -> None:
