@@ -8,10 +8,18 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+_LONGEST_REPR = 100
+
 
 def one_line(value: object) -> str:
     """Return ``str(value)`` on one line, with each run of whitespace replaced by a single space."""
     return " ".join(str(value).split())
+
+
+def short_repr(value: object) -> str:
+    """Return ``repr(value)`` on one line, cut to at most 100 characters."""
+    text = " ".join(line.strip() for line in repr(value).splitlines())
+    return text if len(text) <= _LONGEST_REPR else f"{text[: _LONGEST_REPR - 3]}..."
 
 
 def describe_exception(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from teacher.data.segments import Segment
 from teacher.data.steps import NOTHING_AFTER, StepsBatch
 from teacher.envs.families import same_environment
 from teacher.envs.trajectory import terminations
-from teacher.errors import DataError, one_line
+from teacher.errors import DataError, short_repr
 from teacher.settings.checks import COUNT, NOT_NEGATIVE, Fits, whole_number
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -50,7 +50,7 @@ class Preference:
     def __post_init__(self) -> None:
         if not isinstance(self.uuid, UUID):
             raise DataError(
-                f"a preference's uuid must be a UUID, such as uuid.uuid4(), not {_short_repr(self.uuid)}"
+                f"a preference's uuid must be a UUID, such as uuid.uuid4(), not {short_repr(self.uuid)}"
             )
         for name in ("first", "second"):
             if not isinstance(found := getattr(self, name), Segment):
@@ -349,12 +349,8 @@ def _no_probability(preference: Preference) -> DataError:
     """Return the error for a preference whose value is not a probability."""
     return DataError(
         f"comparison {preference.uuid}: value must be the probability that the first segment is better, "
-        f"from 0 to 1, or None, not {_short_repr(preference.value)}"
+        f"from 0 to 1, or None, not {short_repr(preference.value)}"
     )
-
-
-def _short_repr(value: Any) -> str:
-    return one_line(repr(value))
 
 
 def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:

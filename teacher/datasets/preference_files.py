@@ -20,7 +20,7 @@ from teacher.data.columns import Column
 from teacher.data.preferences import PreferenceDataset
 from teacher.datasets import archives, parquet
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line, pluralize
+from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError, one_line, pluralize, short_repr
 from teacher.files import DAMAGED_ARCHIVE, saved
 
 Space = spaces.Space[Any]
@@ -299,7 +299,7 @@ def require_version(found: Any, known: int) -> None:
     """
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise DataError(
-            f"the format version must be 1 to {known}, not {one_line(repr(found))}; export the file again"
+            f"the format version must be 1 to {known}, not {short_repr(found)}; export the file again"
         )
     if found > known:
         raise DataError(

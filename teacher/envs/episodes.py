@@ -19,6 +19,7 @@ from teacher.errors import (
     TeacherError,
     describe_exception,
     one_line,
+    short_repr,
 )
 
 SEED_KEY = "episode_seed"
@@ -128,7 +129,7 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     def _check_reward(self, reward: Any) -> None:
         if np.ndim(reward) or not isinstance(reward, SupportsFloat):
             raise EnvironmentUnsuitableError(
-                f"{self._name} returned the reward {one_line(repr(reward))}, which is not a number; fix the "
+                f"{self._name} returned the reward {short_repr(reward)}, which is not a number; fix the "
                 "environment"
             )
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from teacher.errors import ConfigError, one_line
+from teacher.errors import ConfigError, one_line, short_repr
 
 
 def working_device(device: str, name: str = "device") -> torch.device:
@@ -36,6 +36,6 @@ def devices_here() -> list[str]:
 
 def _refusal(device: object, name: str, reason: str) -> ConfigError:
     return ConfigError(
-        f"{name}: can't use {one_line(repr(device))}: {reason}; use a device available on this machine "
+        f"{name}: can't use {short_repr(device)}: {reason}; use a device available on this machine "
         f"({', '.join(devices_here())}), or install a torch build that supports your device"
     )

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Protocol
 
-from teacher.errors import ConfigError, one_line
+from teacher.errors import ConfigError, short_repr
 
 
 class AgentConfiguration(Protocol):
@@ -23,7 +23,7 @@ def settings_of_agent(config: AgentConfiguration) -> tuple[str, dict[str, Any]]:
         name = f"{network.__module__}:{getattr(network, '__qualname__', '')}"
         if "<" in name or network.__module__ == "__main__":
             raise ConfigError(
-                f"--agent.network: {one_line(repr(network))} can't be saved by name; use a function at "
+                f"--agent.network: {short_repr(network)} can't be saved by name; use a function at "
                 "the top level of an importable module"
             )
         settings["network"] = name

@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from teacher.errors import ConfigError, one_line
+from teacher.errors import ConfigError, short_repr
 
 Check = tuple[str, bool, str]
 """Check of one field: its name, True if its value is valid, and the error message if it is not."""
@@ -63,7 +63,7 @@ def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") ->
         prefix: text before each attribute's name, such as ``--``.
     """
     said = [
-        (f"{prefix}{name}", f"{prefix}{name}: {expectation}; got {attrgetter(name)(settings)!r}")
+        (f"{prefix}{name}", f"{prefix}{name}: {expectation}; got {short_repr(attrgetter(name)(settings))}")
         for name, holds, expectation in checks
         if not holds
     ]
@@ -126,7 +126,7 @@ def whole_number(value: Any, name: str, fits: Fits) -> int:
             with ``name``.
     """
     if not (_is_of(value, int) and fits.holds(value)):
-        raise ConfigError(f"{name}: expected a whole number, {fits.expectation}; got {one_line(repr(value))}")
+        raise ConfigError(f"{name}: expected a whole number, {fits.expectation}; got {short_repr(value)}")
     return int(value)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from teacher.errors import ConfigError, one_line
+from teacher.errors import ConfigError, one_line, short_repr
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
 
 
@@ -41,7 +41,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
             hint = f"; did you mean {close[0]}?" if close else "; teach --help-all lists all options"
             raise ConfigError(f"--config: {path}: unknown option {name}{hint}")
         if not isinstance(value, (str, int, float, bool, list)):
-            found = one_line(repr(value))
+            found = short_repr(value)
             raise ConfigError(
                 f"--config: {path}: {name} must be a string, number, boolean or array, not {found}"
             )

@@ -263,6 +263,13 @@ def test_a_size_that_is_no_number_of_preferences_is_refused(size: Any) -> None:
     assert dataset.max_size == 3
 
 
+def test_a_large_object_is_refused_in_one_short_line(make_segment: MakeSegment) -> None:
+    preferences = [Preference(UUID(int=n), make_segment(n), make_segment(n + 9), 1.0) for n in range(3)]
+    with pytest.raises(ConfigError, match=r"got \[Preference\(uuid=.*\.\.\.$") as caught:
+        PreferenceDataset(preferences)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 200
+
+
 @pytest.mark.parametrize("size", [3, 3.0, np.int64(3)])
 def test_a_size_may_be_a_number_of_numpys_and_a_whole_one_with_a_point(size: Any) -> None:
     assert type(PreferenceDataset(size).max_size) is int
