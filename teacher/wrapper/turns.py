@@ -154,7 +154,9 @@ class LearningTurns:
                 self.left = self.learning.predictor.config.epochs
             else:
                 return False
-        count = min(self.left, self._config.validation_interval)
+        # A fit of linear models ends at the optimum, so repeating it would change nothing.
+        is_linear = self.learning.predictor.model == "linear"
+        count = self.left if is_linear else min(self.left, self._config.validation_interval)
         report = self.learning.fit(max_epochs=count, progress=check_stop)
         for about, problem in report.problems("reward=RewardConfig(learning_rate=...)").items():
             self._warn_once(_predictor_log, about, problem)

@@ -52,6 +52,16 @@ def test_squares_and_logarithms_are_noted_once_where_they_are_read(
     assert caplog.text.count("squares and logarithms") == times
 
 
+@pytest.mark.parametrize(("model", "first_fits"), [("linear", [8]), ("network", [4, 8])])
+def test_linear_models_are_fitted_once_to_the_same_labels(
+    wrap: Wrap, caplog: pytest.LogCaptureFixture, model: Any, first_fits: list[int]
+) -> None:
+    caplog.set_level(logging.INFO, "teacher.wrapper.predictor")
+    play(wrap(reward=RewardConfig(members=2, model=model)), 400)
+    fits = [record.args for record in caplog.records if "training step" in record.msg]
+    assert [fit[0] for fit in fits if isinstance(fit, tuple)][: len(first_fits)] == first_fits
+
+
 def test_the_true_reward_comes_before_the_predictor_where_that_is_wanted(wrap: Wrap) -> None:
     rewards = [(reward, info["true_reward"]) for reward, info in play(wrap(initial_reward="true"), 50)]
     assert all(reward == true for reward, true in rewards)
