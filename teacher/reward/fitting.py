@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 from typing import Any
 
 import torch
@@ -42,6 +43,20 @@ class FitBudget:
     def is_empty(self) -> bool:
         """Return True if no update is allowed."""
         return (self.epochs if self.updates is None else self.updates) == 0
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """Work done by one fit.
+
+    Attributes:
+        updates: optimizer steps made, or Newton steps of all members.
+        dropped: share of a member's training labels that it left out because it contradicts them, averaged
+            over the members; NaN if the models leave out none.
+    """
+
+    updates: int
+    dropped: float = nan
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +106,11 @@ class Fitter:
         network.eval()
         _keep_freed_memory()
 
-    def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> int:
-        """Fit for the budget's epochs or until convergence, and return the number of updates made."""
+    def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> FitResult:
+        """Fit for the budget's epochs or until convergence."""
         if effort.updates is not None:
-            return self.converge(pairs, effort.updates, progress)
-        return self.epochs(pairs, effort.epochs, progress)
+            return FitResult(self.converge(pairs, effort.updates, progress))
+        return FitResult(self.epochs(pairs, effort.epochs, progress))
 
     def epochs(self, pairs: Pairs, count: int, progress: Progress | None = None) -> int:
         """Train each member on its own training pairs for ``count`` epochs; return the number of updates."""

@@ -98,7 +98,7 @@ class EnsembleLearner:
         """Fit the ensemble, starting from its current parameters, or restore them if the fit diverges."""
         before = self._fitted_state()
         pairs = self.pairs(dataset)
-        updates = self._fitter.fit(pairs, effort, progress)
+        made = self._fitter.fit(pairs, effort, progress)
         evaluation = self._fitter.evaluate(pairs)
         learned = bool(evaluation.outputs.isfinite().all())
         sound = learned and self._fitter.is_sound()
@@ -107,9 +107,9 @@ class EnsembleLearner:
         if not learned:
             self.network.load_state_dict(before["network"])
             self.read.load_state_dict(before.get(_CENTER, {}))
-            return FitReport(updates, diverged=True, doubt=self.read.doubt)
+            return FitReport(made.updates, diverged=True, doubt=self.read.doubt)
         self.normalize.fit(evaluation.outputs)
-        report = report_of(updates, evaluation, pairs, self._spec.config.label_noise)
+        report = report_of(made, evaluation, pairs, self._spec.config.label_noise)
         return replace(report, diverged=not sound, doubt=self.read.doubt)
 
     def pairs(self, dataset: PreferenceDataset) -> Pairs:

@@ -1,11 +1,13 @@
 """Fitting of linear reward models: a convex problem with a sparse solution, solved by Newton's method."""
 
 from dataclasses import dataclass, replace
+from math import nan
+from statistics import fmean
 
 import torch
 from torch import Tensor
 
-from teacher.reward.fitting import FitBudget, Fitter, Progress
+from teacher.reward.fitting import FitBudget, FitResult, Fitter, Progress
 from teacher.reward.loss import preference_loss, preference_slope
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
@@ -40,31 +42,32 @@ class LinearFitter(Fitter):
 
     _network: RewardEnsemble
 
-    def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> int:
-        """Fit every member to the optimum, and return the number of Newton steps made.
+    def fit(self, pairs: Pairs, effort: FitBudget, progress: Progress | None = None) -> FitResult:
+        """Fit every member to the optimum.
 
         Nothing is fitted if ``effort`` is 0 epochs or 0 updates; other limits are ignored. ``progress`` is
         called with 0 before each Newton step, so that it can stop the fit by raising an exception. The
         arithmetic is in double precision on the CPU.
         """
         if effort.is_empty:
-            return 0
+            return FitResult(0)
         weights = self._network.weights[0]
         scale = self._scale(pairs)
         differences = self._differences(pairs) / scale
         targets, values = self._targets(pairs).cpu().double(), pairs.values.cpu().double()
         trims = _MOST_TRIMS if len(pairs) >= _LABELS_PER_WEIGHT * self._network.size else 0
-        updates = 0
+        solutions = list[_Solution]()
         for member, counts in enumerate(pairs.weights.cpu().double()):
             problem = _Problem(differences, targets, values, counts, self._config.label_noise).of(counts > 0)
             if len(problem.counts) == 0:
                 continue
             start = weights[member, :, 0].detach().cpu().double() * scale
-            solution, steps = problem.solve_without_contradicted(start, trims, progress)
+            solution = problem.solve_without_contradicted(start, trims, progress)
             with torch.no_grad():
-                weights[member, :, 0] = (solution / scale).to(weights)
-            updates += steps
-        return updates
+                weights[member, :, 0] = (solution.weights / scale).to(weights)
+            solutions.append(solution)
+        dropped = fmean(solution.dropped for solution in solutions) if trims and solutions else nan
+        return FitResult(sum(solution.steps for solution in solutions), dropped)
 
     def _scale(self, pairs: Pairs) -> Tensor:
         """Return the factor between each input's weight and the penalized weight, ``(size,)``."""
@@ -80,6 +83,15 @@ class LinearFitter(Fitter):
         sums = [torch.einsum("nstk,t->nsk", inputs, step_weights) for inputs in pairs.chunks()]
         of_segments = torch.cat(sums).cpu().double()
         return of_segments[:, 0] - of_segments[:, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """Weights ``(size,)``, the Newton steps that led there, and the share of labels dropped."""
+
+    weights: Tensor
+    steps: int
+    dropped: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,22 +124,22 @@ class _Problem:
 
     def solve_without_contradicted(
         self, start: Tensor, trims: int, progress: Progress | None = None
-    ) -> tuple[Tensor, int]:
+    ) -> "_Solution":
         """Solve, then drop the pairs whose labels the solution contradicts and solve again, ``trims`` times.
 
         Each time, all pairs are judged again. Ties are never dropped.
-
-        Return the weights ``(size,)`` and the number of Newton steps.
         """
         weights, steps = self.solve(start, progress)
         kept = torch.ones_like(self.values, dtype=torch.bool)
         for _ in range(trims):
-            before, kept = kept, self.agreement(weights) > _LEAST_AGREEMENT
-            if kept.equal(before) or not kept.any():
+            still_kept = self.agreement(weights) > _LEAST_AGREEMENT
+            if still_kept.equal(kept) or not still_kept.any():
                 break
+            kept = still_kept
             weights, more = self.of(kept).solve(weights, progress)
             steps += more
-        return weights, steps
+        dropped = 1 - float(self.counts @ kept.to(self.counts) / self.counts.sum())
+        return _Solution(weights, steps, dropped)
 
     def agreement(self, weights: Tensor) -> Tensor:
         """Return the predicted probability of each label ``(n,)``, without label noise."""

@@ -6,7 +6,7 @@ from math import nan
 import torch
 from torch import Tensor
 
-from teacher.reward.fitting import PairEvaluation
+from teacher.reward.fitting import FitResult, PairEvaluation
 from teacher.reward.label_errors import LabelErrors, estimate_label_errors
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
@@ -39,6 +39,8 @@ class FitReport:
             overconfidence.
         ties: share of labels that prefer neither segment.
         label_errors: estimated share of wrong labels; None if too few labels are held out.
+        dropped: share of labels that linear models left out of the fit because they contradict them, averaged
+            over the members; NaN with networks, and with fewer than four labels per weight.
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
         choice: message about the kind of reward model that this fit chose; empty if it was kept.
         undecided: True if no label used for fitting is a strict preference, so predictions are meaningless.
@@ -54,6 +56,7 @@ class FitReport:
     order_loss: float = nan
     ties: float = nan
     label_errors: LabelErrors | None = None
+    dropped: float = nan
     diverged: bool = False
     choice: str = ""
     undecided: bool = False
@@ -68,6 +71,7 @@ class FitReport:
             "predictor/true_reward_loss": self.true_loss,
             "predictor/accuracy": self.accuracy,
             "predictor/label_errors": nan if self.label_errors is None else self.label_errors.rate,
+            "predictor/dropped_labels": self.dropped,
         }
 
     def problems(self, learning_rate: str) -> dict[str, str]:
@@ -106,11 +110,11 @@ class FitReport:
         )
 
 
-def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
+def report_of(fit: FitResult, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
     """Return the report on a completed fit.
 
     Args:
-        updates: optimizer steps made.
+        fit: work done by the fit.
         evaluation: predictions and losses after the fit.
         pairs: the dataset.
         noise: assumed fraction of random labels.
@@ -118,7 +122,7 @@ def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: flo
     true_returns = pairs.true_returns
     true_logits = true_returns[:, 0] - true_returns[:, 1]
     return FitReport(
-        updates,
+        fit.updates,
         float(evaluation.training.nanmean()),
         float(evaluation.validation.nanmean()),
         _accuracy(evaluation.logits, pairs, noise),
@@ -126,6 +130,7 @@ def report_of(updates: int, evaluation: PairEvaluation, pairs: Pairs, noise: flo
         _order_loss(evaluation.logits, pairs, noise),
         float((pairs.values == 0.5).float().mean()),
         _label_errors(evaluation.logits, pairs),
+        fit.dropped,
         undecided=not bool(((pairs.values != 0.5) & (pairs.weights > 0)).any()),
     )
 

@@ -24,6 +24,7 @@ CURVE_TITLES: Mapping[str, str | Promise] = {
     "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
     "predictor/accuracy": _("Predictor agreement with held-out answers"),
     "predictor/label_errors": _("Estimated share of wrong answers"),
+    "predictor/dropped_labels": _("Share of answers dropped as probably wrong"),
     "predictor/loss": _("Predictor loss"),
     "predictor/validation_loss": _("Predictor loss on held-out answers"),
 }

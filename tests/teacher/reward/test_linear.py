@@ -203,3 +203,26 @@ def test_settings_of_networks_are_refused() -> None:
     images = spaces.Box(0, 255, (16, 16, 3), np.uint8)
     with pytest.raises(ConfigError, match=r"^--reward\.model=linear can't be used with images or custom"):
         RewardPredictor(images, SPACES[1], RewardConfig(model="linear", inputs="state"), seed=1)
+
+
+@pytest.mark.parametrize(("wrong", "low", "high"), [(0.0, 0.0, 0.02), (0.3, 0.1, 0.3)])
+def test_a_fit_reports_the_share_of_labels_dropped(ask: Ask, wrong: float, low: float, high: float) -> None:
+    labels = ask(sum_of, 400, wrong)
+    model = predictor()
+    report = model.fit(labels)
+    assert low <= report.dropped <= high
+    assert report.scalars["predictor/dropped_labels"] == report.dropped
+
+    pairs = model._learner.pairs(labels)
+    first_wins = 1 / (1 + np.exp(-model.preference_logits(labels)))
+    contradicted = np.abs(pairs.values.numpy() - first_wins) > 0.7
+    counts = pairs.weights.numpy()
+    shares = (counts * contradicted).sum(axis=1) / counts.sum(axis=1)
+    assert report.dropped == pytest.approx(shares.mean(), abs=0.05)  # not settled after three rounds
+
+
+def test_no_share_is_reported_with_too_few_labels_to_drop_any(ask: Ask) -> None:
+    model = predictor()
+    report = model.fit(ask(sum_of, 95, 0.3))
+    assert np.isnan(report.dropped)
+    assert model.fit(ask(sum_of, 96, 0.3)).dropped > 0
