@@ -28,9 +28,10 @@ def test_our_side_is_measured_from_recipe_to_store(tmp_path: Path) -> None:
     results, picture = tmp_path / "results.json", tmp_path / "clips.png"
     ended = subprocess.run(
         [
-            *(sys.executable, str(ROOT / "benchmarks" / "clips.py"), "--quick", "--sides", "teacher"),
+            *(sys.executable, "-m", "benchmarks.clips", "--quick", "--sides", "teacher"),
             *("--json", str(results), "--picture", str(picture)),
         ],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
