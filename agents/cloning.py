@@ -21,8 +21,9 @@ from agents.errors import (
     UnsupportedSpaceError,
     one_line,
 )
+from agents.heads import GaussianHead
 from agents.normalize import ObservationPreparation
-from agents.policy import GaussianHead, Policy
+from agents.policy import Policy
 from agents.rollout import require_finite
 from agents.squashed_gaussian import SquashedGaussianHead
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from agents.distributed import ALONE, Ranks
 from agents.errors import ShapeError, UnsupportedSpaceError
+from agents.heads import action_head
 from agents.normalize import RunningMeanVariance
-from agents.policy import ActorCritic, ActorFunction, action_head, orthogonal
+from agents.policy import ActorCritic, ActorFunction, orthogonal
 
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Output channels, kernel size and stride of each layer (Mnih et al. 2015, "Model architecture")."""

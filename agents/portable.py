@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from agents.base import Agent
+from agents.heads import CategoricalHead, GaussianHead, MultiCategoricalHead
 from agents.normalize import CLIP, EPSILON, ObservationNormalizer
 from agents.pixels import channel_axis
-from agents.policy import CategoricalHead, GaussianHead, MultiCategoricalHead
 from agents.squashed_gaussian import LOG_STD_BOUNDS, SquashedGaussianHead
 
 

@@ -130,6 +130,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "agents.on_policy": "",
             "agents.rollout": "",
             "agents.policy": "",
+            "agents.heads": "",
             "agents.normalize": "",
             "agents.cloning": "",
             "agents.distributed": "",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.heads import GaussianHead, Head
 from agents.numpy_backend.parameters import Array, ParameterVector
-from agents.policy import GaussianHead, Head
 
 
 class GaussianDistribution:

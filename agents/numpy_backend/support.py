@@ -2,7 +2,8 @@
 
 from torch import nn
 
-from agents.policy import CategoricalHead, GaussianHead, MLPActorCritic
+from agents.heads import CategoricalHead, GaussianHead
+from agents.policy import MLPActorCritic
 
 
 def supports(policy: nn.Module) -> bool:

@@ -10,13 +10,8 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, Normal
 
 from agents.errors import UnsupportedSpaceError
-from agents.policy import (
-    CategoricalHead,
-    GaussianHead,
-    MLPActorCritic,
-    MultiCategoricalHead,
-    action_head,
-)
+from agents.heads import CategoricalHead, GaussianHead, MultiCategoricalHead, action_head
+from agents.policy import MLPActorCritic
 
 BOX = gymnasium.spaces.Box(-0.4, 0.4, (2, 3), np.float64)
 DISCRETE = gymnasium.spaces.Discrete(4, start=-2)

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from agents.errors import NonFiniteError, UnsupportedEnvironmentError, UnsupportedSpaceError
-from agents.policy import GaussianHead
+from agents.heads import GaussianHead
 from agents.ppo import PPO, PPOConfig
 from agents.rollout import OnPolicyRollout
 

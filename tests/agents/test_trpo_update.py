@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.policy import GaussianHead, action_head
+from agents.heads import GaussianHead, action_head
 from agents.rollout import OnPolicyRollout
 from agents.trpo import TRPO, TRPOConfig, conjugate_gradient, fisher_product
 
