@@ -106,7 +106,7 @@ class FitReport:
             return ""
         return (
             f"about {self.label_errors} of the labels look wrong: predictions from the other labels clearly "
-            "contradict them; collect more labels to compensate, or several for each comparison"
+            "contradict them; collect more labels to compensate"
         )
 
 
