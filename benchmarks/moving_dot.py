@@ -13,6 +13,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,23 +38,33 @@ N_LABELS, SEGMENT_STEPS = 100, 4
 RANDOM_EPISODES = 100
 
 
-def run_side(side: str, seed: int, steps: int, runs_dir: Path) -> dict[str, Any]:
-    """Train one run; return a results line with the mean true return in each twentieth of the run."""
-    config = TeachConfig(
+def config_of(side: str, seed: int, steps: int, runs_dir: Path) -> TeachConfig:
+    """Return the settings of a run; ``side`` is one of ``SIDES``."""
+    true = TeachConfig(
         env_id=ENV_ID,
-        predictor="rl" if side == "rl" else "synth",
+        predictor="rl",
         name=f"{side}-{seed}",
         seed=seed,
-        n_labels=N_LABELS if side == "synth" else None,
-        segment_steps=SEGMENT_STEPS,
         num_timesteps=steps,
-        pretrain_iters=100,
         no_videos=True,
         runs_dir=str(runs_dir),
+    )
+    if side == "rl":
+        return true
+    return replace(
+        true,
+        predictor="synth",
+        n_labels=N_LABELS,
+        segment_steps=SEGMENT_STEPS,
+        pretrain_iters=100,
         reward=RewardConfig(stride=1, epochs=4),
     )
+
+
+def run_side(side: str, seed: int, steps: int, runs_dir: Path) -> dict[str, Any]:
+    """Train one run; return a results line with the mean true return in each twentieth of the run."""
     started, curve = time.process_time(), Curve(steps)
-    with open_run(config, Console(quiet=True)) as run:
+    with open_run(config_of(side, seed, steps, runs_dir), Console(quiet=True)) as run:
         remember = run.remember
 
         def note(trajectories: Sequence[Trajectory]) -> None:

@@ -97,20 +97,25 @@ def flip_coin(first: Segment, second: Segment) -> Decision:
     return "first" if coin.random() < 0.5 else "second"
 
 
-def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
-    """Train one of our runs, on the true reward or labels according to ``side``, and evaluate it."""
-    config = TeachConfig(
+def config_of(side: str, seed: int, steps: int, runs_dir: Path) -> TeachConfig:
+    """Return the settings of one of our runs: on the true reward (``rl``) or on labels."""
+    return TeachConfig(
         env_id=ENV_ID,
         predictor="rl" if side == "rl" else "synth",
         name=f"{side}-{seed}",
         seed=seed,
         num_timesteps=steps,
-        n_labels=N_LABELS,
+        n_labels=None if side == "rl" else N_LABELS,
         no_videos=True,
         runs_dir=str(runs_dir),
     )
+
+
+def teach(side: str, seed: int, steps: int, runs_dir: Path) -> Outcomes:
+    """Train one of our runs, on the true reward or labels according to ``side``, and evaluate it."""
     console = Console(quiet=True)
-    plan = check(RunSettings(config, uuid.uuid4()), console)
+    settings = RunSettings(config_of(side, seed, steps, runs_dir), uuid.uuid4())
+    plan = check(settings, console)
     with prepared_directory(plan.settings), build_run(plan, console) as run:
         kept = keep_segments(run, seed)
         if run.teaching is not None and side == "coin":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import append
-from benchmarks.short_hopper import Outcomes, Play, load_outcomes
+from benchmarks.short_hopper import Outcomes, Play, config_of, load_outcomes
 
 
 def test_outcomes_are_kept_and_half_a_line_is_named(tmp_path: Path) -> None:
@@ -19,3 +19,8 @@ def test_outcomes_are_kept_and_half_a_line_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(SystemExit, match=r"outcomes\.jsonl line 2: not a JSON object; remove the line"):
         load_outcomes(path)
+
+
+def test_the_settings_of_each_side_are_accepted() -> None:
+    configs = [config_of(side, 1, 300_000, Path("runs")) for side in ("rl", "synth", "coin")]
+    assert [config.n_labels for config in configs] == [None, 300, 300]
