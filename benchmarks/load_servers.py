@@ -284,10 +284,14 @@ def cpu_seconds(pid: int) -> float:
 
 
 def memory_mb(pid: int) -> float:
-    """Return the memory (PSS) of a process and its descendants in MB; shared pages count once."""
+    """Return the memory of a process and its descendants in MB.
+
+    On Linux this is the PSS, which counts shared pages once; elsewhere the USS, which omits them.
+    """
     root = psutil.Process(pid)
     total = 0.0
     for process in (root, *root.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
-            total += process.memory_full_info().pss / 2**20
+            memory = process.memory_full_info()
+            total += getattr(memory, "pss", memory.uss) / 2**20
     return total
