@@ -50,7 +50,7 @@ from datasets import load_dataset
 preferences = load_dataset("parquet", data_files="{file}")["train"]
 ```
 
-With [RL-Teacher](https://pypi.org/project/rl-teacher/), fit a reward predictor: `teach fit {file} reward.npz`
+With RL-Teacher (`pip install rl-teacher`), fit a reward predictor: `teach fit {file} reward.npz`
 """
 _CLIPS = "| `first_clip`, `second_clip` | the two compared clips, as MP4 |\n"
 

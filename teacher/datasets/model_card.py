@@ -40,7 +40,7 @@ on {rewards}
 | file | content |
 |---|---|
 {files}{metrics}
-To train on from this policy with [RL-Teacher](https://pypi.org/project/rl-teacher/):
+To train on from this policy with RL-Teacher (`pip install rl-teacher`):
 
 ```
 teach -p rl -e {env_id} -a {agent} -n more --policy {policy}{options}
