@@ -71,12 +71,17 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[Architecture]:
     return made
 
 
-def test_networks_take_over_once_they_predict_clearly_better(ask: Ask) -> None:
+def test_networks_take_over_once_they_predict_clearly_better(
+    ask: Ask, make_segment: Callable[..., Segment]
+) -> None:
+    segment = make_segment(0, observation_size=3)
     model = predictor()
+    assert [len(each.member_returns([segment])) for each in (model, predictor(members=5))] == [10, 5]
     assert (model.fit(ask(product, FIRST - 1)).choice, model.model) == ("", "linear")
     assert np.corrcoef(rewards(model), product(STATES))[0, 1] < 0.5
     report = model.fit(ask(product, FIRST), max_epochs=1)
     assert (report.choice, model.model, model.features) == (NETWORKS, "network", "plain")
+    assert len(model.member_returns([segment])) == 3
     assert np.corrcoef(rewards(model), product(STATES))[0, 1] > 0.8
     given = predictor(model="network", features="plain")
     assert given.fit(ask(product, FIRST), max_updates=10_000).updates == report.updates
@@ -108,17 +113,6 @@ def test_networks_are_tried_whenever_labels_have_doubled(ask: Ask, fits: list[Ar
             ]
             tried.append(count)
     assert tried == [FIRST, SECOND, 2 * SECOND]
-
-
-def test_linear_ensembles_are_larger_than_those_of_networks(
-    ask: Ask, make_segment: Callable[..., Segment]
-) -> None:
-    segment = make_segment(0, observation_size=3)
-    model = predictor()
-    assert len(model.member_returns([segment])) == 10
-    model.fit(ask(product, FIRST))
-    assert (model.model, len(model.member_returns([segment]))) == ("network", 3)
-    assert len(predictor(members=5).member_returns([segment])) == 5
 
 
 def test_a_state_brings_its_number_of_members_along(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
