@@ -56,18 +56,18 @@ class LinearFitter(Fitter):
         differences = self._differences(pairs) / scale
         targets, values = self._targets(pairs).cpu().double(), pairs.values.cpu().double()
         trims = _MOST_TRIMS if len(pairs) >= _LABELS_PER_WEIGHT * self._network.size else 0
-        solutions = list[_Solution]()
+        results = list[FitResult]()
         for member, counts in enumerate(pairs.weights.cpu().double()):
             problem = _Problem(differences, targets, values, counts, self._config.label_noise).of(counts > 0)
             if len(problem.counts) == 0:
                 continue
             start = weights[member, :, 0].detach().cpu().double() * scale
-            solution = problem.solve_without_contradicted(start, trims, progress)
+            solution, result = problem.solve_without_contradicted(start, trims, progress)
             with torch.no_grad():
-                weights[member, :, 0] = (solution.weights / scale).to(weights)
-            solutions.append(solution)
-        dropped = fmean(solution.dropped for solution in solutions) if trims and solutions else nan
-        return FitResult(sum(solution.steps for solution in solutions), dropped)
+                weights[member, :, 0] = (solution / scale).to(weights)
+            results.append(result)
+        dropped = fmean(result.dropped for result in results) if results else nan
+        return FitResult(sum(result.updates for result in results), dropped)
 
     def _scale(self, pairs: Pairs) -> Tensor:
         """Return the factor between each input's weight and the penalized weight, ``(size,)``."""
@@ -83,15 +83,6 @@ class LinearFitter(Fitter):
         sums = [torch.einsum("nstk,t->nsk", inputs, step_weights) for inputs in pairs.chunks()]
         of_segments = torch.cat(sums).cpu().double()
         return of_segments[:, 0] - of_segments[:, 1]
-
-
-@dataclass(frozen=True, eq=False)
-class _Solution:
-    """Weights ``(size,)``, the Newton steps that led there, and the share of labels dropped."""
-
-    weights: Tensor
-    steps: int
-    dropped: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,22 +115,24 @@ class _Problem:
 
     def solve_without_contradicted(
         self, start: Tensor, trims: int, progress: Progress | None = None
-    ) -> "_Solution":
+    ) -> tuple[Tensor, FitResult]:
         """Solve, then drop the pairs whose labels the solution contradicts and solve again, ``trims`` times.
 
         Each time, all pairs are judged again. Ties are never dropped.
+
+        Return the weights ``(size,)`` and the work done.
         """
         weights, steps = self.solve(start, progress)
         kept = torch.ones_like(self.values, dtype=torch.bool)
         for _ in range(trims):
-            still_kept = self.agreement(weights) > _LEAST_AGREEMENT
-            if still_kept.equal(kept) or not still_kept.any():
+            agreeing = self.agreement(weights) > _LEAST_AGREEMENT
+            if agreeing.equal(kept) or not agreeing.any():
                 break
-            kept = still_kept
+            kept = agreeing
             weights, more = self.of(kept).solve(weights, progress)
             steps += more
-        dropped = 1 - float(self.counts @ kept.to(self.counts) / self.counts.sum())
-        return _Solution(weights, steps, dropped)
+        dropped = 1 - float(self.counts @ kept.to(self.counts) / self.counts.sum()) if trims else nan
+        return weights, FitResult(steps, dropped)
 
     def agreement(self, weights: Tensor) -> Tensor:
         """Return the predicted probability of each label ``(n,)``, without label noise."""
