@@ -153,6 +153,11 @@ def test_groups_in_the_token_outrank_those_beside_it(forger: Forger, come_back: 
     assert not mia.user.is_staff
 
 
+def test_groups_that_only_userinfo_has_count(forger: Forger, come_back: ComeBack) -> None:
+    forger.claims = {"_claim_names": {"groups": "src1"}}
+    assert come_back()[0].user.is_staff
+
+
 @pytest.mark.parametrize(
     "groups", [None, "researchers-x", ["x"], [["researchers"]], {"a": "researchers"}, 7, True]
 )
