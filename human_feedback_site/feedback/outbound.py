@@ -22,9 +22,13 @@ from human_feedback_site.feedback.errors import DeliveryError
 SECONDS = 10.0
 """Time limit for connecting, sending and receiving together. Resolving the host has the system's limit."""
 _MAX_RESPONSE = 16_384  # bytes; only the status matters
+_LINGER = 1.0  # seconds for the rest of the response, once the status is known
 _HOST = r"[a-z0-9_][a-z0-9._-]*|[0-9a-f:.]+"
 _IPV6_UNICAST = ipaddress.IPv6Network("2000::/3")  # all global unicast addresses assigned so far
-_STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
+_INTERIM = re.compile(rb"HTTP/1\.[01] 1(?!01)\d\d\b.*?\n\r?\n", re.DOTALL)  # such as 103 Early Hints
+_STATUS = re.compile(rb"HTTP/1\.[01] ([2-9]\d\d|101)\b")
+_LENGTH = re.compile(rb"^content-length:[ \t]*(\d{1,9})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_CHUNKED = re.compile(rb"^transfer-encoding:.*chunked[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -196,20 +200,36 @@ def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
 def _read_status(connection: socket.socket, deadline: float) -> int:
     """Return the status of the response, of which at most :data:`_MAX_RESPONSE` bytes are read.
 
-    The rest of the response is read only so that the server can finish sending it.
+    Interim responses (1xx) are skipped. After the status, the rest is read only so that the server can finish
+    sending it, for at most :data:`_LINGER` seconds: some servers keep the connection open.
     """
-    received = b""
-    try:
-        while len(received) < _MAX_RESPONSE:
-            _limit(connection, deadline)
+    received, start, status = b"", 0, None
+    while len(received) < _MAX_RESPONSE and not (status and _is_complete(received[start:])):
+        _limit(connection, deadline)
+        try:
             chunk = connection.recv(4096)
-            if not chunk:
-                break
-            received += chunk
-    except OSError:
-        if b"\n" not in received:
-            raise
-    status = _STATUS.match(received)
+        except OSError:
+            if status is None:
+                raise
+            break
+        if not chunk:
+            break
+        received += chunk
+        while interim := _INTERIM.match(received, start):
+            start = interim.end()
+        if status is None and (status := _STATUS.match(received, start)):
+            deadline = min(deadline, time.monotonic() + _LINGER)
     if status is None:
         raise OSError("the answer is not HTTP")
     return int(status[1])
+
+
+def _is_complete(response: bytes) -> bool:
+    """Return True if the whole response has arrived, as far as its head says where it ends."""
+    head, *body = re.split(rb"\n\r?\n", response, maxsplit=1)
+    if not body:
+        return False
+    if _CHUNKED.search(head):
+        return body[0].endswith(b"0\r\n\r\n")
+    length = _LENGTH.search(head)
+    return len(body[0]) >= int(length[1]) if length else head[9:12] in {b"204", b"304"}

@@ -81,7 +81,7 @@ def test_a_token_lasts_a_year_unless_another_time_is_asked_for(researcher: User)
 def test_a_token_may_be_good_for_one_experiment(researcher: User) -> None:
     output("create_token", "ada", experiment="hopper")
     assert ApiToken.objects.get().experiment == "hopper"
-    with pytest.raises(CommandError, match="--experiment: Use 1 to 100 letters"):
+    with pytest.raises(CommandError, match="--experiment: Use 1 to 100 ASCII letters"):
         output("create_token", "ada", experiment="a/b")
 
 

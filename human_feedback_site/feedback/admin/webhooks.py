@@ -59,10 +59,13 @@ class WebhookEndpointAdmin(Audited, ModelAdmin):
     """Endpoints. An endpoint's secret is shown only when it is created or replaced."""
 
     form = EndpointForm
-    list_display = ("name", "state", "events", "last_delivery")
+    list_display = ("name", "format", "state", "events", "last_delivery")
     list_filter = ("enabled", FailingFilter)
     search_fields = ("name", "url")
-    fieldsets = ((None, {"fields": ("name", "url", "enabled")}), ("Events to send", {"fields": EVENTS}))
+    fieldsets = (
+        (None, {"fields": ("name", "url", "format", "enabled")}),
+        ("Events to send", {"fields": EVENTS}),
+    )
     actions = ("send_test", "replace_secret")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.WebhookEndpoint]:

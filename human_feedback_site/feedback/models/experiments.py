@@ -9,7 +9,9 @@ from django.utils.translation import gettext_lazy as _
 MAX_PROMPT = 2000  # characters
 NAME_PATTERN = r"[A-Za-z0-9_-]{1,100}"
 validate_name = RegexValidator(
-    rf"\A{NAME_PATTERN}\Z", "Use 1 to 100 letters, digits, underscores and hyphens.", code="invalid_name"
+    rf"\A{NAME_PATTERN}\Z",
+    "Use 1 to 100 ASCII letters, digits, underscores and hyphens.",
+    code="invalid_name",
 )
 _share = (MinValueValidator(0.0), MaxValueValidator(1.0))
 _one_or_more = (MinValueValidator(1),)

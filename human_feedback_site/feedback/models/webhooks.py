@@ -16,10 +16,23 @@ class WebhookEndpoint(models.Model):
     There is one Boolean field for each type of event, such as ``training_waiting`` for ``training.waiting``.
     """
 
+    class Format(models.TextChoices):
+        """Format of the events that are sent."""
+
+        JSON = "json", "JSON"
+        SLACK = "slack", "Slack and Mattermost"
+
     name = models.CharField(
         max_length=100, unique=True, help_text="The log shows this name instead of the URL."
     )
     url = models.CharField("URL", max_length=500)
+    format = models.CharField(
+        max_length=10,
+        choices=Format.choices,
+        default=Format.JSON,
+        db_default=Format.JSON,
+        help_text="Chats need a message to show; programs get the data of the event.",
+    )
     training_waiting = models.BooleanField(
         "training is waiting",
         default=True,

@@ -124,12 +124,40 @@ def _queue(
     experiment: Experiment | None,
     data: dict[str, Any],
 ) -> int:
-    body = json.dumps({"type": event.value, "timestamp": _text(timezone.now()), "data": data})
+    bodies: dict[str, dict[str, Any]] = {
+        WebhookEndpoint.Format.JSON: {"type": event, "timestamp": _text(timezone.now()), "data": data},
+        WebhookEndpoint.Format.SLACK: {"text": _message(event, data)},
+    }
     rows = [
-        WebhookDelivery(endpoint=endpoint, experiment=experiment, event=event, body=body)
-        for endpoint in endpoints
+        WebhookDelivery(
+            endpoint=each, experiment=experiment, event=event, body=json.dumps(bodies[each.format])
+        )
+        for each in endpoints
     ]
     return len(WebhookDelivery.objects.bulk_create(rows))
+
+
+def _message(event: WebhookDelivery.Event, data: dict[str, Any]) -> str:
+    """Return an event as a message for a chat."""
+    if event == _Event.TEST:
+        return "RL-Teacher: this is a test of the webhook."
+    experiment = _code(data["experiment"])
+    if event == _Event.TRAINING_WAITING:
+        text = (
+            f"Training of {experiment} is waiting for {data['waiting_for']} label(s), and nobody is labeling."
+        )
+    elif event == _Event.EXPERIMENT_FINISHED:
+        text = f"Experiment {experiment} has finished."
+    else:
+        why = "failed attention checks" if data["reason"] == "failed_checks" else "stopped by a researcher"
+        text = f"Labeler {_code(data['labeler'])} gets no more pairs of {experiment}: {why}."
+    return f"{text} {data['url']}" if data["url"] else text
+
+
+def _code(name: str) -> str:
+    """Return a name that a chat shows as it is; Slack requires the escapes."""
+    escaped = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f"`{escaped.replace('`', chr(39))}`"
 
 
 def _text(moment: datetime | None) -> str | None:

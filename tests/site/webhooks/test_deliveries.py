@@ -20,12 +20,13 @@ from human_feedback_site.feedback.models import WebhookDelivery, WebhookEndpoint
 from human_feedback_site.feedback.services import deliveries, webhooks
 from human_feedback_site.feedback.services.chores import send_webhooks
 from tests.documents import blocks_of, page_of
+from tests.site.webhooks.conftest import Receiver, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.site.conftest import Trainer
-    from tests.site.webhooks.conftest import Clock, Receiver
+    from tests.site.webhooks.conftest import Clock
 
 NEVER = float("inf")
 DELAYS = [1, 3, 9, 27, 81, 243, 729]  # minutes, as the page says
@@ -152,6 +153,21 @@ def test_an_endpoint_that_fails_delays_no_other(
         queue()
     assert deliveries.deliver(NEVER) == (3, 1)
     assert len(receiver.received) == 3
+
+
+def test_a_slow_endpoint_delays_no_other(endpoint: WebhookEndpoint, receiver: Receiver) -> None:
+    quick, is_done = Receiver(), threading.Event()
+
+    def meanwhile() -> None:  # the first event is answered once the other endpoint has them all
+        receiver.status = 204 if is_done.wait(5) else 500
+
+    receiver.meanwhile = meanwhile
+    quick.meanwhile = lambda: is_done.set() if len(quick.received) == 3 else None
+    with serving(quick):
+        webhooks.create_endpoint(WebhookEndpoint(name="quick", url=quick.url))
+        for _ in range(3):
+            queue()
+        assert deliveries.deliver(NEVER) == (6, 0)
 
 
 def test_no_attempt_begins_when_time_is_up(endpoint: WebhookEndpoint, receiver: Receiver) -> None:

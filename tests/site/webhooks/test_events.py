@@ -16,13 +16,18 @@ from django.urls import clear_script_prefix, set_script_prefix
 from django.utils import timezone
 from pytest_django import Settings
 
-from human_feedback_site.feedback.models import Experiment, Label, Participation, WebhookDelivery
+from human_feedback_site.feedback.models import (
+    Experiment,
+    Label,
+    Participation,
+    WebhookDelivery,
+    WebhookEndpoint,
+)
 from human_feedback_site.feedback.services import chores, experiments, moderation, webhooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from human_feedback_site.feedback.models import WebhookEndpoint
     from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.usefixtures("endpoint")
@@ -268,3 +273,46 @@ def test_events_of_an_experiment_that_is_created_finished_name_it(trainer: Train
     experiments.put_experiment(trainer.user, "late", UUID(values.pop("run_id")), values)
     [event] = queued()
     assert event["data"]["experiment"] == "late"
+
+
+# Messages for chats
+
+
+def test_a_chat_gets_messages_and_a_program_gets_data(trainer: Trainer, settings: Settings) -> None:
+    settings.PUBLIC_URL = "https://labels.example.org"
+    webhooks.create_endpoint(WebhookEndpoint(name="chat", url="https://hooks.example/", format="slack"))
+    trainer.put(state="finished")
+    message, said = queued()
+    assert said["type"] == "experiment.finished"
+    url = "https://labels.example.org/experiments/hopper/"
+    assert message == {"text": f"Experiment `hopper` has finished. {url}"}
+
+
+@pytest.mark.parametrize(
+    ("event", "data", "text"),
+    [
+        ("test", {}, "RL-Teacher: this is a test of the webhook."),
+        (
+            "training.waiting",
+            {"waiting_for": 3, "waiting_since": None},
+            "Training of `hopper` is waiting for 3 label(s), and nobody is labeling.",
+        ),
+        (
+            "labeler.blocked",
+            {"labeler": "<!channel> `a` & b", "reason": "failed_checks"},
+            "Labeler `&lt;!channel&gt; 'a' &amp; b` gets no more pairs of `hopper`: failed attention checks.",
+        ),
+        (
+            "labeler.blocked",
+            {"labeler": "mia", "reason": "researcher"},
+            "Labeler `mia` gets no more pairs of `hopper`: stopped by a researcher.",
+        ),
+    ],
+)
+def test_each_event_has_a_message(
+    endpoint: WebhookEndpoint, event: str, data: dict[str, Any], text: str
+) -> None:
+    about = {"experiment": "hopper", "url": None} if data else {}
+    endpoint.format = "slack"
+    webhooks._queue([endpoint], WebhookDelivery.Event(event), None, {**about, **data})
+    assert queued() == [{"text": text}]

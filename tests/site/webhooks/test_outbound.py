@@ -211,11 +211,55 @@ def script(request: pytest.FixtureRequest) -> Iterator[int]:
         thread.join()
 
 
-@pytest.mark.parametrize("script", [b"", b"HTTP/1.1 2"], indirect=True)
+@pytest.mark.parametrize("script", [b"", b"HTTP/1.1 2", b"HTTP/1.1 103\r\n\r\n"], indirect=True)
 def test_a_server_that_does_not_answer_is_given_up(script: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbound, "SECONDS", 0.1)
     with pytest.raises(DeliveryError, match=r"^127.0.0.1 did not answer within"):
         post(f"http://127.0.0.1:{script}/", b"{}", {})
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        OK + b"Content-Length: 2\r\n\r\nok",
+        OK + b"Content-Length: 0\r\nConnection: keep-alive\r\n\r\n",
+        CHUNKED,
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.0 200 OK\ncontent-length:2\n\nok",
+        b"HTTP/1.1 100 Continue\r\n\r\n" + CHUNKED,
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nX: HTTP/1.1 500\r\n\r\n" * 2 + CHUNKED,
+    ],
+    indirect=True,
+)
+def test_a_server_that_has_answered_is_left_though_it_keeps_the_connection(
+    script: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbound, "_limit", lambda connection, _: connection.settimeout(60.0))
+    post(f"http://127.0.0.1:{script}/", b"{}", {})
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "404"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nContent-Length: 0\r\n\r\n", "101"),
+    ],
+    indirect=["script"],
+)
+def test_interim_answers_do_not_hide_the_last_one(script: int, status: str) -> None:
+    with pytest.raises(DeliveryError, match=f"answered with status {status}"):
+        post(f"http://127.0.0.1:{script}/", b"{}", {})
+
+
+@pytest.mark.parametrize("script", [OK, OK + b"\r\nhalf"], indirect=True)
+def test_the_rest_of_an_answer_is_not_waited_for_long(script: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbound, "SECONDS", 60.0)
+    monkeypatch.setattr(outbound, "_LINGER", 0.05)
+    post(f"http://127.0.0.1:{script}/", b"{}", {})
 
 
 @pytest.mark.parametrize("script", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], indirect=True)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tests.site.webhooks.conftest import Receiver
 
 LIST, ADD = "admin:feedback_webhookendpoint_changelist", "admin:feedback_webhookendpoint_add"
-FORM = {"name": "chat", "url": "https://hooks.example/1", "enabled": "on", "training_waiting": "on"}
+FORM = {"name": "chat", "url": "https://hooks.example/1", "format": "slack", "enabled": "on"}
+FORM["training_waiting"] = "on"
 
 
 @pytest.fixture
@@ -62,6 +63,7 @@ def test_a_new_endpoint_shows_its_secret_once(root: Client) -> None:
     assert "no-store" in response["Cache-Control"]
     endpoint = WebhookEndpoint.objects.get()
     assert secret_in(response.content.decode()) == endpoint.secret
+    assert endpoint.format == "slack"
     shown = root.get(reverse(LIST)).content.decode()
     assert '<td class="field-events">training is waiting</td>' in shown
     for address in (reverse(LIST), change(endpoint), change(endpoint).replace("change", "history")):
