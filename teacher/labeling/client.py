@@ -68,6 +68,7 @@ class Experiment:
         page_url: URL of the experiment's page, where researchers watch, pause and finish it.
         label_url: URL of the labeling page, for labelers who are signed in.
         invite_url: URL that signs in one labeler and redirects to the labeling page.
+        watch_url: URL that opens the experiment's page in any browser; None from sites before 0.2.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Experiment:
     page_url: str
     label_url: str
     invite_url: str
+    watch_url: str | None = None
 
 
 @dataclass(frozen=True)

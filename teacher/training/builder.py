@@ -206,9 +206,10 @@ def _people(
         reopen_experiment(site, ledger, experiment)
     collector = ask_people(site, ledger, experiment, parts, value_of(config.error_model))
     address = collector.experiment.invite_url
+    watch = collector.experiment.watch_url or collector.experiment.page_url
     welcome = [
         f"Label here: {address}",
-        f"Watch, pause and finish the run here: {collector.experiment.page_url}",
+        f"Watch, pause and finish the run here: {watch}",
         *_about_prompt(collector.experiment.prompt, config.prompt),
         *(*site.welcome, *about_lost(collector), *about_rendering(site)),
     ]

@@ -28,6 +28,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.models import Invite
 from human_feedback_site.feedback.services import experiments, invites
 from human_feedback_site.feedback.services.accounts import create_token, labeler_named, revoke_tokens
+from human_feedback_site.feedback.services.watching import watch_url
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import FILE_TYPES
 from tests.site.conftest import Browser, Trainer, assert_guarded
@@ -154,6 +155,8 @@ PAGES = [
     Row("join/<str:token>", "GET", "/join/forged", (404,) * 6),
     Row("join/<str:token>", "GET", "{join}", (302, 200, 200, 200, 200, 200)),  # who is signed in is asked
     Row("join/<str:token>", "POST", "{join}", (302,) * 6),
+    Row("watch/<str:token>", "GET", "/watch/forged", (404,) * 6),
+    Row("watch/<str:token>", "GET", "{watch}", (302,) * 6),
     Row("session", "GET", "/session", TO_ALL),
     Row("accounts/login/", "GET", "/accounts/login/", TO_ALL),
     Row("accounts/login/", "POST", "/accounts/login/", (302,) * 6, {"username": "ada", "password": PASSWORD}),
@@ -287,6 +290,7 @@ def places_of(trainer: Trainer, browser: Browser, name: str) -> dict[str, object
         "run_id": trainer.run_id,
         "invite": invite.pk,
         "join": invites.link_of(invite, ""),
+        "watch": watch_url(trainer.experiment, name, trainer.user.api_tokens.earliest("pk"), ""),
     }
 
 

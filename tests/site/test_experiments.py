@@ -28,7 +28,7 @@ def test_a_new_experiment_is_created_and_an_old_one_resumed(trainer: Trainer) ->
 
 def test_the_reply_says_where_to_label(trainer: Trainer) -> None:
     reply = trainer.put()
-    addresses = {"page_url", "label_url", "invite_url"}
+    addresses = {"page_url", "label_url", "invite_url", "watch_url"}
     assert set(reply) == {"name", "run_id", "state", "prompt", "last_seq"} | addresses
     assert reply["page_url"] == "http://testserver/experiments/hopper/"
     assert reply["run_id"] == trainer.run_id

@@ -74,6 +74,7 @@ RESPONSES: Final[dict[str, Any]] = {
         "page_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/",
         "label_url": f"http://127.0.0.1:8000/experiments/{_EXPERIMENT}/label",
         "invite_url": "http://127.0.0.1:8000/join/eyJleHBlcmltZW50Ijox...",
+        "watch_url": "http://127.0.0.1:8000/watch/eyJleHBlcmltZW50Ijox...",
     },
     "invite": {"invite_url": "http://127.0.0.1:8000/join/eyJleHBlcmltZW50Ijox..."},
     "registered": {"registered": 1, "existing": 0},

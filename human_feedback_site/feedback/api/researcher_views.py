@@ -13,7 +13,7 @@ from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import Experiment, TrainingPoint, validate_name
+from human_feedback_site.feedback.models import ApiToken, Experiment, TrainingPoint, validate_name
 from human_feedback_site.feedback.selectors.experiments import (
     active_labelers,
     comparisons_with_decisions,
@@ -22,7 +22,7 @@ from human_feedback_site.feedback.selectors.experiments import (
     last_seq,
     lease_in,
 )
-from human_feedback_site.feedback.services import accounts, experiments, invites, settling
+from human_feedback_site.feedback.services import accounts, experiments, invites, settling, watching
 
 
 class TrainerView(ResearcherView):
@@ -89,6 +89,9 @@ def _experiment_json(request: Request, experiment: Experiment, labeler_name: str
         "page_url": accounts.page_url(experiment, base),
         "label_url": accounts.label_url(experiment, base),
         "invite_url": accounts.invite_url(experiment, labeler_name, base),
+        "watch_url": watching.watch_url(experiment, labeler_name, request.auth, base)
+        if isinstance(request.auth, ApiToken)
+        else accounts.page_url(experiment, base),
     }
 
 

@@ -15,8 +15,7 @@ from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Comparison, Label
 from human_feedback_site.feedback.models.querysets import watchable_episodes
 from human_feedback_site.feedback.pages.labeling import labeler_in
-from human_feedback_site.feedback.pages.views import managed, signed_in
-from human_feedback_site.feedback.selectors.experiments import experiments_to_manage
+from human_feedback_site.feedback.pages.views import managed, managed_by
 
 
 @require_safe
@@ -51,7 +50,7 @@ def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
 
     Labelers get a 404 response if the experiment hides videos from them.
     """
-    experiment = experiments_to_manage(signed_in(request)).filter(name=name).first()
+    experiment = managed_by(request).filter(name=name).first()
     if experiment is None:
         _, experiment = labeler_in(request, name)
         if not experiment.show_episodes:

@@ -12,8 +12,8 @@ from django.views.decorators.http import require_safe
 from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
 from human_feedback_site.feedback.pages.live import live_view_of
 from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, comparisons_to_list
-from human_feedback_site.feedback.pages.views import signed_in
-from human_feedback_site.feedback.selectors.experiments import experiments_to_label, experiments_to_manage
+from human_feedback_site.feedback.pages.views import managed_by, signed_in
+from human_feedback_site.feedback.selectors.experiments import experiments_to_label
 from human_feedback_site.feedback.services.experiments import trainer_away_since
 
 COMPARISONS_PER_PAGE = 20
@@ -63,7 +63,7 @@ def _managed(request: HttpRequest) -> QuerySet[Experiment]:
 
     ``away_since`` is the time of the trainer's last request if the trainer appears to be offline, else None.
     """
-    return experiments_to_manage(signed_in(request)).annotate(away_since=trainer_away_since())
+    return managed_by(request).annotate(away_since=trainer_away_since())
 
 
 def _may_label(request: HttpRequest, experiment: Experiment) -> bool:

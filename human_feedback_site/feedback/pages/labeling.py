@@ -22,7 +22,7 @@ from django.views.decorators.http import require_POST, require_safe
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Experiment, Label, Labeler, Participation
 from human_feedback_site.feedback.pages.unsaved import account_key, sender_data
-from human_feedback_site.feedback.pages.views import message, signed_in
+from human_feedback_site.feedback.pages.views import managed_by, message, signed_in
 from human_feedback_site.feedback.selectors import labeling
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.consent import text_to_answer
@@ -56,6 +56,7 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": experiment,
         "labeler": labeler,
+        "may_manage": managed_by(request).filter(pk=experiment.pk).exists(),
         "page": _script_data(accounts.participation_of(labeler, experiment)),
         "modules": MODULES,
         "login_url": f"{reverse('login')}?{urlencode({'next': request.path})}",

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
 from human_feedback_site.feedback.models.querysets import with_decisions
-from human_feedback_site.feedback.selectors.experiments import experiments_to_label, experiments_to_manage
+from human_feedback_site.feedback.selectors.experiments import experiments_to_label
 
 VERDICTS: Mapping[str, Promise] = {
     Outcome.FIRST: _("First is better"),
@@ -78,17 +78,18 @@ class Card:
     answers: Sequence[ShownLabel]
 
 
-def experiment_rows(user: User) -> QuerySet[Experiment]:
-    """Return the experiments that ``user`` manages or may label, newest first.
+def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Experiment]:
+    """Return the experiments in ``managed`` and those that ``user`` may label, newest first.
 
     Annotations: ``asked`` is the number of comparisons that are not canceled, and ``answered`` is the number
-    of comparisons with at least one label. ``managed`` is True if the user may manage the experiment, and
+    of comparisons with at least one label. ``managed`` is True if the experiment is in ``managed``, and
     ``invited`` if the user may label it.
     """
-    managed = experiments_to_manage(user).filter(pk=OuterRef("pk"))
     invited = experiments_to_label(user).filter(pk=OuterRef("pk"))
     return (
-        Experiment.objects.annotate(managed=Exists(managed), invited=Exists(invited))
+        Experiment.objects.annotate(
+            managed=Exists(managed.filter(pk=OuterRef("pk"))), invited=Exists(invited)
+        )
         .filter(Q(managed=True) | Q(invited=True))
         .annotate(
             asked=Count("comparisons", filter=~Q(comparisons__status=Comparison.Status.CANCELLED)),

@@ -18,6 +18,7 @@ from human_feedback_site.feedback.pages import (
     sign_in,
     steering,
     views,
+    watching,
 )
 
 
@@ -75,6 +76,7 @@ urlpatterns = [
     path("experiments/<slug:name>/participants", people.participants, name="participants"),
     path("experiments/<slug:name>/participants/forget", people.forget, name="forget"),
     path("join/<str:token>", joining.join, name="join"),
+    path("watch/<str:token>", watching.watch, name="watch"),
     path("session", labeling.session, name="session"),
     path("accounts/login/", sign_in.SignIn.as_view(), name="login"),
     path("accounts/logout/", sign_in.SignOut.as_view(), name="logout"),

@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -22,10 +23,11 @@ from human_feedback_site.feedback.models import Experiment, validate_labeler_nam
 from human_feedback_site.feedback.pages.overview import experiment_rows
 from human_feedback_site.feedback.pages.unsaved import sender_data
 from human_feedback_site.feedback.selectors.before_after import before_after
-from human_feedback_site.feedback.selectors.experiments import experiments_to_manage
+from human_feedback_site.feedback.selectors.experiments import experiments_to_manage, experiments_watched
 from human_feedback_site.feedback.services import invites
 
 EXPERIMENTS_PER_PAGE = 30
+WATCHED = "watched"  # session key: digest of the API token of each watch link opened, by experiment ID
 
 
 @require_safe
@@ -37,7 +39,9 @@ def home(request: HttpRequest) -> HttpResponse:
     Experiments that the user only labels also show how the agent has changed.
     """
     user = signed_in(request)
-    page = Paginator(experiment_rows(user), EXPERIMENTS_PER_PAGE).get_page(request.GET.get("page"))
+    page = Paginator(experiment_rows(user, managed_by(request)), EXPERIMENTS_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
     changes = before_after(user, [each for each in page if not each.managed])  # type: ignore[attr-defined]
     context = {
         "page": page,
@@ -99,4 +103,10 @@ def signed_in(request: HttpRequest) -> User:
 
 def managed(request: HttpRequest, name: str) -> Experiment:
     """Return the experiment, or raise ``Http404`` if the user doesn't manage it."""
-    return get_object_or_404(experiments_to_manage(signed_in(request)), name=name)
+    return get_object_or_404(managed_by(request), name=name)
+
+
+def managed_by(request: HttpRequest) -> QuerySet[Experiment]:
+    """Return the experiments that the user manages, and those whose watch links this session has opened."""
+    managed, watched = experiments_to_manage(signed_in(request)), request.session.get(WATCHED)
+    return managed | experiments_watched(watched) if watched else managed

@@ -1,6 +1,6 @@
 """Queries about experiments: access, progress, the feed of decisions, and learning curves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypedDict
@@ -23,6 +23,7 @@ from django.db.models.functions import Mod, Now, RowNumber
 
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import (
+    ApiToken,
     Comparison,
     Decision,
     Experiment,
@@ -87,6 +88,18 @@ def experiments_to_manage(user: User | AnonymousUser) -> QuerySet[Experiment]:
     if not user.is_staff:
         return Experiment.objects.none()
     return Experiment.objects.all() if user.is_superuser else Experiment.objects.filter(owner=user)
+
+
+def experiments_watched(digests: Mapping[str, str]) -> QuerySet[Experiment]:
+    """Return the experiments with these IDs that one of the API tokens with these digests may access."""
+    tokens = ApiToken.objects.exclude(expires_at__lte=Now()).filter(
+        Q(experiment="") | Q(experiment=OuterRef("name")),
+        user=OuterRef("owner"),
+        user__is_active=True,
+        user__is_staff=True,
+        digest__in=digests.values(),
+    )
+    return Experiment.objects.filter(Exists(tokens), pk__in=digests)
 
 
 def experiments_to_label(user: User) -> QuerySet[Experiment]:

@@ -43,7 +43,7 @@ ONLY_POSTED = {
     *("use-as-example", "remove-example", "change", "invite", "pause", "resume", "reopen", "prompt", "act"),
     *("block", "readmit", "revoke", "consent-text", "forget", "logout", "set_language"),
 }
-NO_PAGES = {"export", "session", "first-clip", "second-clip", "left-clip", "right-clip", "episode"}
+NO_PAGES = {"export", "watch", "session", "first-clip", "second-clip", "left-clip", "right-clip", "episode"}
 
 
 class Written(HTMLParser):

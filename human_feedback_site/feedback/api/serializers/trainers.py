@@ -70,6 +70,10 @@ class ExperimentSerializer(serializers.Serializer[Any]):
     invite_url = serializers.URLField(
         help_text="Link that signs the labeler in and opens the labeling page. Keep it secret."
     )
+    watch_url = serializers.URLField(
+        help_text="Link that lets any browser watch, pause and finish the experiment, as long as the API "
+        "token works. Keep it secret."
+    )
 
 
 class InviteRequestSerializer(serializers.Serializer[Any]):
