@@ -83,7 +83,9 @@ def job_of(result: Result) -> Job:
 
 def make_runs(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Make the runs in processes of their own; append each result to the file and yield it."""
-    one = partial(make, runs_dir=options.runs, device=options.device)
+    one = partial(
+        make, runs_dir=options.runs, device=options.device, keeps_predictors=options.keep_predictors
+    )
     with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=1) as pool:
         for result in pool.imap_unordered(one, jobs):
             append(options.results, result)
@@ -264,6 +266,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--device", default="cpu", help="torch device")
     add("--processes", type=int, default=1)
     add("--runs", type=Path, default=Path("runs/bpref"), help="folder of the runs (default: runs/bpref)")
+    add("--keep_predictors", action="store_true", help="keep each predictor of a run in its folder")
     add("--results", type=Path, default=RESULTS, help="default: next to this script")
     add("--show", action="store_true", help="print the stored results without making runs")
     add("--plot", type=Path, help="save a plot of the results to this file")

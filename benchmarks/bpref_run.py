@@ -15,17 +15,19 @@ from rich.console import Console
 from agents.sac_step import SACConfig
 from benchmarks.results import Curve
 from benchmarks.teaching_run import mean_return, versions
+from teacher.datasets.predictor_files import save_predictor
 from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig, slug
 from teacher.settings.presets import PRESETS
 from teacher.settings.saved_config import CONFIG_NAME
 from teacher.teach import parse_arguments
 from teacher.training.builder import open_run
-from teacher.training.loop import train
+from teacher.training.loop import Round, train
 from teacher.training.run import Run
 
 EVALUATION_EPISODES = 20
 EPISODES_NAME = "episodes.jsonl"
+PREDICTORS_NAME = "predictors"
 
 FULL = {name: value for name, value in PRESETS["bpref"].items() if name.startswith("agent.")}
 """Options of SAC in B-Pref, for a GPU."""
@@ -162,7 +164,38 @@ class EpisodesFile:
         return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def make(job: Job, runs_dir: Path, device: str) -> dict[str, Any]:
+class PredictorFiles:
+    """Files of every reward predictor that a run trains on, which :mod:`benchmarks.changing_reward` replays.
+
+    Each file's name is the run's number of steps at the end of the first rollout that the predictor rewards.
+
+    Args:
+        run: the run to record.
+        folder: folder of the files.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for step, path in self.read(folder):
+            if step > run.step:
+                path.unlink()  # written after the checkpoint that the run goes on from
+        self._folder, self._fits = folder, 0
+
+    def __call__(self, made: Round) -> None:
+        """Save the predictor if it was fitted in this round."""
+        teaching, task = made.run.teaching, made.run.task
+        if teaching is not None and teaching.fits > self._fits:
+            path = self._folder / f"{made.step:09}.npz"
+            save_predictor(path, teaching.predictor, task.observation_space, task.action_space)
+            self._fits = teaching.fits
+
+    @staticmethod
+    def read(folder: Path) -> list[tuple[int, Path]]:
+        """Return the step and the path of each file, in order."""
+        return [(int(path.stem), path) for path in sorted(folder.glob("*.npz"))]
+
+
+def make(job: Job, runs_dir: Path, device: str, *, keeps_predictors: bool = False) -> dict[str, Any]:
     """Make a run, or go on with it, and return its line of the results file."""
     torch.set_num_threads(1)
     folder = job.folder(runs_dir.absolute())
@@ -170,7 +203,7 @@ def make(job: Job, runs_dir: Path, device: str) -> dict[str, Any]:
     with open_run(folder if begun else job.config(runs_dir.absolute(), device), Console(quiet=True)) as run:
         episodes = EpisodesFile(folder, run.step)
         record_episodes(run, episodes)
-        train(run)
+        train(run, PredictorFiles(run, folder / PREDICTORS_NAME) if keeps_predictors else None)
         curve = Curve(job.steps)
         for step, episode_return, _ in EpisodesFile.read(folder):
             curve.add(step, episode_return)
