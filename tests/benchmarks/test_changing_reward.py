@@ -1,0 +1,130 @@
+"""The benchmark of changing rewards replays a stored run, and compares agents on its predictors."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.sac_step import SACConfig
+from benchmarks import agent_variants, bpref_run
+from benchmarks.agent_variants import LayerNormSAC, MixedReplaySAC, ResetSAC
+from benchmarks.bpref_run import EpisodesFile, PredictorFiles
+from benchmarks.changing_reward import job_of, main
+from benchmarks.changing_reward_run import Job, opened, tanh_network
+from benchmarks.results import load
+from teacher.datasets.predictor_files import load_predictor
+from teacher.envs.tasks import describe_task, make_vector_env
+
+STEPS = 2048 * 4
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a stored run of PPO on labels."""
+    runs = tmp_path_factory.mktemp("stored")
+    job = bpref_run.Job("Pendulum-v1", "ppo-ours", "oracle", 24, STEPS, 3)
+    bpref_run.make(job, runs, "cpu", keeps_predictors=True)
+    return job.folder(runs)
+
+
+def test_every_predictor_of_a_run_is_kept_from_its_first_use(stored: Path) -> None:
+    files = PredictorFiles.read(stored / bpref_run.PREDICTORS_NAME)
+    steps = [step for step, _ in files]
+    assert len(files) >= 2
+    assert 4000 < steps[0] <= 4096, "the first rollout of four environments"
+    assert steps == sorted(steps)
+    assert load_predictor(files[-1][1]).env_id == "Pendulum-v1"
+
+
+def test_the_default_agent_on_the_sequence_repeats_the_stored_run(stored: Path, tmp_path: Path) -> None:
+    job = Job("Pendulum-v1", stored.name, "sequence", "ppo", STEPS, 3)
+    with opened(job, stored, tmp_path) as training:
+        training.train(STEPS)
+    recorded = [(step, pytest.approx(value, abs=1e-3)) for step, value, _ in EpisodesFile.read(stored)]
+    assert [(step, value) for step, value, _ in training.episodes] == recorded
+
+
+def test_missing_runs_are_made_and_lock_in_is_shown(
+    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    command = ["--run", str(stored), "--agent", "ppo", "--runs", str(tmp_path), "--results", str(path)]
+    command += ["--reward", "linear", "last", "sequence"]
+    assert main(command) == 0
+    assert [job.reward for job in map(job_of, load(path))] == ["linear", "last", "sequence"]
+    assert {job.source for job in map(job_of, load(path))} == {stored.name}
+    assert all(-2000 < line["return"] < 0 and line["curve"][-1] < 0 for line in load(path))
+    frozen = load(path)[1]
+    assert len(frozen["predicted"]) == len(frozen["curve"])
+    assert -1 <= frozen["correlation"] <= 1
+    shares = {line["reward"]: line["return"] for line in load(path)}
+    assert f"| {shares['sequence'] / shares['last']:.2f} |" in capsys.readouterr().out
+    assert main([*command, "--show"]) == 0
+    assert main(command) == 0
+    assert len(load(path)) == 3, "finished runs are not made again"
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    job = Job("Pendulum-v1", "", "true", "default", 500, 1)
+    with opened(job, None, tmp_path) as training:
+        training.train(300)
+    before = training.episodes
+    with opened(job, None, tmp_path) as training:
+        assert 300 <= training.agent.total_steps < 332
+        training.train(job.steps)
+    assert training.episodes[: len(before)] == before
+    assert len(training.episodes) > len(before)
+
+
+def sac(kind: Any, **settings: Any) -> Any:
+    envs = make_vector_env(describe_task("Pendulum-v1"), 1, 1)
+    config = SACConfig(batch_size=16, train_freq=8, gradient_steps=-1, hidden_sizes=(16, 16), **settings)
+    return kind(envs, config, 1)
+
+
+def trained(agent: Any, steps: int) -> Any:
+    while agent.total_steps < steps:
+        rollout = agent.collect()
+        agent.update(rollout, rollout.rewards)
+    return agent
+
+
+def test_layer_norm_makes_critics_independent_of_the_scale_of_the_first_layer() -> None:
+    agent = trained(sac(LayerNormSAC, learning_starts=8), 24)
+    critic, inputs = agent.policy.critic, (torch.ones(5, 3), torch.ones(5, 1))
+    before = critic(*inputs)
+    with torch.no_grad():
+        critic.weights[0] *= 3
+        critic.biases[0] *= 3
+    assert torch.allclose(before, critic(*inputs), atol=1e-3)
+    assert not any(parameter.requires_grad for parameter in agent.policy.target.parameters())
+
+
+def test_resets_draw_new_networks_and_keep_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_variants, "RESET_EVERY", 64)
+    agent = trained(sac(ResetSAC, learning_starts=1000), 56)
+    before = torch.cat([parameter.flatten() for parameter in agent.policy.actor.parameters()])
+    trained(agent, 64)
+    after = torch.cat([parameter.flatten() for parameter in agent.policy.actor.parameters()])
+    assert not torch.allclose(before, after)
+    assert len(agent.buffer) == 64
+
+
+def test_mixed_replay_draws_half_of_each_minibatch_from_the_newest_episodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agent_variants, "NEWEST", 10)
+    agent = trained(sac(MixedReplaySAC, learning_starts=1000), 200)
+    agent.buffer.relabel(lambda *columns: np.arange(len(columns[0])))
+    drawn = agent.buffer.sample(4000, np.random.default_rng(0)).rewards
+    newest = len(agent.buffer) - 10
+    assert (drawn[::2] >= newest).all()
+    assert (drawn[1::2] < newest).mean() == pytest.approx(0.95, abs=0.02)
+
+
+def test_the_tanh_network_is_bounded() -> None:
+    rewards = tanh_network((4,))(100 * torch.randn(50, 4))
+    assert rewards.shape == (50, 1)
+    assert rewards.abs().max() <= 1
