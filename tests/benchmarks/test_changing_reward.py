@@ -1,6 +1,7 @@
 """The benchmark of changing rewards replays a stored run, and compares agents on its predictors."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from benchmarks.agent_variants import LayerNormSAC, MixedReplaySAC, ResetSAC
 from benchmarks.bpref_run import EpisodesFile, PredictorFiles
 from benchmarks.changing_reward import job_of, main
 from benchmarks.changing_reward_run import Job, opened, tanh_network
-from benchmarks.results import load
+from benchmarks.results import Curve, load
 from teacher.datasets.predictor_files import load_predictor
 from teacher.envs.tasks import describe_task, make_vector_env
 
@@ -38,15 +39,14 @@ def test_every_predictor_of_a_run_is_kept_from_its_first_use(stored: Path) -> No
     assert load_predictor(files[-1][1]).env_id == "Pendulum-v1"
 
 
-def test_the_default_agent_on_the_sequence_repeats_the_stored_run(stored: Path, tmp_path: Path) -> None:
-    job = Job("Pendulum-v1", stored.name, "sequence", "ppo", STEPS, 3)
-    with opened(job, stored, tmp_path) as training:
-        training.train(STEPS)
-    recorded = [(step, pytest.approx(value, abs=1e-3)) for step, value, _ in EpisodesFile.read(stored)]
-    assert [(step, value) for step, value, _ in training.episodes] == recorded
+def test_predictors_newer_than_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    for step in (32, 64, 96):
+        (tmp_path / f"{step:09}.npz").touch()
+    PredictorFiles(SimpleNamespace(step=64), tmp_path)  # type: ignore[arg-type]
+    assert [step for step, _ in PredictorFiles.read(tmp_path)] == [32, 64]
 
 
-def test_missing_runs_are_made_and_lock_in_is_shown(
+def test_missing_runs_are_made_and_the_sequence_repeats_the_stored_run(
     stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "results.jsonl"
@@ -56,7 +56,11 @@ def test_missing_runs_are_made_and_lock_in_is_shown(
     assert [job.reward for job in map(job_of, load(path))] == ["linear", "last", "sequence"]
     assert {job.source for job in map(job_of, load(path))} == {stored.name}
     assert all(-2000 < line["return"] < 0 and line["curve"][-1] < 0 for line in load(path))
-    frozen = load(path)[1]
+    _, frozen, replayed = load(path)
+    curve = Curve(STEPS)
+    for step, episode_return, _ in EpisodesFile.read(stored):
+        curve.add(step, episode_return)
+    assert replayed["curve"] == pytest.approx(curve.means(), abs=0.01)
     assert len(frozen["predicted"]) == len(frozen["curve"])
     assert -1 <= frozen["correlation"] <= 1
     shares = {line["reward"]: line["return"] for line in load(path)}
@@ -67,7 +71,7 @@ def test_missing_runs_are_made_and_lock_in_is_shown(
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    job = Job("Pendulum-v1", "", "true", "default", 500, 1)
+    job = Job("Pendulum-v1", "", "true", "default", 600, 1)
     with opened(job, None, tmp_path) as training:
         training.train(300)
     before = training.episodes
