@@ -62,7 +62,7 @@ class AutogradSAC(SAC):
 
 
 class ResetSAC(SAC):
-    """SAC that starts anew with all networks every ``RESET_EVERY`` steps, and keeps its replay buffer.
+    """SAC that draws new networks every ``RESET_EVERY`` steps, and keeps its replay buffer.
 
     See Nikishin et al. 2022, "The Primacy Bias in Deep Reinforcement Learning".
     """

@@ -139,7 +139,7 @@ class Training:
         seed = job.seed if state is None else [job.seed, 2, int(state["agent"]["total_steps"])]
         self.agent, self.envs = make_agent(job, self.task, seed, folder)
         self.episodes: list[list[float]] = []
-        """Of each finished episode the step of its end, its true return, and its predicted return."""
+        """Step of the end, true return and predicted return of each finished episode."""
         self._before = 0.0
         if state is not None:
             self.agent.load_state_dict(state["agent"])
