@@ -6,8 +6,8 @@ from math import nan
 import torch
 from torch import Tensor
 
+from teacher.reward.contradictions import Contradictions, find_contradictions
 from teacher.reward.fitting import FitResult, PairEvaluation
-from teacher.reward.label_errors import LabelErrors, estimate_label_errors
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
@@ -15,7 +15,7 @@ UNDECIDED = (
     "no label used for fitting prefers either segment, so the predicted rewards are meaningless; add labels "
     "that prefer one segment"
 )
-_MANY_ERRORS = 0.1  # share of wrong labels; a warning is given if the whole interval is above it
+_MANY_CONTRADICTIONS = 0.1  # share of labels; a warning is given if it is surely higher
 _MANY_TIES = 0.5  # share of ties; a warning is given above it
 _SCALES = tuple(0.05 * 1.2**power for power in range(21))  # 0.05 to 1.9
 
@@ -38,7 +38,8 @@ class FitReport:
             the best factor from 0.05 to 1.9. It measures how well returns are ranked, regardless of
             overconfidence.
         ties: share of labels that prefer neither segment.
-        label_errors: estimated share of wrong labels; None if too few labels are held out.
+        contradictions: share of labels that contradict predictions from the other labels; None if too few
+            labels are held out.
         dropped: share of labels that linear models left out of the fit because they contradict them, averaged
             over the members; NaN with networks, and with fewer than four labels per weight.
         diverged: True if the fit produced NaN or infinity and the last good weights were kept.
@@ -55,7 +56,7 @@ class FitReport:
     true_loss: float = nan
     order_loss: float = nan
     ties: float = nan
-    label_errors: LabelErrors | None = None
+    contradictions: Contradictions | None = None
     dropped: float = nan
     diverged: bool = False
     choice: str = ""
@@ -70,7 +71,7 @@ class FitReport:
             "predictor/validation_loss": self.validation_loss,
             "predictor/true_reward_loss": self.true_loss,
             "predictor/accuracy": self.accuracy,
-            "predictor/label_errors": nan if self.label_errors is None else self.label_errors.rate,
+            "predictor/contradictions": nan if self.contradictions is None else self.contradictions.share,
             "predictor/dropped_labels": self.dropped,
         }
 
@@ -87,7 +88,7 @@ class FitReport:
         texts = {
             "divergence": diverged if self.diverged else "",
             "undecided": UNDECIDED if self.undecided else "",
-            "label errors": self._many_errors(),
+            "contradictions": self._many_contradictions(),
             "ties": self._many_ties(),
             "doubt": self.doubt,
         }
@@ -101,12 +102,12 @@ class FitReport:
             "or collect fewer labels before training, when segments look alike"
         )
 
-    def _many_errors(self) -> str:
-        if self.label_errors is None or self.label_errors.low < _MANY_ERRORS:
+    def _many_contradictions(self) -> str:
+        if self.contradictions is None or self.contradictions.at_least < _MANY_CONTRADICTIONS:
             return ""
         return (
-            f"about {self.label_errors} of the labels look wrong: predictions from the other labels clearly "
-            "contradict them; collect more labels to compensate"
+            f"about {self.contradictions.share:.0%} of the labels contradict predictions from the others: "
+            "they are wrong, or the models can't express what they prefer; check some, and collect more"
         )
 
 
@@ -129,7 +130,7 @@ def report_of(fit: FitResult, evaluation: PairEvaluation, pairs: Pairs, noise: f
         float(preference_loss(true_logits, pairs.values, noise).mean()),
         _order_loss(evaluation.logits, pairs, noise),
         float((pairs.values == 0.5).float().mean()),
-        _label_errors(evaluation.logits, pairs),
+        _contradictions(evaluation.logits, pairs),
         fit.dropped,
         undecided=not bool(((pairs.values != 0.5) & (pairs.weights > 0)).any()),
     )
@@ -156,12 +157,12 @@ def _order_loss(logits: Tensor, pairs: Pairs, noise: float) -> float:
     return min(float(preference_loss(scale * logits, values, noise).mean()) for scale in _SCALES)
 
 
-def _label_errors(logits: Tensor, pairs: Pairs) -> LabelErrors | None:
-    """Estimate the label errors from the mean prediction of the members that hold a label out."""
+def _contradictions(logits: Tensor, pairs: Pairs) -> Contradictions | None:
+    """Compare each label with the mean prediction of the members that hold it out."""
     held_out = pairs.weights == 0
     used = held_out.any(dim=0)
     mean = (logits * held_out).sum(dim=0)[used] / held_out.sum(dim=0)[used]
-    return estimate_label_errors(mean, pairs.values[used])
+    return find_contradictions(mean, pairs.values[used])
 
 
 def _accuracy(logits: Tensor, pairs: Pairs, noise: float) -> float:

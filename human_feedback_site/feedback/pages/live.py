@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 
@@ -23,8 +23,9 @@ CURVE_TITLES: Mapping[str, str | Promise] = {
     "agent/behaviour_per_episode": _("Behavior score per episode, from the run’s own function"),
     "agent/predicted_reward_per_episode": _("Predicted reward per episode"),
     "predictor/accuracy": _("Predictor agreement with held-out answers"),
-    "predictor/label_errors": _("Estimated share of wrong answers"),
-    "predictor/dropped_labels": _("Share of answers dropped as probably wrong"),
+    "predictor/contradictions": _("Share of answers that contradict the predictor"),
+    "predictor/label_errors": _("Share of answers that contradict the predictor"),  # from earlier trainers
+    "predictor/dropped_labels": _("Share of answers dropped because they contradict the predictor"),
     "predictor/loss": _("Predictor loss"),
     "predictor/validation_loss": _("Predictor loss on held-out answers"),
 }
@@ -37,6 +38,8 @@ ENVIRONMENT_TITLES: Mapping[str, str | Promise] = {
     "predictor/true_reward_loss": _("Loss of the environment’s own reward on the labels"),
 }
 _TITLES = {**CURVE_TITLES, **ENVIRONMENT_TITLES}
+# Curves that can't show systematic mistakes.
+_CHECKED_BY_PEOPLE = ("predictor/contradictions", "predictor/label_errors")
 # Shown as figures and a progress bar; as curves they would only grow or say little.
 _NOT_DRAWN = ("agent/total_steps", "labels/", "time/")
 NONE = "–"
@@ -57,11 +60,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Curve:
-    """Chart with its title and TensorBoard tag."""
+    """Chart with its title, its TensorBoard tag, and notes to show below it."""
 
     tag: str
     title: str
     chart: Chart
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def live_view_of(experiment: Experiment) -> Live:
         asked=status.progress.asked,
         figures=_figures(experiment, status, away_since),
         pace=_pace(experiment, status),
-        curves=_curves(status.points, known),
+        curves=[_checked(curve, status.crowd.labelers) for curve in _curves(status.points, known)],
         environment_curves=_curves(status.points, own),
         more_curves=_curves(status.points, others),
         labelers=[_row(each, is_active=each.labeler in status.active) for each in status.crowd.labelers],
@@ -233,6 +237,25 @@ def _row(quality: LabelerQuality, *, is_active: bool) -> LabelerRow:
 
 def _share(rate: Rate, note: str) -> Share:
     return Share(NONE, "") if rate.value is None else Share(f"{rate.value:.0%}", note)
+
+
+def _checked(curve: Curve, labelers: Sequence[LabelerQuality]) -> Curve:
+    """Add to a curve of contradicting answers what checks of the labelers say about wrong answers."""
+    if curve.tag not in _CHECKED_BY_PEOPLE:
+        return curve
+    checks = (
+        (_("attention checks failed"), [each.gold for each in labelers]),
+        (_("repeated pairs answered differently"), [each.consistency for each in labelers]),
+        (_("answers that differ from most others’"), [each.consensus for each in labelers]),
+    )
+    notes = [str(_("Mistakes with a pattern are learned, so they are not in this share."))]
+    for name, rates in checks:
+        if total := sum(rate.total for rate in rates):
+            missed = Rate(total - sum(rate.hits for rate in rates), total)
+            notes.append(f"{missed.value:.0%} / {total} {name}")
+    if len(notes) == 1:
+        notes.append(str(_("Attention checks, repeats or overlap would show some of them.")))
+    return replace(curve, notes=notes)
 
 
 def _curves(points: Mapping[str, Sequence[Point]], tags: Sequence[str]) -> Sequence[Curve]:

@@ -201,6 +201,33 @@ def test_it_shows_how_labelers_agree_and_how_each_does(
     assert '<td class="number">2.0 s</td>' in bea
 
 
+@pytest.mark.parametrize("tag", ["predictor/contradictions", "predictor/label_errors"])
+def test_contradicting_answers_are_not_called_wrong_and_stand_beside_checks_of_labelers(
+    trainer: Trainer,
+    invite: Callable[[str], Browser],
+    side_of: Callable[[Any, str], str],
+    researcher_browser: Client,
+    tag: str,
+) -> None:
+    for step in (100, 200):
+        report(trainer, step, **{tag.replace("/", "__"): 0.0})
+    html = html_of(researcher_browser)
+    assert "<span>Share of answers that contradict the predictor</span>" in html
+    assert "Mistakes with a pattern are learned, so they are not in this share." in html
+    assert "Attention checks, repeats or overlap would show some of them." in html
+    trainer.overlap(2)
+    trainer.register(4)
+    for name, said in {"ann": ["first"] * 4, "bea": ["first", "second", "first", "first"]}.items():
+        labeler = invite(name)
+        for lease, which in zip(sorted(labeler.lease(4), key=lambda x: x["comparison"]), said, strict=True):
+            labeler.answer(lease, side_of(lease, which))
+    cache.clear()
+    html = html_of(researcher_browser)
+    assert "25% / 8 answers that differ from most others’" in html
+    assert "would show some of them" not in html
+    assert "Estimated share of wrong" not in html
+
+
 def test_films_over_time_can_be_watched_while_they_are_there(
     trainer: Trainer, researcher_browser: Client
 ) -> None:

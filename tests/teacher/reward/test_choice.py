@@ -63,13 +63,29 @@ def ask(make_segment: Callable[..., Segment]) -> Ask:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_fit_says_how_many_labels_look_wrong(ask: Ask, wrong: bool) -> None:
+def test_a_fit_says_how_many_labels_contradict_it(ask: Ask, wrong: bool) -> None:
     labels = ask(sum_of, range(300), {number for number in range(300) if wrong and number % 10 < 3})
     report = predictor("plain").fit(labels, max_updates=UPDATES)
-    assert report.label_errors is not None
-    assert report.scalars["predictor/label_errors"] == report.label_errors.rate
-    assert report.label_errors.rate == pytest.approx(0.3 if wrong else 0.0, abs=0.06)
-    assert ("label errors" in report.problems("")) == wrong
+    assert report.contradictions is not None
+    assert report.scalars["predictor/contradictions"] == report.contradictions.share
+    assert report.contradictions.share == pytest.approx(0.3 if wrong else 0.0, abs=0.06)
+    said = report.problems("").get("contradictions", "")
+    assert ("of the labels contradict predictions from the others: they are wrong, or" in said) == wrong
+
+
+def test_mistakes_that_go_with_a_feature_do_not_contradict_the_models_that_learn_them(ask: Ask) -> None:
+    def wanted(states: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(states[..., 0])
+
+    def labeled(states: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(0.61 * states[..., 0] + 0.79 * states[..., 1])
+
+    labels, right = ask(labeled, range(300)), ask(wanted, range(300))
+    report = RewardPredictor(*SPACES, RewardConfig(inputs="state", model="linear"), seed=1).fit(labels)
+    assert np.mean(labels.values != right.values) == pytest.approx(0.29, abs=0.05)
+    assert report.contradictions is not None
+    assert report.contradictions.share < 0.05, "so it must not be called the share of wrong labels"
+    assert {tag for tag in report.scalars if "error" in tag or "wrong" in tag} == set()
 
 
 @pytest.mark.parametrize(("goal", "expected"), [(distance, "even"), (sum_of, "plain")])

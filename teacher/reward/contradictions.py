@@ -1,11 +1,11 @@
-"""Estimate of the share of wrong labels, from predictions on labels held out of the fit."""
+"""Share of labels that contradict predictions from the other labels."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-_FEWEST = 50  # labels; fewer give an interval too wide to be of use
+_FEWEST = 50  # labels; fewer say too little
 _BELOW_BEST = 1.35  # nats; half the 90% quantile of chi-squared(1), as in a likelihood ratio test
 _SCALES = torch.logspace(-1.5, 1, 12)
 _NOISE = torch.linspace(0, 0.98, 50)
@@ -13,31 +13,28 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
-class LabelErrors:
-    """Estimated share of wrong labels, with a 90% confidence interval.
+class Contradictions:
+    """Share of held-out labels that contradict the reward models.
+
+    It is not the share of wrong labels. The models learn mistakes that depend on what they see, such as a
+    preference reversed wherever a pendulum is high, so these labels agree with them. And a label is not wrong
+    because the models can't express what it prefers.
 
     Attributes:
-        rate: maximum likelihood estimate, from 0 to 0.49.
-        low: lower end of the interval.
-        high: upper end of the interval.
+        share: maximum likelihood estimate, from 0 to 0.49.
+        at_least: lower end of a 90% likelihood interval; above it, close calls can't explain the labels.
     """
 
-    rate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.rate:.0%} ({self.low:.0%} to {self.high:.0%})"
+    share: float
+    at_least: float
 
 
-def estimate_label_errors(logits: Tensor, values: Tensor) -> LabelErrors | None:
-    """Estimate the share of wrong labels by maximum likelihood.
+def find_contradictions(logits: Tensor, values: Tensor) -> Contradictions | None:
+    """Estimate by maximum likelihood which share of labels close calls don't explain.
 
-    Each label is assumed to be random with some probability, and wrong in half of these cases; otherwise it
-    follows the Bradley-Terry model. The scale of the returns is estimated together with this probability,
-    because a predictor fitted to wrong labels is less confident. The interval is that of a likelihood ratio
-    test. It is wide if the returns of compared segments are similar, because mistakes then look like close
-    calls.
+    Each label is modeled as random with some probability, and against the prediction in half of these cases;
+    otherwise it follows the Bradley-Terry model. The scale of the returns is estimated together with this
+    probability, because a predictor fitted to contradictory labels is less confident.
 
     Args:
         logits: ``(n,)``, predicted return of the first segment minus the second's, from a predictor that was
@@ -57,4 +54,4 @@ def estimate_label_errors(logits: Tensor, values: Tensor) -> LabelErrors | None:
     likelihood = ((1 - noise) * agreement + noise / 2).clamp(min=_SMALLEST)
     best = likelihood.log().sum(dim=2).amax(dim=1).cpu()  # over scales: the profile likelihood
     likely = _NOISE[best >= best.max() - _BELOW_BEST] / 2
-    return LabelErrors(float(_NOISE[best.argmax()] / 2), float(likely.min()), float(likely.max()))
+    return Contradictions(float(_NOISE[best.argmax()] / 2), float(likely.min()))
