@@ -25,7 +25,7 @@ CURVE_TITLES: Mapping[str, str | Promise] = {
     "predictor/accuracy": _("Predictor agreement with held-out answers"),
     "predictor/contradictions": _("Share of answers that contradict the predictor"),
     "predictor/label_errors": _("Share of answers that contradict the predictor"),  # from earlier trainers
-    "predictor/dropped_labels": _("Share of answers dropped because they contradict the predictor"),
+    "predictor/dropped_labels": _("Share of contradicting answers dropped"),
     "predictor/loss": _("Predictor loss"),
     "predictor/validation_loss": _("Predictor loss on held-out answers"),
 }
@@ -244,15 +244,21 @@ def _checked(curve: Curve, labelers: Sequence[LabelerQuality]) -> Curve:
     if curve.tag not in _CHECKED_BY_PEOPLE:
         return curve
     checks = (
-        (_("attention checks failed"), [each.gold for each in labelers]),
-        (_("repeated pairs answered differently"), [each.consistency for each in labelers]),
-        (_("answers that differ from most others’"), [each.consensus for each in labelers]),
+        (_("Attention checks failed: %(share)s of %(total)s"), [each.gold for each in labelers]),
+        (
+            _("Repeated pairs answered differently: %(share)s of %(total)s"),
+            [each.consistency for each in labelers],
+        ),
+        (
+            _("Answers that differ from most others’: %(share)s of %(total)s"),
+            [each.consensus for each in labelers],
+        ),
     )
     notes = [str(_("Mistakes with a pattern are learned, so they are not in this share."))]
-    for name, rates in checks:
+    for text, rates in checks:
         if total := sum(rate.total for rate in rates):
-            missed = Rate(total - sum(rate.hits for rate in rates), total)
-            notes.append(f"{missed.value:.0%} / {total} {name}")
+            missed = total - sum(rate.hits for rate in rates)
+            notes.append(str(text % {"share": f"{missed / total:.0%}", "total": total}))
     if len(notes) == 1:
         notes.append(str(_("Attention checks, repeats or overlap would show some of them.")))
     return replace(curve, notes=notes)

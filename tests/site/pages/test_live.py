@@ -223,7 +223,7 @@ def test_contradicting_answers_are_not_called_wrong_and_stand_beside_checks_of_l
             labeler.answer(lease, side_of(lease, which))
     cache.clear()
     html = html_of(researcher_browser)
-    assert "25% / 8 answers that differ from most others’" in html
+    assert "Answers that differ from most others’: 25% of 8" in html
     assert "would show some of them" not in html
     assert "Estimated share of wrong" not in html
 
