@@ -7,8 +7,9 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 import pytest
@@ -424,7 +425,12 @@ def test_other_files_are_refused(
 
 
 def resaved(
-    exported: Exported, *, delimiter: str = ",", encoding: str = "utf-8", prefix: str = ""
+    exported: Exported,
+    *,
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+    prefix: str = "",
+    quoting: Literal[0, 1] = csv.QUOTE_MINIMAL,
 ) -> Exported:
     """Save as spreadsheets do: truth in capitals, a delimiter of the country, empty lines at the end."""
 
@@ -438,7 +444,7 @@ def resaved(
         lines = list(csv.reader(io.StringIO(content.decode(), newline="")))
         text = io.StringIO(prefix)
         text.seek(0, io.SEEK_END)
-        writer = csv.writer(text, delimiter=delimiter)
+        writer = csv.writer(text, delimiter=delimiter, quoting=quoting)
         writer.writerows([cell(each) for each in line] for line in [*lines, [""] * len(lines[0]), []])
         return text.getvalue().encode(encoding)
 
@@ -453,6 +459,12 @@ def resaved(
         {"delimiter": ";"},
         {"delimiter": ";", "encoding": "utf-8-sig"},
         {"delimiter": ";", "prefix": "sep=;\r\n"},
+        {"quoting": csv.QUOTE_ALL},
+        {"delimiter": ";", "quoting": csv.QUOTE_ALL},
+        {"delimiter": ";", "encoding": "utf-8-sig", "quoting": csv.QUOTE_ALL, "prefix": '"sep=;"\r\n'},
+        {"delimiter": "\t", "quoting": csv.QUOTE_ALL},
+        {"delimiter": "\t", "prefix": "sep=\t\r\n"},
+        {"delimiter": "\t", "encoding": "utf-16", "quoting": csv.QUOTE_ALL},
         {"delimiter": "\t", "encoding": "utf-16"},
         {"delimiter": "\t", "encoding": "utf-16-le"},
         {"delimiter": "\t", "encoding": "utf-16-be"},
@@ -460,10 +472,27 @@ def resaved(
     ids=str,
 )
 def test_what_a_spreadsheet_saved_comes_back_as_it_was(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str], how: dict[str, str]
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str], how: dict[str, Any]
 ) -> None:
     saved = resaved(story, **how)
     assert b"TRUE" in saved["labels"].replace(b"\0", b"").replace(b"FALSE", b"TRUE")
+    forget()
+    assert bring_back(saved, owner="ada") == "7 comparisons; 9 labels; 1 undone."
+    assert export() == story
+
+
+@pytest.mark.parametrize("is_parquet", [False, True])
+def test_labels_from_before_prompts_had_versions_are_of_the_first(
+    trainer: Trainer, story: Exported, bring_back: Callable[..., str], is_parquet: bool
+) -> None:
+    table = TABLES["labels"]
+    columns = [column for column in table.columns if column.name != "prompt_version"]
+    old = replace(table, columns=columns)
+    write = write_parquet if is_parquet else write_csv
+    saved = {**story, "labels": b"".join(write(columns, old.rows(trainer.experiment)))}
+    Label.objects.update(prompt_version=2)
+    assert bring_back(saved) == "0 comparisons; 0 labels; 0 undone."  # the known version stays
+    assert export() != story
     forget()
     assert bring_back(saved, owner="ada") == "7 comparisons; 9 labels; 1 undone."
     assert export() == story

@@ -215,6 +215,22 @@ def test_a_runs_own_link_is_a_part_of_its_own(trainer: Trainer, named: dict[str,
     assert (ask(api)["notice"], shown(api)) == ("done", (2, "DONE123"))
 
 
+def test_a_pair_given_before_the_first_link_is_not_of_the_link(
+    trainer: Trainer, named: dict[str, Invite]
+) -> None:
+    trainer.register(4)
+    api = somebody()
+    own_link = trainer.put(invite="mia")["invite_url"]
+    api.client.get(own_link)
+    [lease, *_] = ask(api)["leases"]
+    arrive(api.client, named["first"])
+    answer(api, lease)
+    assert shown(api) == (0, "")
+    work(api, 1)
+    assert part_counts() == {named["first"].pk: 1}
+    assert Participation.objects.get().elsewhere == 1
+
+
 def test_quality_belongs_to_the_labeler_whatever_the_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
     api = somebody()
@@ -249,6 +265,7 @@ def test_what_was_answered_before_parts_were_noted_belongs_to_the_link_of_then(
     first, second = links.values()
     api = somebody()
     arrive(api.client, first)
+    Participation.objects.update(elsewhere=None)  # as the version before left it
     labels = work(api, 2)
     Lease.objects.update(invite=None)  # as the version before gave them
     undo(api, labels[0])

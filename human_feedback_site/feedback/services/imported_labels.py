@@ -122,7 +122,8 @@ class AddedLabels:
 
     def _matches_record(self, row: Row, label: Label) -> bool:
         """Return True if a row agrees with the recorded label; otherwise report each difference."""
-        others = [(name, known) for name, known in _content(label).items() if known != row[name]]
+        content = {name: known for name, known in _content(label).items() if name in row.cells}
+        others = [(name, known) for name, known in content.items() if known != row[name]]
         for name, known in others:
             message = f"{name}: recorded as {str(known)!r} for this label, found {str(row[name])!r}"
             self._problems.add(row, message + ADVICE, name)
@@ -156,7 +157,7 @@ class AddedLabels:
                 labeler=self._labeler(row["labeler"]),
                 swapped=row["swapped"],
                 purpose=row["purpose"],
-                prompt_version=row["prompt_version"],
+                prompt_version=row.cells.get("prompt_version", 1),
                 shown=True,
                 expires_at=row["created_at"],
                 created_at=row["created_at"],
@@ -187,7 +188,7 @@ class AddedLabels:
             comparison_id=lease.comparison_id,
             labeler=self._labeler(row["labeler"]),
             status=status,
-            **{name: row[name] for name in _AS_TOLD},
+            **{name: row[name] for name in _AS_TOLD if name in row.cells},
         )
 
     def _note(self, labels: Iterable[Label]) -> None:

@@ -7,7 +7,7 @@ The other invitations have rows of their own (:class:`InvitePart`), so that reco
 just one row.
 
 An answer belongs to the invitation under which its lease was granted or last renewed. If ``elsewhere`` is
-None, the labeler has used at most one invitation, and all answers belong to it.
+None, the labeler has used no invitation, or only one, of an earlier version, to which all answers belong.
 """
 
 from django.db import transaction
@@ -32,17 +32,16 @@ def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> 
     before, now = participation.invite_id, None if invite is None else invite.pk
     if before == now:
         return
-    if before is not None or participation.answers:
-        _keep(participation)
-        part = participation.parts.filter(invite=invite).first() or InvitePart()
-        if now is None:
-            kept = participation.parts.aggregate(sum=Sum("answered", default=0))["sum"]
-            part.answered = participation.answered - kept
-        participation.elsewhere = participation.answered - part.answered
-        participation.completed_at = part.completed_at
-        participation.completed_answers = part.completed_answers
-        if part.pk is not None:
-            part.delete()
+    _keep(participation)
+    part = participation.parts.filter(invite=invite).first() or InvitePart()
+    if now is None:
+        kept = participation.parts.aggregate(sum=Sum("answered", default=0))["sum"]
+        part.answered = participation.answered - kept
+    participation.elsewhere = participation.answered - part.answered
+    participation.completed_at = part.completed_at
+    participation.completed_answers = part.completed_answers
+    if part.pk is not None:
+        part.delete()
     participation.invite = invite
     participation.empty_since = None
     participation.save(

@@ -37,6 +37,7 @@ class Column:
     Attributes:
         source: Django field lookup or query expression for the column's value.
         nullable: True if cells may be empty.
+        optional: True if imported files may lack the column, as exports of early versions do.
         choices: allowed values, or None if any text is allowed.
         least: smallest allowed value of an integer column.
         most: largest allowed value of an integer column.
@@ -46,6 +47,7 @@ class Column:
     kind: Kind
     source: str | Combinable
     nullable: bool = False
+    optional: bool = False
     choices: frozenset[str] | None = None
     least: int = 0
     most: int = 2**31 - 1
@@ -110,7 +112,7 @@ LABELS = Table(
         Column("status", Kind.TEXT, "status", choices=frozenset(Label.Status.values)),
         Column("purpose", Kind.TEXT, "lease__purpose", choices=frozenset(Lease.Purpose.values)),
         Column("lease", Kind.UUID, "lease__uuid"),
-        Column("prompt_version", Kind.WHOLE, "prompt_version", least=1),
+        Column("prompt_version", Kind.WHOLE, "prompt_version", optional=True, least=1),
         Column("response_ms", Kind.WHOLE, "response_ms", nullable=True),
         Column("shown_ms", Kind.WHOLE, "shown_ms", nullable=True),
         Column("created_at", Kind.TIME, "created_at"),

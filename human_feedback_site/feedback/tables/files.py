@@ -132,8 +132,8 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[by
     return _parquet_chunks(arrow, arrow.schema(fields), [column.kind for column in columns], rows)
 
 
-def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
-    """Yield the rows of a Parquet file, with each cell as CSV text.
+def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str | None]]:
+    """Yield the rows of a Parquet file, with each cell as CSV text, or None if its column is missing.
 
     Raises:
         BadFileError: the file is damaged, not Parquet, or doesn't have the columns of an export.
@@ -144,13 +144,18 @@ def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str]]:
     try:
         with arrow.parquet.ParquetFile(path, page_checksum_verification=True) as file:
             found = {field.name: field.type for field in file.schema_arrow}
-            if found != expected:
+            given = [column for column in columns if column.name in found or not column.optional]
+            if found != {column.name: expected[column.name] for column in given}:
                 names = ",".join(expected)
                 raise BadFileError([f"{path.name}: expected the columns {names}, with an export's types"])
-            for batch in file.iter_batches(_PARQUET_ROWS_AT_ONCE, columns=list(expected)):
-                cells = (batch.column(column.name).to_pylist() for column in columns)
+            for batch in file.iter_batches(_PARQUET_ROWS_AT_ONCE, columns=list(found)):
+                cells = [batch.column(column.name).to_pylist() for column in given]
                 for row in zip(*cells, strict=True):
-                    yield [csv_cell(column.kind, cell) for column, cell in zip(columns, row, strict=True)]
+                    texts = {
+                        column.name: csv_cell(column.kind, cell)
+                        for column, cell in zip(given, row, strict=True)
+                    }
+                    yield [texts.get(column.name) for column in columns]
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise BadFileError([f"{path.name}: the file is damaged or not a Parquet file: {error}"]) from None
 

@@ -5,7 +5,8 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -167,12 +168,14 @@ def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
     """Read the column names and find the delimiter, which Excel may declare in an initial ``sep=;`` line."""
     columns = {column.name: column for column in table.columns}
     line, lines = file.readline(), 1
-    if _SEPARATOR_LINE.fullmatch(line.strip()):
+    if _SEPARATOR_LINE.fullmatch(line.rstrip("\r\n")):
         line, lines = file.readline(), 2
+    required = {column.name for column in table.columns if not column.optional}
     for delimiter in _DELIMITERS:
-        names = next(csv.reader([line], strict=True, delimiter=delimiter), [])
-        if sorted(names) == sorted(columns):
-            return _Heading([columns[name] for name in names], delimiter, lines)
+        with suppress(csv.Error):  # quoted names with another delimiter
+            names = next(csv.reader([line], strict=True, delimiter=delimiter), [])
+            if len(names) == len(set(names)) and required <= set(names) <= set(columns):
+                return _Heading([columns[name] for name in names], delimiter, lines)
     raise BadFileError([f"{path.name} line {lines}: expected the columns {','.join(columns)}"])
 
 
@@ -188,14 +191,15 @@ def _decimal_points(columns: list[Column], texts: list[str]) -> list[str]:
     ]
 
 
-def _row(where: str, columns: list[Column], texts: list[str], problems: Problems) -> Row | None:
+def _row(where: str, columns: list[Column], texts: Sequence[str | None], problems: Problems) -> Row | None:
     row = Row(where, {})
     if len(texts) != len(columns):
         problems.add(row, f"expected {len(columns)} cells, found {len(texts)}")
         return None
     cells: dict[str, Any] = {}
     quoted = set()
-    for column, text in zip(columns, texts, strict=True):
+    given = [(column, text) for column, text in zip(columns, texts, strict=True) if text is not None]
+    for column, text in given:
         try:
             cells[column.name] = _cell(column, text)
         except ValueError as error:
@@ -209,7 +213,7 @@ def _row(where: str, columns: list[Column], texts: list[str], problems: Problems
             problems.resaved.add(row.file)
         if column.kind == Kind.TEXT and text.startswith("'") and cells[column.name] != text:
             quoted.add(column.name)
-    return Row(where, cells, frozenset(quoted)) if len(cells) == len(columns) else None
+    return Row(where, cells, frozenset(quoted)) if len(cells) == len(given) else None
 
 
 def _is_resaved(kind: Kind, text: str) -> bool:
