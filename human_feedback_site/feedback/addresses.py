@@ -34,14 +34,15 @@ def client_address(request: HttpRequest) -> str:
     therefore the ``TEACHER_PROXIES``-th from the right; entries further left may be forged.
 
     If there are fewer entries than trusted proxies, the request bypassed the proxies, and the IP address of
-    the connection is returned. This address is also returned if the client's entry isn't a valid IP address;
-    a warning is logged the first time.
+    the connection is returned. This address is also returned if the client's entry is empty or isn't a valid
+    IP address; a warning is logged the first time.
     """
     peer = str(request.META.get("REMOTE_ADDR", ""))
-    hops = [hop for hop in map(_bare, request.headers.get("X-Forwarded-For", "").split(",")) if hop]
-    if not 0 < settings.PROXIES <= len(hops):
+    forwarded = request.headers.get("X-Forwarded-For", "")
+    hops = forwarded.split(",")  # an empty entry counts: without it, one further left would take its place
+    if not forwarded.strip() or not 0 < settings.PROXIES <= len(hops):
         return peer
-    entry = hops[-settings.PROXIES]
+    entry = _bare(hops[-settings.PROXIES])
     address = _address(entry)
     if address is None and not _complained.is_set():
         _complained.set()
