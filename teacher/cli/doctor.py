@@ -38,14 +38,13 @@ _LEAST_FREE = 2**30  # bytes of free disk space
 _DRAW = """
 from teacher.envs.gl import select_gl
 backend = select_gl()
-import mujoco
-model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
-data = mujoco.MjData(model)
-mujoco.mj_forward(model, data)
-renderer = mujoco.Renderer(model, 16, 16)
-renderer.update_scene(data)
-assert renderer.render().any(), "the frame is black"
-print(f"backend={backend}", flush=True)
+import numpy as np
+from teacher.clips.render import ClipSpec, ReplayRenderer
+from teacher.envs.recipe import EpisodeRecipe
+renderer = ReplayRenderer("ShortHopper-v1", {})
+spec = ClipSpec(EpisodeRecipe("ShortHopper-v1", {}, 1, np.zeros((2, 3), np.float32)))
+assert all(frame.any() for frame in renderer.frames(spec)), "the frames are black"
+print(f"backend={backend}; {renderer.note}", flush=True)
 """
 _GL_REMEDY = (
     f"{install_command() or f'install {chr(32).join(PACKAGES)} or their equivalents'}; leave MUJOCO_GL unset"
@@ -116,9 +115,9 @@ def _python() -> Finding:
 
 
 def _opengl() -> Finding:
-    """Check that MuJoCo can render a frame.
+    """Check that MuJoCo can render a clip, and say which renderer draws the built-in tasks.
 
-    The frame is rendered in a subprocess, because a faulty graphics driver can crash the process.
+    The clip is rendered in a subprocess, because a faulty graphics driver can crash the process.
     """
     about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import signal
@@ -22,6 +23,8 @@ ATTEMPTS = 2
 
 START_SECONDS = 60.0
 """Maximum seconds to wait for a new rendering process to be ready."""
+
+_log = logging.getLogger(__name__)
 
 _Task = tuple[ClipJob, "Future[Path]"]
 
@@ -63,6 +66,11 @@ class ClipRenderer:
                 raise RenderError(f"cannot render {job.path.name}: the renderer is closed")
             self._tasks.put((job, future))
         return future
+
+    @property
+    def note(self) -> str:
+        """What drew a process's last clip, if it was one of a MuJoCo environment, and why; else empty."""
+        return next((worker.note for worker in self._workers if worker.note), "")
 
     def close(self) -> None:
         """Cancel queued jobs and kill the processes; running jobs' futures raise :class:`RenderError`."""
@@ -122,6 +130,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._closed = False
         self._process: _Process | None = None
+        self.note = ""
 
     def render(self, job: ClipJob) -> None:
         """Render one clip in the process, starting the process if it isn't running.
@@ -140,6 +149,9 @@ class _Worker:
             raise ReplayMismatchError(answer["mismatch"])
         if "error" in answer:
             raise RenderError(answer["error"])
+        if (note := answer.get("note", "")) not in ("", self.note):
+            _log.info("%s: %s", job.spec.recipe.env_id, note)
+        self.note = note
 
     def stop(self) -> None:
         """Kill the process, if it is running; the next job starts a new one."""

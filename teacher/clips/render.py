@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import functools
 import hashlib
 import io
 import math
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.clips.encode import Frame, encode
-from teacher.clips.overrides import draws_as_gymnasium
+from teacher.clips.fast_path import FastPath, is_mujoco
 from teacher.data.segments import Segment
-from teacher.envs.capture import as_frame, prepare_drawing
+from teacher.envs.capture import as_frame, draw, prepare_drawing
 from teacher.envs.episodes import replay
-from teacher.envs.gl import select_gl
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
 from teacher.envs.trajectory import Trajectory
@@ -124,6 +124,11 @@ class ClipJob:
 class ReplayRenderer:
     """Replays episodes of one environment and renders them as frames.
 
+    Frames are what ``render()`` returns. :class:`MujocoScene`, which is faster, replaces it only as far as
+    :class:`FastPath` allows. A clip doesn't depend on the clips rendered before it: a MuJoCo environment that
+    renders itself is made anew for each clip, because its camera, textures and meshes are those of its first
+    frame.
+
     Args:
         env_id: environment ID.
         kwargs: the environment's keyword arguments.
@@ -143,17 +148,21 @@ class ReplayRenderer:
         make: Callable[[], gym.Env[Any, Any]] | None = None,
     ) -> None:
         self._name, self._size = env_id, size
+        self._make = make or functools.partial(make_env, env_id, kwargs, render_mode="rgb_array")
         prepare_drawing()
-        try:
-            self._env = make() if make is not None else make_env(env_id, kwargs, render_mode="rgb_array")
-        except TeacherError:
-            raise
-        except Exception as error:
-            raise RenderError(
-                f"cannot make {env_id} with render_mode='rgb_array': {describe_exception(error)}"
-            ) from error
+        self._env = self._made()
+        self._fast_path = FastPath(self._env) if is_mujoco(self._env) else None
         self._scene: Any = None
-        self._is_quick: bool | None = None  # True if MujocoScene may replace the environment's render()
+        self._is_new = True
+
+    @property
+    def note(self) -> str:
+        """What draws the clips of a MuJoCo environment, and why; empty for other environments."""
+        if self._fast_path is None:
+            return ""
+        if why_not := self._fast_path.why_not:
+            return f"clips show the environment's own render(), because {why_not}"
+        return "clips of Gymnasium's own MuJoCo environments are drawn by the fast renderer"
 
     def frames(self, spec: ClipSpec) -> Iterator[Frame]:
         """Replay the episode and yield a frame after each shown step.
@@ -163,11 +172,18 @@ class ReplayRenderer:
             RenderError: the environment raised an exception or its ``render()`` returned no frame.
         """
         try:
+            if self._fast_path is not None:
+                self._prepare(spec, self._fast_path)
+            draw_next = self._render
             for index, step in enumerate(replay(spec.recipe, self._env)):
-                if index >= spec.start:
-                    if spec.digests is not None:
-                        _check(step.observation, spec.digests[index - spec.start], index, spec.recipe)
-                    yield self._draw()
+                if index < spec.start:
+                    self._forget_markers()
+                    continue
+                if spec.digests is not None:
+                    _check(step.observation, spec.digests[index - spec.start], index, spec.recipe)
+                if index == spec.start and self._scene is not None and self._has_compiled_model():
+                    draw_next = self._draw_fast
+                yield draw_next()
         except TeacherError:
             raise
         except Exception as error:  # an environment may raise anything
@@ -177,24 +193,64 @@ class ReplayRenderer:
 
     def close(self) -> None:
         """Close the environment and free the OpenGL context."""
-        if self._scene is not None:
-            self._scene.close()
+        self._close_scene()
         self._env.close()
 
-    def _draw(self) -> Frame:
-        if self._is_quick is None:
-            self._is_quick = draws_as_gymnasium(self._env)
-        if not self._is_quick:
-            if hasattr(self._env.unwrapped, "mujoco_renderer"):
-                select_gl()
-            return as_frame(self._env.render(), self._name)
-        bare: Any = self._env.unwrapped
-        if self._scene is None:
+    def _made(self) -> gym.Env[Any, Any]:
+        try:
+            return self._make()
+        except TeacherError:
+            raise
+        except Exception as error:
+            raise RenderError(
+                f"cannot make {self._name} with render_mode='rgb_array': {describe_exception(error)}"
+            ) from error
+
+    def _prepare(self, spec: ClipSpec, path: FastPath) -> None:
+        """Choose the renderer for a MuJoCo clip, and make a scene or a new environment for it."""
+        if not path.why_not and self._scene is None:
             # Not at the top of the module, because a process that only trains must not need OpenGL.
             from teacher.clips.scene import MujocoScene  # noqa: PLC0415
 
+            bare: Any = self._env.unwrapped
             self._scene = MujocoScene(bare.model, bare.mujoco_renderer.default_cam_config, self._size)
+        if path.needs_comparison:
+            last = len(spec.recipe.actions) - 1
+            for index, _ in enumerate(replay(spec.recipe, self._env)):
+                if index >= spec.start:
+                    path.compare(frames=index in (spec.start, last), last=index == last)
+            path.release()
+            self._is_new = False
+        if path.why_not:
+            self._close_scene()
+            if not self._is_new:
+                self._env.close()
+                self._env = self._made()
+            self._is_new = False
+            self._env.reset(seed=spec.recipe.seed)
+            draw(self._env)  # sets the camera
+
+    def _has_compiled_model(self) -> bool:
+        return self._fast_path is not None and self._fast_path.has_compiled_model()
+
+    def _forget_markers(self) -> None:
+        """Remove the markers that an undrawn step added; Gymnasium's ``render()`` removes them when drawn."""
+        bare: Any = self._env.unwrapped
+        viewer: Any = getattr(getattr(bare, "mujoco_renderer", None), "viewer", None)
+        if hasattr(viewer, "_markers"):
+            viewer._markers.clear()
+
+    def _render(self) -> Frame:
+        return as_frame(draw(self._env), self._name)
+
+    def _draw_fast(self) -> Frame:
+        bare: Any = self._env.unwrapped
         return cast(Frame, self._scene.draw(bare.data))
+
+    def _close_scene(self) -> None:
+        scene, self._scene = self._scene, None
+        if scene is not None:
+            scene.close()
 
 
 def render(job: ClipJob) -> None:

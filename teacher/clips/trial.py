@@ -13,8 +13,11 @@ from teacher.errors import RenderError
 _STREAM = 5  # seed stream, different from all others in the project
 
 
-def check_drawing(task: TaskInfo, seed: int) -> None:
+def check_drawing(task: TaskInfo, seed: int) -> str:
     """Render a one-step test clip in a separate process, in the same way as the run's clips.
+
+    Returns:
+        What draws the clips of a MuJoCo environment, and why; empty for other environments.
 
     Raises:
         RenderError: the clip can't be rendered; if OpenGL is missing, the last line of the message is the
@@ -32,3 +35,4 @@ def check_drawing(task: TaskInfo, seed: int) -> None:
         except RenderError as error:
             why = f"cannot render clips of {task.env_id} on this machine: {error}"
             raise RenderError(with_install_command(why)) from error
+        return renderer.note

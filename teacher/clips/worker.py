@@ -46,17 +46,15 @@ def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> N
 def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
     try:
         spec = ClipSpec.from_dict(request["shot"])
-        if spec.frames is not None:
-            frames = captured(spec.frames)
-        else:
-            frames = renderers.open(spec.recipe, request["size"]).frames(spec)
+        renderer = None if spec.frames is not None else renderers.open(spec.recipe, request["size"])
+        frames = captured(spec.frames or ()) if renderer is None else renderer.frames(spec)
         encode(frames, Path(request["path"]), request["fps"], request["size"])
     except Exception as error:  # an environment may raise anything; the parent handles it
         renderers.close()
         if isinstance(error, ReplayMismatchError):
             return {"mismatch": str(error)}
         return {"error": str(error) if isinstance(error, TeacherError) else describe_exception(error)}
-    return {}
+    return {} if renderer is None else {"note": renderer.note}
 
 
 class _Renderers:

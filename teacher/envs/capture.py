@@ -2,7 +2,6 @@
 
 import io
 import os
-import sys
 from typing import Any, SupportsFloat
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.envs.episodes import FRAME_KEY, SeededResets
+from teacher.envs.gl import has_screen, select_gl, why_no_screen
 from teacher.errors import EnvironmentUnsuitableError, RenderError, describe_exception
 
 LONGER_SIDE = 400
@@ -25,15 +25,28 @@ def prepare_drawing() -> None:
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
-def why_no_screen() -> str | None:
-    """Return an error message if ``MUJOCO_GL=glfw`` is set but there is no display, else None."""
-    has_screen = sys.platform != "linux" or os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}
-    if os.environ.get("MUJOCO_GL") != "glfw" or has_screen:
-        return None
-    return (
-        "MUJOCO_GL=glfw needs a display, but there is none here (DISPLAY is not set); leave MUJOCO_GL "
-        "unset, or set it to egl or osmesa"
-    )
+def draw(env: Any) -> Any:
+    """Return ``env.render()``, rendered in the environment's own OpenGL context.
+
+    Gymnasium's MuJoCo renderer draws in whichever context is current. On a machine without a display, it also
+    needs ``MUJOCO_GL``.
+
+    Raises:
+        RenderError: the environment needs OpenGL, and no backend works on this machine.
+    """
+    renderer = getattr(env.unwrapped, "mujoco_renderer", None)
+    if renderer is not None:
+        try:
+            select_gl()
+        except RenderError:
+            if not has_screen():
+                raise
+        if os.environ.get("MUJOCO_GL") == "cgl":  # unknown to Gymnasium, which tries GLFW if this is unset
+            del os.environ["MUJOCO_GL"]
+        viewer: Any = getattr(renderer, "viewer", None)
+        if hasattr(viewer, "make_context_current"):
+            viewer.make_context_current()
+    return env.render()
 
 
 class CapturedResets(SeededResets):
@@ -54,7 +67,7 @@ class CapturedResets(SeededResets):
 
     def _picture(self) -> bytes:
         try:
-            picture: Any = self.env.render()
+            picture = draw(self.env)
         except Exception as error:  # an environment may raise anything
             raise EnvironmentUnsuitableError(
                 f"--capture_frames: {self._name} can't be rendered: "

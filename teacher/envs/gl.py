@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 
-from teacher.envs.capture import why_no_screen
 from teacher.errors import RenderError
 from teacher.platforms import GL_BACKENDS
 
@@ -14,6 +13,21 @@ PACKAGES = ("libegl1", "libgl1-mesa-dri", "libosmesa6")
 """Debian packages for headless OpenGL rendering."""
 _ABOUT_OPENGL = ("GL", "OSMesa")
 _PROBE = "from mujoco.{0} import GLContext; GLContext(8, 8).make_current()"
+
+
+def has_screen() -> bool:
+    """Return True unless this is a Linux machine without a display."""
+    return sys.platform != "linux" or bool(os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"})
+
+
+def why_no_screen() -> str | None:
+    """Return an error message if ``MUJOCO_GL=glfw`` is set but there is no display, else None."""
+    if os.environ.get("MUJOCO_GL") != "glfw" or has_screen():
+        return None
+    return (
+        "MUJOCO_GL=glfw needs a display, but there is none here (DISPLAY is not set); leave MUJOCO_GL "
+        "unset, or set it to egl or osmesa"
+    )
 
 
 @functools.cache

@@ -86,7 +86,8 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
     if config.predictor == "human" and not _has_render_workers(config):
         with waiting(console) as show:
             show("rendering a test clip")
-            check_drawing(task, config.seed)
+            if drawn_by := check_drawing(task, config.seed):
+                notes.append(f"{drawn_by[0].upper()}{drawn_by[1:]}.")
     if task.flattened is not None:
         notes.append(told_flattened(task.flattened, task.observation_space))
     for note in notes:

@@ -1,6 +1,7 @@
 """Clips of segments, from replayed episodes, image observations, or frames captured during training."""
 
 import contextlib
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +23,8 @@ from teacher.errors import ConfigError, RenderError
 from teacher.reward.images import is_image_space
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
+
+_log = logging.getLogger("teacher.wrapper")
 
 Mode = Literal["replay", "observations", "pictures", "none"]
 
@@ -59,6 +62,7 @@ class ClipSource:
                 "obs_transform_func that returns images"
             )
         self._stage: ReplayRenderer | None = None
+        self._note = ""
         self._closed = False
         self._thread = ThreadPoolExecutor(1, "clips")
 
@@ -101,7 +105,11 @@ class ClipSource:
         if self._stage is None:
             self._stage = ReplayRenderer(self._source.env_id, {}, CLIP_SIZE, self._make)
         try:
-            return list(self._stage.frames(spec))
+            frames = list(self._stage.frames(spec))
+            if (note := self._stage.note) != self._note:
+                self._note = note
+                _log.info(note)
+            return frames
         except BaseException:
             self._close_stage()  # the next clip makes a new renderer
             raise

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher.data.steps import StepsBatch
-from teacher.envs.capture import why_no_screen
-from teacher.envs.gl import select_gl, with_install_command
+from teacher.envs.capture import draw
+from teacher.envs.gl import select_gl, why_no_screen, with_install_command
 from teacher.envs.make import make_again
 from teacher.envs.tasks import DEFAULT_FPS
 from teacher.envs.transform import Flattened, are_numbers, told_flattened, transform_for
@@ -277,7 +277,7 @@ def drawn(env: Any) -> Any:
         RenderError: the display or OpenGL library that rendering needs is missing.
     """
     try:
-        return env.render()
+        return draw(env)
     except Exception as error:  # an environment may raise anything
         if no_screen := why_no_screen():
             raise RenderError(no_screen) from error
