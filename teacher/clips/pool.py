@@ -69,7 +69,7 @@ class ClipRenderer:
 
     @property
     def note(self) -> str:
-        """What drew a process's last clip, if it was one of a MuJoCo environment, and why; else empty."""
+        """Return the renderer of a process's last clip and why; empty if it was not a MuJoCo clip."""
         return next((worker.note for worker in self._workers if worker.note), "")
 
     def close(self) -> None:

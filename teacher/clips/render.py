@@ -126,7 +126,7 @@ class ReplayRenderer:
 
     Frames are what ``render()`` returns. :class:`MujocoScene`, which is faster, replaces it only as far as
     :class:`FastPath` allows. A clip doesn't depend on the clips rendered before it: a MuJoCo environment that
-    renders itself is made anew for each clip, because its camera, textures and meshes are those of its first
+    renders itself is made again for each clip, because its camera, textures and meshes are those of its first
     frame.
 
     Args:
@@ -157,7 +157,7 @@ class ReplayRenderer:
 
     @property
     def note(self) -> str:
-        """What draws the clips of a MuJoCo environment, and why; empty for other environments."""
+        """Return which renderer draws the clips of a MuJoCo environment, and why; else empty."""
         if self._fast_path is None:
             return ""
         if why_not := self._fast_path.why_not:

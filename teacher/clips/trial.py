@@ -17,7 +17,7 @@ def check_drawing(task: TaskInfo, seed: int) -> str:
     """Render a one-step test clip in a separate process, in the same way as the run's clips.
 
     Returns:
-        What draws the clips of a MuJoCo environment, and why; empty for other environments.
+        The renderer of a MuJoCo environment, and why; empty for other environments.
 
     Raises:
         RenderError: the clip can't be rendered; if OpenGL is missing, the last line of the message is the
