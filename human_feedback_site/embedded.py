@@ -128,7 +128,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
         settings = {
             "bind": f"fd://{self._listener}",
             "workers": 1,  # exactly one worker must watch the runs
-            "worker_class": "gthread",
+            "worker_class": "human_feedback_site.worker.BufferedWorker",
             "threads": THREADS,
             "keepalive": 75,  # longer than a trainer waits between two requests
             "timeout": 120,  # training on the same machine may use all CPU cores

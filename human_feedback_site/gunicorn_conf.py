@@ -16,8 +16,8 @@ from human_feedback_site.single_sign_on import require_all_variables
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 
+worker_class = "human_feedback_site.worker.BufferedWorker"
 # Threads mostly wait for the database or the clip store, so there are more of them than CPU cores.
-worker_class = "gthread"
 threads = 8
 workers = read_count("WEB_CONCURRENCY", WEB_PROCESSES, least=1)
 

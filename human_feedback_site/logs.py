@@ -125,7 +125,7 @@ def configuration(log_format: str) -> dict[str, Any]:
             "django.server": {"handlers": [], "level": "WARNING", "propagate": True},
             "celery": {"level": "INFO"},
             "gunicorn.error": {"handlers": ["console"], "level": "INFO", "propagate": False},
-            "gunicorn.http.wsgi": {"level": "ERROR"},  # hides a warning about each HEAD response
+            "waitress.queue": {"level": "ERROR"},  # hides a warning about each waiting request
         },
     }
 

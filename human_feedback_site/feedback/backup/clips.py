@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 
 from human_feedback_site.feedback.errors import BackupError
 from human_feedback_site.feedback.media.faults import media_errors, status_of
-from human_feedback_site.feedback.media.setup import CONTENT_TYPE, set_up
-from human_feedback_site.feedback.media.store import FolderMedia, S3Media, is_clip_key, name_of
+from human_feedback_site.feedback.media.setup import set_up
+from human_feedback_site.feedback.media.store import CONTENT_TYPE, FolderMedia, S3Media, is_clip_key, name_of
 
 Store = FolderMedia | S3Media
 

@@ -21,13 +21,12 @@ from django.conf import settings
 from human_feedback_site.environment import origin_of
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.faults import code_of, is_starting, media_errors, status_of
-from human_feedback_site.feedback.media.store import FolderMedia, S3Media, s3_client
+from human_feedback_site.feedback.media.store import CONTENT_TYPE, FolderMedia, S3Media, s3_client
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import CORSRuleOutputTypeDef, CORSRuleTypeDef
 
 _PROBE = b"written by manage.py setup_storage to see whether clips can be kept here\n"
-CONTENT_TYPE = "video/mp4"
 _CORS_ID = "rl-teacher-labeling"
 _RETRY_SECONDS = 1.0
 

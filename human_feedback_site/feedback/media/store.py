@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _SALT = "feedback.media"
+CONTENT_TYPE = "video/mp4"
 MAX_KEYS = 1000  # S3's limit per list or delete request
 MAX_CLIP_BYTES = 64 * 2**20  # fits the video of a whole episode; browsers and this site hold it in memory
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

@@ -29,7 +29,7 @@ def shown_at(client: Client, address: str) -> bytes:
     response: Any = client.get(address, follow=True)
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "video/mp4"
-    return bytes(response.content)
+    return bytes(response.getvalue())
 
 
 def distinguish(trainer: Trainer, uuid: str) -> None:
