@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,14 @@ def test_a_folder_that_was_there_before_stays_open_but_not_what_the_site_writes(
 ) -> None:
     assert mode(state) == 0o755
     assert {mode(state / name) for name in ("token", "secret_key", "admin_password", "site/lock")} == {0o600}
+
+
+def test_slow_clients_hold_no_thread(site: dict[str, Any]) -> None:
+    with ExitStack() as stack:
+        for _ in range(10):  # more than it has threads
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", site["port"]), timeout=60))
+            client.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+        assert requests.get(f"{site['url']}/livez", timeout=60).status_code == 200
 
 
 def test_the_port_can_be_chosen(site: dict[str, Any], taken: int) -> None:

@@ -217,4 +217,4 @@ def test_researchers_can_list_comparisons(
     assert (item["uuid"], item["status"], item["n_labels"]) == (second, "answered", 1)
     assert (item["decision"], item["probability"]) == ("second", 0.0)
     assert (item["first"]["true_return"], item["second"]["true_return"]) == (2.0, 1.0)
-    assert trainer.client.get(item["first"]["url"]).status_code == 200
+    assert trainer.client.get(item["first"]["url"]).getvalue()

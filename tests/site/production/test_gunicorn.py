@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +74,17 @@ def test_people_go_to_https_and_probes_and_trainers_beside_the_site_need_not(
     assert page.status_code == 200
     assert page.headers["Strict-Transport-Security"] == "max-age=2592000"
     assert "; Secure" in page.headers["Set-Cookie"]
+
+
+def test_slow_clients_hold_no_thread(running: Production) -> None:
+    host, _, port = running.url.removeprefix("http://").partition(":")
+    headers = b"POST /api/v1/labels HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with contextlib.ExitStack() as stack:
+        for begun in (headers, headers + b"Content-Length: 900\r\n\r\n{"):
+            for _ in range(10):  # more than a worker has threads
+                client = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+                client.sendall(begun)
+        assert requests.get(f"{running.url}/livez", timeout=60).status_code == 200
 
 
 def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
