@@ -10,7 +10,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from teacher.data.decisions import CERTAIN, FeedItem, Phase
-from teacher.data.ledger_file import explained, open_to_read, open_to_write
+from teacher.data.ledger_file import LedgerReader, explained, open_to_write
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import DataError
@@ -68,14 +68,16 @@ class Ledger:
     def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
         self.path = path
         self._hard_labels = hard_labels
-        self._read_only = read_only
         self._lock = threading.RLock()
-        self._connection = open_to_read(path) if read_only else open_to_write(path)
+        self._reader = LedgerReader(path) if read_only else None
+        self._writer = None if read_only else open_to_write(path)
 
     def close(self) -> None:
         """Close the file. The ledger can't be used afterward."""
         with self._lock:
-            self._connection.close()
+            for opened in (self._reader, self._writer):
+                if opened is not None:
+                    opened.close()
 
     def write(self, comparisons: Sequence[Comparison]) -> None:
         """Store comparisons with their segments, skipping any that are already stored."""
@@ -257,16 +259,19 @@ class Ledger:
 
     def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._lock, explained(self.path):
-            return self._connection.execute(query, parameters).fetchall()
+            if self._writer is None:
+                assert self._reader is not None
+                return self._reader.rows(query, parameters)
+            return self._writer.execute(query, parameters).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run the ``with`` block as one transaction, which is committed to disk when the block ends."""
-        if self._read_only:
+        if self._writer is None:
             raise DataError(f"{self.path} was opened read-only and cannot be written to")
         with self._lock, explained(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            with self._connection as connection:
+            self._writer.execute("BEGIN IMMEDIATE")
+            with self._writer as connection:
                 yield connection
 
 

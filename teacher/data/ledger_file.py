@@ -1,10 +1,14 @@
 """Functions that open a ledger's SQLite file for writing or reading."""
 
+import contextlib
+import shutil
 import sqlite3
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from teacher.errors import DataError
 
@@ -13,6 +17,7 @@ PATIENCE_SECONDS = 60.0
 
 _RETRY_SECONDS = 0.005
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+_BESIDE = ("-wal", "-shm", "-journal")
 _APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": identifies ledgers among SQLite files
 _VERSION = 1
 _SCHEMA = (
@@ -63,28 +68,99 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """Open a ledger for reading, even while a run is writing to it.
+class LedgerReader:
+    """Reads a ledger, even while a run is writing to it; no file in its folder changes.
 
-    A file without tables is read as an empty ledger.
+    Each query opens the file anew, so a reader never stands in the way of a process that writes to it. A file
+    without tables is read as an empty ledger.
+
+    Args:
+        path: path of the file.
 
     Raises:
         DataError: the file is missing, damaged or unreadable, or not a ledger of a supported version.
     """
-    if not path.exists():
-        raise DataError(f"{path} does not exist; expected the ledger file of a run")
-    with explained(path):
-        # A run's latest writes are in the -wal file. If there is none, SQLite creates an empty one for
-        # reading, which only a connection with write access removes again.
-        if _size(path, "-wal"):
-            return _reading(path, "mode=ro")
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise DataError(f"{path} does not exist; expected the ledger file of a run")
+        self._path = path
+        self._copy: sqlite3.Connection | None = None
+        self._copied: _Stamp | None = None
+        self.rows("SELECT 1 FROM feed", ())
+
+    def rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        with explained(self._path):
+            while True:
+                before = _stamp(self._path)
+                try:
+                    rows = self._rows_at(before, query, parameters)
+                except sqlite3.DatabaseError:
+                    if not _is_at_rest(before) or _stamp(self._path) == before:
+                        raise
+                else:
+                    if not _is_at_rest(before) or _stamp(self._path) == before:
+                        return rows
+
+    def close(self) -> None:
+        """Remove what was kept for the next query."""
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None
+
+    def _rows_at(self, stamp: "_Stamp", query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        if self._copy is not None and self._copied == stamp:
+            return self._copy.execute(query, parameters).fetchall()
+        # Locks would need a -shm file beside a ledger that nobody holds. With readonly_shm, that of a killed
+        # run stays as it is.
+        mode = "mode=ro&immutable=1" if _is_at_rest(stamp) else "mode=ro&readonly_shm=1"
         try:
-            return _reading(path, "mode=rw")
+            with contextlib.closing(_reading(self._path, mode)) as connection:
+                return connection.execute(query, parameters).fetchall()
         except sqlite3.OperationalError as error:
-            is_whole = not _size(path, "-wal") and not _size(path, "-journal")
-            if not is_whole or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
+            if error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
                 raise
-        return _reading(path, "mode=ro&immutable=1")  # no file can be created here, so no run is writing
+        self.close()
+        self._copy, self._copied = _copied(self._path), stamp
+        return self._copy.execute(query, parameters).fetchall()
+
+
+_Stamp = tuple[tuple[int, int] | None, ...]
+
+
+def _stamp(path: Path) -> _Stamp:
+    """Return the size and modification time of the ledger and of each file of SQLite's beside it."""
+
+    def of(path: Path) -> tuple[int, int] | None:
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_size, status.st_mtime_ns
+
+    return of(path), *(of(path.with_name(path.name + ending)) for ending in _BESIDE)
+
+
+def _is_at_rest(stamp: _Stamp) -> bool:
+    """Return True if no process has the ledger open and its main file is complete.
+
+    A process that has it open in WAL mode keeps a -wal and a -shm file; the last one to close it removes them.
+    """
+    return not any(stamp[1:])
+
+
+def _copied(path: Path) -> sqlite3.Connection:
+    """Return a connection to a temporary copy of a ledger whose last writes SQLite must first recover."""
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-") as folder:  # the open file outlives its name
+        copy = Path(folder) / path.name
+        shutil.copyfile(path, copy)
+        for ending in ("-wal", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(path.with_name(path.name + ending), f"{copy}{ending}")
+        with contextlib.closing(_connect(copy.as_uri())) as connection:
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+        return _reading(copy, "mode=ro")
 
 
 @contextmanager
@@ -163,11 +239,3 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(_RETRY_SECONDS)
         else:
             return
-
-
-def _size(path: Path, ending: str) -> int:
-    """Return the size of the ledger's ``-wal`` or ``-journal`` file; 0 if it doesn't exist."""
-    try:
-        return path.with_name(path.name + ending).stat().st_size
-    except FileNotFoundError:
-        return 0
