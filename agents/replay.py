@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -64,6 +65,8 @@ class ReplayBuffer:
         )
         self._formats = [observation, action, observation, ((), np.float32), ((), np.bool_)]
         self.capacity, self.folder = capacity, folder
+        self.keeps_files = False
+        """True to leave the files as they are: :meth:`load_state_dict` maps them copy-on-write."""
         self.added = 0
         """Number of transitions added so far, including those overwritten since."""
         self._rows = 0  # allocated; files are not touched before the first transition is added or restored
@@ -77,16 +80,18 @@ class ReplayBuffer:
         """Allocate at least ``needed`` rows: all in memory, but twice as many at a time in files."""
         if needed <= self._rows:
             return
-        rows = self._rows or min(self.capacity, _FIRST_ROWS)
+        rows = needed if self.keeps_files else self._rows or min(self.capacity, _FIRST_ROWS)
         while rows < needed:
             rows = min(self.capacity, 2 * rows)
         self._rows = self.capacity if self.folder is None else rows
         if self.folder is None:
             columns = [np.empty((self.capacity, *shape), dtype) for shape, dtype in self._formats]
         else:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.keeps_files:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            mapped = partial(np.memmap, mode="c") if self.keeps_files else _mapped
             columns = [
-                _mapped(self.folder / f"{name}.bin", (rows, *shape), dtype)
+                mapped(self.folder / f"{name}.bin", dtype=dtype, shape=(rows, *shape))
                 for name, (shape, dtype) in zip(Transitions._fields, self._formats, strict=True)
             ]
         self._columns = Transitions(*columns)
@@ -150,6 +155,13 @@ class ReplayBuffer:
         else:
             self._load_files(self.folder, count)
         self.added = added
+
+    def use_files(self) -> None:
+        """Write changes to the files from now on, if the buffer has a folder and kept its files."""
+        self.keeps_files = False
+        if self.folder is not None and self.added:
+            self._rows = 0
+            self._load_files(self.folder, len(self))
 
     def _load_arrays(self, state: Mapping[str, Any], count: int) -> None:
         self._make_room(count)

@@ -69,15 +69,12 @@ class Ledger:
         self.path = path
         self._hard_labels = hard_labels
         self._lock = threading.RLock()
-        self._reader = LedgerReader(path) if read_only else None
-        self._writer = None if read_only else open_to_write(path)
+        self._opened = LedgerReader(path) if read_only else open_to_write(path)
 
     def close(self) -> None:
         """Close the file. The ledger can't be used afterward."""
         with self._lock:
-            for opened in (self._reader, self._writer):
-                if opened is not None:
-                    opened.close()
+            self._opened.close()
 
     def write(self, comparisons: Sequence[Comparison]) -> None:
         """Store comparisons with their segments, skipping any that are already stored."""
@@ -259,19 +256,18 @@ class Ledger:
 
     def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._lock, explained(self.path):
-            if self._writer is None:
-                assert self._reader is not None
-                return self._reader.rows(query, parameters)
-            return self._writer.execute(query, parameters).fetchall()
+            if isinstance(self._opened, LedgerReader):
+                return self._opened.rows(query, parameters)
+            return self._opened.execute(query, parameters).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Run the ``with`` block as one transaction, which is committed to disk when the block ends."""
-        if self._writer is None:
+        if isinstance(self._opened, LedgerReader):
             raise DataError(f"{self.path} was opened read-only and cannot be written to")
         with self._lock, explained(self.path):
-            self._writer.execute("BEGIN IMMEDIATE")
-            with self._writer as connection:
+            self._opened.execute("BEGIN IMMEDIATE")
+            with self._opened as connection:
                 yield connection
 
 

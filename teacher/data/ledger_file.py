@@ -145,7 +145,7 @@ def _stamp(path: Path) -> _Stamp:
 def _is_at_rest(stamp: _Stamp) -> bool:
     """Return True if no process has the ledger open and its main file is complete.
 
-    A process that has it open in WAL mode keeps a -wal and a -shm file; the last one to close it removes them.
+    A process that has it open in WAL mode keeps a -wal and a -shm file, which the last one removes.
     """
     return not any(stamp[1:])
 

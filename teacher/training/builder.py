@@ -3,7 +3,8 @@
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,14 +28,15 @@ from teacher.labeling.people import (
     reopen_experiment,
 )
 from teacher.queries.collector import Collector
-from teacher.queries.judges import value_of
+from teacher.queries.judges import oracle, value_of
 from teacher.queries.learning import PreferenceLearning
-from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
+from teacher.queries.synthetic import SyntheticTeacher, UnrecordedTeacher, scripted_judge
+from teacher.reward.devices import working_device
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import load_config, refuse_existing, save_config
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_predictor, schedule_of, uses_numpy
-from teacher.training.plan import RunPlan
+from teacher.training.plan import RunPlan, task_of
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check, warm_start_of
 from teacher.training.warmstart import PLOT_NAME
@@ -44,7 +46,10 @@ POOL_BYTES = 2**30  # memory limit for segments; rarely reached unless observati
 
 @contextlib.contextmanager
 def open_run(source: TeachConfig | str | Path, console: Console | None = None) -> Iterator[Run]:
-    """Open a new run or resume a saved one; save and close it when the ``with`` block ends.
+    """Start a new run, or open a saved one; close it when the ``with`` block ends, and save it if it trained.
+
+    Opening a saved run only reads it, even while another process trains it. :func:`train` locks it, connects
+    to its site and its experiment tracker, and trains it further.
 
     ::
 
@@ -60,16 +65,30 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
             message says what to change.
     """
     console = console or Console(soft_wrap=True)
-    if isinstance(source, TeachConfig):
-        settings = RunSettings(source, uuid.uuid4())
-        refuse_existing(source)
-    else:
-        settings = RunSettings(*load_config(Path(source)), resumed=True)
-    plan = check(settings, console)
-    with prepared_directory(plan.settings), build_run(plan, console) as run:
+    with contextlib.ExitStack() as opened:
+        if isinstance(source, TeachConfig):
+            settings = RunSettings(source, uuid.uuid4())
+            refuse_existing(source)
+            plan = check(settings, console)
+            opened.enter_context(prepared_directory(plan.settings))
+            run = opened.enter_context(build_run(plan, console))
+        else:
+            settings = RunSettings(*load_config(Path(source)), resumed=True)
+            working_device(settings.config.device, "--device")
+            plan = RunPlan(settings, task_of(settings.config))
+            run = opened.enter_context(build_run(plan, console, hold=partial(_checked, plan, console)))
         yield run
-        run.save()
-        run.track_results()
+        if run.begun:
+            run.save()
+            run.track_results()
+
+
+@contextlib.contextmanager
+def _checked(plan: RunPlan, console: Console) -> Iterator[None]:
+    """Lock the directory of a saved run that has been read, after the checks of ``teach --resume``."""
+    check(plan.settings, console)
+    with prepared_directory(plan.settings):
+        yield
 
 
 @contextlib.contextmanager
@@ -124,81 +143,108 @@ def _has_begun(config: TeachConfig) -> bool:
         return ledger.total() > 0
 
 
-def build_run(plan: RunPlan, console: Console, followers: Followers | None = None) -> Run:
+def build_run(
+    plan: RunPlan,
+    console: Console,
+    followers: Followers | None = None,
+    hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+) -> Run:
     """Build a run with all its components; closing the run closes them.
 
     If the run has a checkpoint, it resumes from there. Otherwise it starts from the policy and
-    demonstrations in its settings, if any. ``followers`` is None if the run trains in this process only.
+    demonstrations in its settings, if any.
+
+    Args:
+        plan: the run's settings and environment.
+        console: console to print to.
+        followers: controls the other processes of the run; None if it trains in this process only.
+        hold: function that locks the run's directory. The run is then only read until :meth:`Run.begin` is
+            called, unless it learns from labels and has no ledger yet. None if the caller has locked the
+            directory; the run then begins at once.
     """
     followers = followers or Followers()
     torch.set_num_threads(1)  # more threads only slow down networks this small
     threadpool_limits(1, "blas")
     config = plan.config
-    start = warm_start_of(config)
     here = dataclasses.replace(config, device=followers.ranks.device(config.device))
     plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, config=here))
     with contextlib.ExitStack() as parts:
-        if config.predictor == "rl":
-            run = Run(plan, console, parts, followers)
-        else:
-            run = _taught_run(plan, console, parts, followers)
-        if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
-            console.print(
-                "This policy network trains in PyTorch. A network with only tanh layers would train "
-                "faster, using NumPy."
-            )
-        if config.warm:
-            run.agent.skip_random_actions()
-        if start is not None:
-            start.give(run.agent, console, config.seed, config.run_dir / PLOT_NAME)
-            run.save()  # so that a resumed run does not repeat the warm start
-        followers.begin(config, run.env_seed, run.agent)
-        run.own(parts.pop_all())
+        learns = config.predictor != "rl"
+        reads = hold is not None and (not learns or (config.run_dir / LEDGER_NAME).exists())
+        teaching = _learning(plan, _ledger(config, parts, read_only=reads)) if learns else None
+        run = Run(plan, console, parts, followers, teaching)
+        run.on_begin = partial(_begin, run, plan, hold)
+        if not reads:
+            run.begin()
+        run.parts = parts.pop_all()
     return run
 
 
-def _taught_run(plan: RunPlan, console: Console, parts: contextlib.ExitStack, followers: Followers) -> Run:
-    """Build a run that learns from labels."""
-    config = plan.config
-    ledger = parts.enter_context(
-        contextlib.closing(Ledger(config.run_dir / LEDGER_NAME, hard_labels=config.hard_labels))
-    )
-    pool = SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES)
-    site = None
+def _ledger(config: TeachConfig, parts: contextlib.ExitStack, *, read_only: bool) -> Ledger:
+    path = config.run_dir / LEDGER_NAME
+    ledger = Ledger(path, hard_labels=config.hard_labels, read_only=read_only)
+    return parts.enter_context(contextlib.closing(ledger))
+
+
+def _begin(
+    run: Run, plan: RunPlan, hold: Callable[[], contextlib.AbstractContextManager[None]] | None
+) -> None:
+    """Open what training writes to, and apply a new run's warm start."""
+    config, teaching = plan.config, run.teaching
+    if hold is not None:
+        run.parts.enter_context(hold())
+        run.require_unchanged()
+        if teaching is not None:
+            teaching.ledger.close()
+            teaching.ledger = _ledger(config, run.parts, read_only=False)
+            teaching.unfitted += teaching.dataset.upsert(teaching.ledger.targets())  # labels since then
+    start = warm_start_of(config)
+    if teaching is not None:
+        _connect(run, plan, teaching)
+    run.open_outputs()
+    if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
+        run.console.print(
+            "This policy network trains in PyTorch. A network with only tanh layers would train "
+            "faster, using NumPy."
+        )
+    if config.warm:
+        run.agent.skip_random_actions()
+    if start is not None:
+        start.give(run.agent, run.console.rich, config.seed, config.run_dir / PLOT_NAME)
+        run.save()  # so that a resumed run does not repeat the warm start
+    run.followers.begin(config, run.env_seed, run.agent)
+
+
+def _connect(run: Run, plan: RunPlan, teaching: Teaching) -> None:
+    """Connect a run to the source of its labels."""
+    config, ledger = plan.config, teaching.ledger
     if config.predictor == "synth":
-        judge = scripted_judge(config.error_model, config.seed, ledger, pool)
-        collector: Collector = SyntheticTeacher(ledger, config.seed, judge)
+        judge = scripted_judge(config.error_model, config.seed, ledger, teaching.pool)
+        teaching.collector = SyntheticTeacher(ledger, config.seed, judge)
     else:
-        collector, site = _people(plan, ledger, parts)
-    teaching = _learning(plan, ledger, collector, pool)
-    explorer = _explorer(plan, ledger)
-    parts.callback(explorer.close)
-    run = Run(plan, console, parts, followers, teaching)
-    run.explorer = explorer
-    if site is not None:
-        run.address, run.welcome = site
-    return run
+        teaching.collector, run.address, run.welcome = _people(plan, ledger, run.parts)
+    run.explorer = _explorer(plan, ledger)
+    run.parts.callback(run.explorer.close)
 
 
-def _learning(plan: RunPlan, ledger: Ledger, collector: Collector, pool: SegmentPool) -> Teaching:
+def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
+    """Create the preference learning of a run, whose collector gives no labels before the run begins."""
     config = plan.config
     dataset = PreferenceDataset(config.reward.max_preferences)
     dataset.upsert(ledger.targets())
     return PreferenceLearning(
         ledger,
-        collector,
+        UnrecordedTeacher(oracle),
         dataset,
-        pool,
+        SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES),
         schedule_of(config),
         make_predictor(plan),
         queries=config.queries,
     )
 
 
-def _people(
-    plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack
-) -> tuple[Collector, tuple[str, list[str]]]:
-    """Connect to the labeling site; return the collector and ``(labeling URL, lines to print)``."""
+def _people(plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack) -> tuple[Collector, str, list[str]]:
+    """Connect to the labeling site; return the collector, the labeling URL and the lines to print."""
     config, settings = plan.config, plan.settings
     site = open_site(_site_options(config), ledger, parts)
     experiment = _experiment(config, settings.run_id, plan.task.fps)
@@ -213,7 +259,7 @@ def _people(
         *_about_prompt(collector.experiment.prompt, config.prompt),
         *(*site.welcome, *about_lost(collector), *about_rendering(site)),
     ]
-    return collector, (address, welcome)
+    return collector, address, welcome
 
 
 def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:

@@ -44,6 +44,7 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
     Returns:
         True if training completed; False if someone ended the experiment on the site before then.
     """
+    run.begin()
     run.warn_of_losses()
     teaching = run.teaching
     if teaching is not None and not teaching.pretrained:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from agents.rollout import Rollout
+from agents.sac import SAC
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
 from teacher.data.ledger import Ledger
 from teacher.datasets.predictor_files import save_predictor
 from teacher.envs.exploration import Explorer
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import pluralize
+from teacher.errors import ConfigError, pluralize
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
 from teacher.training.console import RunConsole
@@ -30,7 +31,7 @@ from teacher.training.plan import RunPlan
 from teacher.training.statistics import EpisodeStatistics
 from teacher.training.terminal import waiting
 from teacher.training.timing import ProgressFile, RoundTimer
-from teacher.training.tracking import open_tracking
+from teacher.training.tracking import Tracking, open_tracking
 from teacher.training.videos import EpisodeVideos
 
 Teaching = PreferenceLearning[Ledger]
@@ -44,15 +45,19 @@ _RESUMED = 2  # seed stream of resumed runs, distinct from those in teacher/envs
 class Run:
     """A training run with all its components; a context manager that closes them.
 
+    The constructor only reads the run's folder. :meth:`begin` opens what training writes to.
+
     Args:
         plan: the run's settings and environment.
         console: console to print to.
-        parts: ``ExitStack`` that closes everything the run opens; the caller closes it or passes it to
-            :meth:`own`.
+        parts: ``ExitStack`` that closes everything the run opens.
         followers: controls the other processes of the run.
         teaching: learns the reward from labels; None if the agent trains on the true reward.
 
     Attributes:
+        parts: ``ExitStack`` that closes everything the run opens.
+        on_begin: function with which :meth:`begin` opens what training writes to.
+        begun: True if :meth:`begin` has been called.
         address: URL of the labeling page; empty if the run uses a scripted teacher or no labels.
         welcome: lines to print at the start, such as how to log in to the admin site.
         explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
@@ -61,6 +66,10 @@ class Run:
     address = ""
     welcome: Sequence[str] = ()
     explorer: Explorer | None = None
+    on_begin: Callable[[], None] = staticmethod(lambda: None)
+    begun = False
+    _tracking: Tracking | None = None
+    _videos: EpisodeVideos | None = None
 
     def __init__(
         self,
@@ -71,6 +80,7 @@ class Run:
         teaching: Teaching | None = None,
     ) -> None:
         config = self.config = plan.config
+        self._plan = plan
         self.task, self.followers, self.teaching = plan.task, followers, teaching
         self.console = RunConsole(console)
         self.segment_length = plan.segment_length
@@ -78,8 +88,9 @@ class Run:
         self.fits_used = 0
         """Number of reward fits completed before the last agent update."""
         self._waiting_for: int | None = None
-        self._parts = contextlib.ExitStack()
+        self.parts = parts
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
+        self._loaded_from = self._checkpoint_file()
         state = load_state(self._checkpoint) if self._checkpoint.exists() else None
         self.env_seed: int | Sequence[int] = config.seed
         if state is not None:
@@ -90,6 +101,8 @@ class Run:
         parts.callback(self.envs.close)
         self.agent = make_agent(config, self.envs, config.run_dir / REPLAY_NAME)
         self.agent.ranks = followers.ranks
+        if isinstance(self.agent, SAC):
+            self.agent.buffer.keeps_files = True
         if state is not None:
             with restoring(self._checkpoint):
                 self.agent.load_state_dict(state["agent"])
@@ -99,13 +112,45 @@ class Run:
         self._saved_at = -math.inf if state is None else time.monotonic()
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
         self._progress = ProgressFile(config.run_dir)
-        self._tracking = open_tracking(plan, self.agent.config, console)
-        if self._tracking is not None:
-            parts.callback(self._tracking.close)  # after the videos have been closed
-        self._metrics = self._open_metrics(parts)
-        self._videos = None if config.no_videos else self._open_videos(parts)
 
-    def _open_metrics(self, parts: contextlib.ExitStack) -> Metrics:
+    def _checkpoint_file(self) -> tuple[int, int] | None:
+        """Return what tells the present checkpoint file from earlier and later ones; None without one."""
+        try:
+            status = self._checkpoint.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def begin(self) -> None:
+        """Open what training writes to, unless that has been done; called by everything that trains.
+
+        Raises:
+            ConfigError: another process is training the run, or has trained it since it was opened.
+        """
+        if not self.begun:
+            self.begun = True
+            try:
+                self.on_begin()
+            except BaseException:
+                self.begun = False
+                raise
+
+    def require_unchanged(self) -> None:
+        """Raise ConfigError if another process has trained the run since it was opened."""
+        if self._checkpoint_file() != self._loaded_from:
+            raise ConfigError(f"{self.config.run_dir} has been trained since it was opened; open it again")
+
+    def open_outputs(self) -> None:
+        """Open the run's files, its videos and its experiment tracker for writing."""
+        if isinstance(self.agent, SAC):
+            self.agent.buffer.use_files()
+        self._tracking = open_tracking(self._plan, self.agent.config, self.console.rich)
+        if self._tracking is not None:
+            self.parts.callback(self._tracking.close)  # after the videos have been closed
+        self._metrics = self._open_metrics()
+        self._videos = None if self.config.no_videos else self._open_videos()
+
+    def _open_metrics(self) -> Metrics:
         metrics = Metrics(
             self.config.run_dir / LOG_FOLDER,
             self.config.num_timesteps,
@@ -113,10 +158,10 @@ class Run:
             self.console.rich,
             people=self.config.predictor == "human",
         )
-        parts.callback(metrics.close)
+        self.parts.callback(metrics.close)
         return metrics
 
-    def _open_videos(self, parts: contextlib.ExitStack) -> EpisodeVideos:
+    def _open_videos(self) -> EpisodeVideos:
         videos = EpisodeVideos(
             self.config.run_dir / "videos",
             self.config.num_timesteps,
@@ -124,7 +169,7 @@ class Run:
             self.console.rich,
             self._show_video,
         )
-        parts.callback(videos.close)
+        self.parts.callback(videos.close)
         return videos
 
     def _show_video(self, video: Path, step: int) -> None:
@@ -140,11 +185,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._parts.close()
-
-    def own(self, parts: contextlib.ExitStack) -> None:
-        """Take ownership of the ``ExitStack`` ``parts``: closing the run closes it."""
-        self._parts = parts
+        self.parts.__exit__(kind, error, trace)
 
     @property
     def step(self) -> int:
@@ -163,6 +204,7 @@ class Run:
 
     def collect(self) -> Rollout:
         """Collect the next rollout, showing progress if it takes more than a few seconds."""
+        self.begin()
         total = self.agent.config.rollout_steps
         with waiting(self.console.rich, after=SLOW_SECONDS) as show:
             return self.agent.collect(
@@ -195,6 +237,7 @@ class Run:
 
         Return them keyed by tag.
         """
+        self.begin()
         step, statistics = self.step, self.statistics
         values = {**values, **{f"agent/{name}": value for name, value in losses.items()}}
         values["agent/total_steps"] = step
@@ -260,6 +303,7 @@ class Run:
         """Write the checkpoint, unless the last one is less than ``at_most_every`` seconds old."""
         if time.monotonic() - self._saved_at < at_most_every:
             return
+        self.begin()
         last = self.statistics.true_return
         state: State = {
             "agent": self.agent.state_dict(),
