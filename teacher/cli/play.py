@@ -10,7 +10,7 @@ from teacher.settings.arguments import OneLineParser, as_whole_number, report_er
 from teacher.settings.checks import COUNT, SEED, whole_number
 from teacher.settings.saved_config import load_config
 
-FILE_NAME = "play.mp4"
+SUFFIXES = (".mp4", ".gif", ".png")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,7 +25,8 @@ def main(arguments: Sequence[str]) -> int:
         "file",
         type=Path,
         nargs="?",
-        help=f"file to write: .mp4 for a video, or .png for a plot of rewards (default: RUN/{FILE_NAME})",
+        help="file to write: .mp4 or .gif for a video, or .png for a plot of rewards (default: the run's "
+        "name with .mp4, in the current folder)",
     )
     parser.add_argument(
         "--rewards", action="store_true", help="plot predicted and true rewards below the frames"
@@ -48,14 +49,14 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         seed = whole_number(given.seed, "--seed", SEED)
-        path: Path = given.file or given.run / FILE_NAME
-        if path.suffix not in (".mp4", ".png"):
-            raise ConfigError(f"the file must be named *.mp4 or *.png, not {path}")
+        if given.file is not None and given.file.suffix not in SUFFIXES:
+            raise ConfigError(f"the file must be named *.mp4, *.gif or *.png, not {given.file}")
         count = whole_number(given.episodes, "--episodes", COUNT)
         steps = None if given.steps is None else whole_number(given.steps, "--steps", COUNT)
         if given.file is not None:  # fail before playing any episode
-            require_folder(path)
-        load_config(given.run)
+            require_folder(given.file)
+        config, _ = load_config(given.run)
+        path = given.file or Path(f"{config.name}.mp4")
         from teacher.training.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
         from teacher.training.saved_run import SavedRun  # noqa: PLC0415
 

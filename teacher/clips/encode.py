@@ -3,7 +3,7 @@
 import itertools
 import math
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, cast
 
@@ -16,12 +16,13 @@ from teacher.files import part_of
 
 Frame = NDArray[np.uint8]
 
+GIF_FPS = 25  # browsers slow down GIFs with more than 50 frames per second
 HOLD_SECONDS = 0.2
 """Seconds to hold the last frame, which shows where a looping clip ends."""
 
 
 def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
-    """Encode frames as an MP4 file, written atomically to ``path``.
+    """Encode frames as an MP4 file, or as a GIF if ``path`` ends in ``.gif``, written atomically.
 
     Args:
         frames: one or more frames, all of the same shape ``(height, width, 3)``.
@@ -39,7 +40,8 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with part_of(path) as part:
-            _run_ffmpeg(_hold_last(itertools.chain([first], moving), fps), first.shape, part, fps, size)
+            command = [*_command(first.shape, fps, size, gif=path.suffix == ".gif"), str(part)]
+            _run_ffmpeg(_hold_last(itertools.chain([first], moving), fps), command, part)
     except OSError as error:
         raise RenderError(f"cannot write the clip {path}: {error.strerror or error}") from error
 
@@ -58,8 +60,7 @@ def _hold_last(frames: Iterable[Frame], fps: int) -> Iterator[Frame]:
         yield from itertools.repeat(frame, math.ceil(HOLD_SECONDS * fps))
 
 
-def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps: int, size: int) -> None:
-    command = _command(shape, path, fps, size)
+def _run_ffmpeg(frames: Iterable[Frame], command: Sequence[str], path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             for frame in frames:
@@ -74,16 +75,24 @@ def _run_ffmpeg(frames: Iterable[Frame], shape: tuple[int, ...], path: Path, fps
             raise RenderError(f"ffmpeg could not write {path}: {words[-1] if words else 'no error message'}")
 
 
-def _command(shape: tuple[int, ...], path: Path, fps: int, size: int) -> list[str]:
+def _command(shape: tuple[int, ...], fps: int, size: int, *, gif: bool) -> list[str]:
+    """Return ffmpeg's command line without the file to write."""
     height, width = shape[:2]
     to_width, to_height = fit(width, height, size)
     # Downscaling averages areas for smooth frames. Upscaling keeps the sharp edges of small (Atari) frames.
     scaling = f"scale={to_width}:{to_height}:flags={'area' if to_width < width else 'neighbor'}"
-    color_tags = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
-    return [
+    reading = [
         *(imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-y"),
         *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "pipe:"),
-        *("-an", "-c:v", "libx264", "-tag:v", "avc1", "-preset", "veryfast", "-crf", "20", "-threads", "1"),
+        *("-an", "-threads", "1"),
+    ]
+    if gif:
+        palette = "split[a][b];[a]palettegen[colors];[b][colors]paletteuse"
+        return [*reading, "-vf", f"{scaling},fps={min(fps, GIF_FPS)},{palette}", "-f", "gif"]
+    color_tags = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709"
+    return [
+        *reading,
+        *("-c:v", "libx264", "-tag:v", "avc1", "-preset", "veryfast", "-crf", "20"),
         *("-vf", f"{scaling}:out_color_matrix=bt709,{color_tags}", "-pix_fmt", "yuv420p"),
-        *("-movflags", "+faststart", "-f", "mp4", str(path)),
+        *("-movflags", "+faststart", "-f", "mp4"),
     ]

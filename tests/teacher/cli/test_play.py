@@ -11,8 +11,9 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageSequence
 
+from teacher.clips.encode import HOLD_SECONDS
 from teacher.clips.render import ClipSpec, frames_of
 from teacher.errors import ConfigError
 from teacher.teach import main
@@ -23,7 +24,7 @@ from teacher.training.saved_run import SavedRun
 
 @pytest.fixture(scope="module")
 def run_dir(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a run on Gymnasium's pendulum, whose pictures need no OpenGL; films are put into it."""
+    """Of a run on Gymnasium's pendulum, whose pictures need no OpenGL."""
     folder = tmp_path_factory.mktemp("runs") / finished_run.parent.name / finished_run.name
     shutil.copytree(finished_run, folder)
     return folder
@@ -37,7 +38,10 @@ def film(path: Path) -> Sequence[NDArray[np.uint8]]:
         return [np.asarray(Image.open(frame).convert("RGB")) for frame in sorted(Path(folder).iterdir())]
 
 
-def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_film_shows_the_episode_that_was_played(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["play", str(run_dir), "--episodes", "3", "--steps", "20", "--start", "5"]) == 0
     said = capsys.readouterr().out
     played = play_episodes(SavedRun(run_dir), 3, seed=0)
@@ -45,7 +49,7 @@ def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.
     assert returns == sorted(returns)
     summary = f"return {returns[1]:.1f}; 3 episodes played, returns {returns[0]:.1f} to"
     assert f"20 steps of an episode with {summary}" in said
-    shown = film(run_dir / "play.mp4")
+    shown = film(tmp_path / "done.mp4")
     expected = list(frames_of(ClipSpec.of(cut(played[1], 5, 20))))
     assert 20 <= len(shown) <= 20 + 0.2 * 30 + 1  # the last one stays for a while
     size = shown[0].shape[1::-1]
@@ -53,6 +57,18 @@ def test_a_film_shows_the_episode_that_was_played(run_dir: Path, capsys: pytest.
     for number in (0, 10, 19):
         distances = [np.abs(frame - small[number]).mean() for frame in shown[:20]]
         assert np.argmin(distances) == number
+
+
+def test_a_gif_plays_as_fast_as_the_film(run_dir: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    assert main(["play", str(run_dir), str(path), "--episodes", "1", "--steps", "60"]) == 0
+    with Image.open(path) as gif:
+        assert (gif.format, gif.info["loop"]) == ("GIF", 0)
+        durations = []
+        for frame in ImageSequence.Iterator(gif):
+            durations.append(frame.info["duration"])
+    assert sum(durations) == pytest.approx(1000 * (60 / 30 + HOLD_SECONDS), abs=50)
+    assert min(durations) >= 40  # browsers slow faster ones down
 
 
 def test_a_film_with_rewards_has_a_line_that_moves(run_dir: Path, tmp_path: Path) -> None:
@@ -105,7 +121,7 @@ def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "status", "says"),
     [
-        ("RUN a.gif", 2, "the file must be named *.mp4 or *.png, not a.gif"),
+        ("RUN a.webm", 2, "the file must be named *.mp4, *.gif or *.png, not a.webm"),
         ("RUN a.mp4 --episodes 0", 2, "--episodes: expected a whole number, 1 or more; got 0"),
         ("RUN a.mp4 --steps 0", 2, "--steps: expected a whole number, 1 or more; got 0"),
         ("RUN a.mp4 --episodes 1 --start 200", 1, "--start must be from 0 to 199"),
