@@ -14,7 +14,6 @@ import pytest
 from rich.console import Console
 
 from agents.sac import SACConfig
-from teacher.data.ledger import LEDGER_NAME
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig
