@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from agents.sac import SACConfig
+from agents import SACConfig
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig
