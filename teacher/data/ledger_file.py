@@ -71,8 +71,8 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 class LedgerReader:
     """Reads a ledger, even while a run is writing to it; no file in its folder changes.
 
-    Each query opens the file again, so a reader never stands in the way of a process that writes to it. A file
-    without tables is read as an empty ledger.
+    Each query opens the file again, so a reader never stands in the way of a process that writes to it. A
+    file without tables is read as an empty ledger.
 
     Args:
         path: path of the file.
