@@ -115,12 +115,18 @@ class ForgetfulScheduler(Scheduler):
     scheduler would save these times to a pickle file.
     """
 
+    _redis_is_away = False
+
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
-        """Queue a periodic task; if Redis can't be reached, log a one-line warning instead of a traceback."""
+        """Queue a periodic task; if Redis can't be reached, log one line per outage instead of tracebacks."""
         try:
             self.apply_async(entry, producer=producer, advance=False)
         except SchedulingError as error:
-            _log.warning("Can't queue chores because Redis isn't responding: %s", error)
+            if not self._redis_is_away:
+                _log.warning("Can't queue chores because Redis isn't responding: %s", error)
+            self._redis_is_away = True
+        else:
+            self._redis_is_away = False
 
 
 class EndWithBeat(bootsteps.StartStopStep):

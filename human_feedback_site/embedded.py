@@ -209,7 +209,10 @@ def _do_chores(log: Path) -> None:
                 chore()
             except Exception:
                 _log.exception("The maintenance task %r failed and will be retried later", name)
-        connections.close_all()
+        try:
+            connections.close_all()
+        except Exception:
+            _log.exception("Can't close the connections to the database")
         _rotate(log)
 
 

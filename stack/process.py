@@ -13,11 +13,12 @@ from pathlib import Path
 
 from stack.errors import StackError
 
-MAX_FAILURES = 5  # number of failures in a row after which a program is not restarted
+MAX_FAILURES = 5  # in a row, after which a program that never ran steadily is not restarted
 WRONG_SETTINGS = 2  # exit status that means wrong settings, so a restart would fail again
 FIRST_DELAY_SECONDS = 0.25  # before a restart; doubles with each failure
-LONGEST_DELAY_SECONDS = 4.0
-STEADY_SECONDS = 5.0  # the failure count is reset once a program has been ready for this long
+LONGEST_DELAY_SECONDS = 30.0
+_MOST_DOUBLINGS = 10
+STEADY_SECONDS = 5.0  # a program that has been ready for this long runs steadily; its failure count is reset
 START_SECONDS = 120.0
 STOP_SECONDS = 8.0
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,7 +56,8 @@ class Service:
         stop_signal: signal that asks the program to stop.
         ends: True for a one-shot program, which exits with status 0 when its work is done; False for a
             program that should run until it is stopped.
-        max_failures: number of consecutive failures after which the program is not restarted.
+        max_failures: number of consecutive failures after which the program is not restarted. A program that
+            has run steadily is restarted forever, because what it needs may come back.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Process:
         self.restarts = 0
         self._keep_open = keep_open
         self._failures = 0
+        self._was_steady = False
         self._start_at = 0.0
         self._started_at = 0.0
         self._ready_at = 0.0
@@ -130,8 +133,8 @@ class Process:
             A message for the user if the program has died or is running again, else None.
 
         Raises:
-            StackError: the program failed too often, took too long to start, or exited with the status for
-                invalid settings.
+            StackError: the program failed too often or took too long to start, and never ran steadily, or it
+                exited with the status for invalid settings.
         """
         if self.state is State.DOWN and self._child is None and time.monotonic() >= self._start_at:
             self.restarts += 1
@@ -146,13 +149,16 @@ class Process:
         if self.state is State.STARTING:
             if self.service.is_ready():
                 self.state, self._ready_at = State.READY, time.monotonic()
-                return f"{self.service.name} is running again" if self.restarts else None
-            if time.monotonic() - self._started_at > START_SECONDS:
+                is_news = self.restarts and self._failures <= self.service.max_failures
+                return f"{self.service.name} is running again" if is_news else None
+            if not self._was_steady and time.monotonic() - self._started_at > START_SECONDS:
                 raise StackError(
                     f"{self.service.name} was not ready within {START_SECONDS:.0f} s: {self.last_words()}"
                 )
-        elif self._failures and time.monotonic() - self._ready_at > STEADY_SECONDS:
-            self._failures = 0
+        elif time.monotonic() - self._ready_at > STEADY_SECONDS:
+            was_silent = self._failures > self.service.max_failures
+            self._was_steady, self._failures = True, 0
+            return f"{self.service.name} is running again" if was_silent else None
         return None
 
     def _ended(self, status: int) -> str | None:
@@ -163,11 +169,16 @@ class Process:
         self.state = State.DOWN
         self._failures += 1
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        if status == WRONG_SETTINGS or self._failures >= self.service.max_failures:
-            often = f" {self._failures} times in a row" if self._failures > 1 else ""
+        often = f" {self._failures} times in a row" if self._failures > 1 else ""
+        is_too_often = self._failures >= self.service.max_failures
+        if status == WRONG_SETTINGS or (is_too_often and not self._was_steady):
             raise StackError(f"{self.service.name} failed{often} ({how}): {self.last_words()}")
-        delay = min(FIRST_DELAY_SECONDS * 2 ** (self._failures - 1), LONGEST_DELAY_SECONDS)
+        doublings = min(self._failures - 1, _MOST_DOUBLINGS)
+        delay = min(FIRST_DELAY_SECONDS * 2**doublings, LONGEST_DELAY_SECONDS)
         self._start_at = time.monotonic() + delay
+        if is_too_often:  # one line for the whole outage
+            text = f"{self.service.name} failed{often} ({how}); it is restarted until it runs: "
+            return text + self.last_words() if self._failures == self.service.max_failures else None
         return f"{self.service.name} ended ({how}); restarting it in {delay:g} s"
 
     def ask_to_stop(self) -> None:

@@ -10,6 +10,7 @@ from teacher.errors import SiteUnreachableError
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 30.0
+_MOST_DOUBLINGS = 10  # enough for any ``longest``; an outage may last for any number of failures
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class Backoff:
         self._longest = longest
         self.away: str | None = None
         self._since = ""
-        self._failures = 0
+        self._doublings = 0
         self._next_try = 0.0
         self._random = random.Random()
 
@@ -41,14 +42,14 @@ class Backoff:
         if self.away is None:
             self._since = f"{datetime.now().astimezone():%H:%M:%S}"
         self.away = f"{error} (since {self._since})"
-        seconds = min(self._longest, FIRST_SECONDS * 2.0**self._failures)
+        seconds = min(self._longest, FIRST_SECONDS * 2.0**self._doublings)
         self._next_try = time.monotonic() + seconds * self._random.uniform(0.5, 1.0)
-        self._failures += 1
+        self._doublings = min(self._doublings + 1, _MOST_DOUBLINGS)
 
     def succeeded(self) -> None:
         """Record a successful attempt, and reset the delay."""
         self.away = None
-        self._failures = 0
+        self._doublings = 0
         self._next_try = 0.0
 
 

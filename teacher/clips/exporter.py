@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from billiard.process import current_process
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server, values
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -27,7 +28,8 @@ class Exporter:
         Failures of each kind are counted from 0, so that the first one is an increase.
         """
         # Even if something else has imported prometheus_client without the variable.
-        values.ValueClass = values.MultiProcessValue()  # type: ignore[no-untyped-call]
+        # Files by place in the pool: by process ID, each killed process would leave its files behind.
+        values.ValueClass = values.MultiProcessValue(_place_in_pool)  # type: ignore[no-untyped-call]
         self.seconds = Histogram(
             "rl_teacher_render_seconds",
             "Time to replay, render and encode a clip.",
@@ -48,6 +50,11 @@ class Exporter:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         registry.register(_QueueLength(redis_url, queue))
         start_http_server(port, host, registry)
+
+
+def _place_in_pool() -> str:
+    """Return the number of this pool process, which its replacement takes over, or ``main``."""
+    return str(getattr(current_process(), "index", "main"))
 
 
 class _QueueLength(Collector):

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from teacher.clips.exporter import Exporter
 
 BIND_VARIABLE = "TEACHER_METRICS_BIND"
-TIMEOUT, LOST, OTHER = "timeout", "lost", "other"
+STORAGE, TIMEOUT, LOST, OTHER = "storage", "timeout", "lost", "other"
 _KINDS: tuple[tuple[type[BaseException], str], ...] = (
     (RenderError, "render"),
     (ReplayMismatchError, "replay"),
-    (StorageError, "storage"),
+    (StorageError, STORAGE),
     (DataError, "request"),
 )
 FAILURE_KINDS = (*(kind for _, kind in _KINDS), TIMEOUT, LOST, OTHER)

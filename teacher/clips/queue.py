@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from celery.states import READY_STATES
+from redis import Redis
 
 from teacher.clips import ClipJob, ClipRenderer
 from teacher.clips.backoff import Backoff
+from teacher.clips.metrics import STORAGE
 from teacher.clips.tasks import QUEUE, TASK, celery_app, clip_request
-from teacher.errors import RenderError, StorageError
+from teacher.errors import RenderError, StorageError, describe_exception, one_line
 from teacher.storage import Storage
 
 PATIENCE = 90.0
@@ -27,6 +29,10 @@ POLL_SECONDS = 0.25
 _CONNECTING = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1}
 
 _log = logging.getLogger(__name__)
+
+
+class _NoStoreError(Exception):
+    """Raised when the clip store is away for the workers, which must not fail the clips that need them."""
 
 
 @dataclass(eq=False)
@@ -48,8 +54,8 @@ class _Clip:
     error: BaseException | None = None
 
     def settle(self, path: Path | None, error: BaseException | None = None) -> None:
-        """Resolve the future with a path or an error, unless it was canceled."""
-        if not self.future.set_running_or_notify_cancel():
+        """Resolve the future with a path or an error, unless it is resolved or was canceled."""
+        if self.future.done() or not self.future.set_running_or_notify_cancel():
             return
         if error is None:
             self.future.set_result(path)
@@ -93,6 +99,7 @@ class RenderQueue:
         self._last_response = 0.0  # monotonic time of the last result from a worker
         self._away = Backoff()
         self._logged: set[str] = set()
+        self._is_sound = True
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._work, name="render-queue", daemon=True)
         self._thread.start()
@@ -132,13 +139,28 @@ class RenderQueue:
             with self._lock:
                 clips, self._new = deque(self._new), []
             try:
-                self._use_queue(clips)
-            except Exception as error:  # from Redis, kombu or the network: render locally instead
-                self._reclaim_all(
-                    f"the render queue does not respond ({type(error).__name__})", "it does", clips
-                )
-            self._reclaim_overdue(clips)
-            self._render_locally(clips)
+                self._serve(clips)
+            except Exception as error:  # a bug: the thread must live, and every clip must be resolved
+                if self._is_sound:
+                    _log.exception("the render queue failed; its clips are given up")
+                self._is_sound = False
+                lost = [*clips, *self._sent.values()]
+                self._sent.clear()
+                for clip in lost:
+                    clip.settle(None, RenderError(f"the render queue failed: {describe_exception(error)}"))
+
+    def _serve(self, clips: "deque[_Clip]") -> None:
+        """Send ``clips`` to the workers and receive results; render locally what can't be sent."""
+        try:
+            self._use_queue(clips)
+        except Exception as error:  # from Redis, kombu or the network: render locally instead
+            name = type(error).__name__
+            if isinstance(error, _NoStoreError):
+                self._reclaim_all(str(error), "one can", clips)
+            else:
+                self._reclaim_all(f"the render queue does not respond ({name})", "it does", clips)
+        self._reclaim_overdue(clips)
+        self._render_locally(clips)
 
     def _seconds_to_next(self) -> float | None:
         if self._sent:
@@ -149,6 +171,8 @@ class RenderQueue:
         """Send clips to the workers if the queue is available, and receive results."""
         if self._away.seconds_left():
             return
+        if self._away.away is not None and self._is_full():
+            return
         while clips and (self._away.away is None or not self._sent):
             self._send(clips[0])
             clips.popleft()
@@ -158,6 +182,17 @@ class RenderQueue:
                 self._last_response = time.monotonic()
                 if self._handle_result(clip, meta["result"]):
                     del self._sent[task]
+
+    def _is_full(self) -> bool:
+        """Back off and return True if a clip, of this or another run, still waits for a worker.
+
+        Otherwise, the probes of a long outage would fill Redis with clips that nobody needs anymore.
+        """
+        redis: Redis = self._celery.backend.client  # type: ignore[attr-defined]
+        is_full = not self._sent and bool(redis.llen(QUEUE))
+        if is_full:
+            self._away.failed(RenderError("no render worker takes clips from the queue"))
+        return is_full
 
     def _send(self, clip: _Clip) -> None:
         task = str(uuid.uuid4())
@@ -175,6 +210,9 @@ class RenderQueue:
         """Process a worker's result.
 
         Return False if the clip store is temporarily unreadable and the caller should retry later.
+
+        Raises:
+            _NoStoreError: the worker can't reach the clip store, and only workers can render the clip.
         """
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:
@@ -184,13 +222,16 @@ class RenderQueue:
             except StorageError as error:
                 self._warn_once("cannot check that a render worker's clip is in the clip store: %s", error)
                 return False
+        is_away = isinstance(result, dict) and result.get("kind") == STORAGE
+        if is_away and clip.error is not None:
+            raise _NoStoreError(f"the render workers cannot store clips ({reason})")
         self._mark_available()
         if reason is None:
             clip.settle(None)
         elif clip.error is not None:
             clip.settle(None, clip.error)
         else:
-            clip.refused = True
+            clip.refused = not is_away
             self._warn_once(
                 "a render worker failed to render a clip; rendering it on this machine: %s", reason
             )
@@ -238,8 +279,8 @@ class RenderQueue:
                 continue
             try:
                 self._renderer.submit(clip.job).add_done_callback(partial(self._rendered_locally, clip))
-            except RenderError as error:  # the renderer is closed
-                clip.settle(None, error)
+            except Exception as error:  # the renderer is closed, or no thread or process can be started
+                clip.settle(None, error if isinstance(error, RenderError) else RenderError(one_line(error)))
 
     def _rendered_locally(self, clip: _Clip, done: "Future[Path]") -> None:
         if done.cancelled():

@@ -124,15 +124,18 @@ def clip_request(job: ClipJob, storage_url: str) -> dict[str, Any]:
 
 @app.task(name=TASK, shared=False, Request="teacher.clips.counted_request:CountedRequest")
 def render_clip(request: dict[str, Any]) -> dict[str, Any]:
-    """Render a clip and upload it; return ``{"bytes": size}``, or ``{"error": reason}`` if that fails.
+    """Render a clip and upload it; return ``{"bytes": size}``.
 
-    The task is idempotent: a clip that is already in the store is kept.
+    If that fails, return ``{"error": reason, "kind": kind}`` with one of
+    :data:`~teacher.clips.metrics.FAILURE_KINDS`. The task is idempotent: a clip that is already in the store
+    is kept.
     """
     try:
         return {"bytes": _render(request)}
     except TeacherError as error:
-        METRICS.note_failure(failure_kind(error))
-        return {"error": str(error)}
+        kind = failure_kind(error)
+        METRICS.note_failure(kind)
+        return {"error": str(error), "kind": kind}
 
 
 def _render(request: Mapping[str, Any]) -> int:

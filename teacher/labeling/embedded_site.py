@@ -5,6 +5,7 @@ doesn't stop it for the others. This module finds the site through files in the 
 ``human_feedback_site/embedded.py`` explains how these files are locked.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -14,12 +15,13 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import requests
 
+from teacher.clips.backoff import Backoff
 from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.files import read_token
 from teacher.settings.addresses import require_own_address
@@ -31,6 +33,7 @@ PACKAGES = Path(__file__).resolve().parents[2]
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _RETRY_SECONDS = 1.0
+_LOG_BYTES = 10_000_000
 
 
 @dataclass
@@ -50,6 +53,7 @@ class SiteHandle:
     instance_id: str
     _folder: "_StateFolder"
     _run_lock: IO[str]
+    _starting: Backoff = field(default_factory=Backoff)
 
     @property
     def admin_url(self) -> str:
@@ -64,10 +68,18 @@ class SiteHandle:
     def revive(self) -> None:
         """Restart the site on the same port if it has died, without waiting for it to respond.
 
-        Do nothing if the state folder is missing.
+        Do nothing if the state folder is missing. A site that can't be started, for example because the disk
+        is full, is tried again by later calls, at growing intervals.
         """
-        if not self._folder.serves() and self._folder.state_dir.is_dir():
-            self._folder.spawn()
+        if self._folder.is_starting():
+            return
+        if self._folder.find_site() is not None:
+            self._starting.succeeded()
+        elif not self._starting.seconds_left() and self._folder.state_dir.is_dir():
+            self._starting.failed(SiteUnreachableError("the labeling site did not start"))
+            with contextlib.suppress(OSError):
+                self._folder.rotate_log()
+                self._folder.spawn()
 
     def release(self) -> None:
         """Tell the site that this run no longer needs it; the site stops when no run needs it."""
@@ -200,9 +212,14 @@ class _StateFolder:
         self._child = child
         return child
 
-    def serves(self) -> bool:
-        """Return True if the site responds or if the process that this object started is still running."""
-        return (self._child is not None and self._child.poll() is None) or self.find_site() is not None
+    def is_starting(self) -> bool:
+        """Return True if the process that this object started last is still running."""
+        return self._child is not None and self._child.poll() is None
+
+    def rotate_log(self) -> None:
+        """Rename a large log, as the running site does, so that failed starts don't fill the disk."""
+        if self._log.exists() and self._log.stat().st_size > _LOG_BYTES:
+            self._log.replace(self._log.with_name("site.log.1"))
 
     def _check_options(self, site: Mapping[str, Any]) -> None:
         defaults = {"bind": "127.0.0.1", "public_url": "", "storage": ""}

@@ -18,7 +18,7 @@ class RunConsole:
     def __init__(self, rich: Console) -> None:
         self.rich = rich
         self._warned: set[str] = set()
-        self._trouble: str | None = None
+        self._troubles: set[str] = set()
         self._paused = False
 
     def print(self, *texts: Any, **style: Any) -> None:
@@ -32,14 +32,20 @@ class RunConsole:
             self.rich.print(warning, style="yellow")
 
     def show_trouble(self, status: CollectorStatus) -> None:
-        """Print a message when a problem with the site or with clips starts, changes or ends."""
+        """Print a message when a problem with the site or with clips starts, changes or ends.
+
+        While it lasts, each message is printed once, because an outage may alternate between two errors.
+        """
         trouble = f"retrying: {status.away}" if status.away else None
         if status.failed:
             failed = pluralize(status.failed, "comparison")
             trouble = f"{trouble or 'continuing'}; {failed} could not be shown and will be replaced"
-        if trouble != self._trouble:
-            self.rich.print(trouble or "the site is reachable again", style="yellow")
-        self._trouble = trouble
+        if trouble is None and self._troubles:
+            self.rich.print("the site is reachable again", style="yellow")
+            self._troubles.clear()
+        elif trouble is not None and trouble not in self._troubles:
+            self.rich.print(trouble, style="yellow")
+            self._troubles.add(trouble)
 
     def show_pause(self, status: CollectorStatus) -> bool:
         """Print a message when the run is paused or resumed on the site; return True if it is paused."""

@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import redis
 from rich.console import Console
 
 from human_feedback_site import embedded
+from stack import process as stack_process
 from stack.display import Display
 from stack.errors import StackError
 from stack.folder import PORTS, Folder
@@ -30,6 +32,7 @@ from stack.process import Process, Service, State
 from stack.servers import Redis, program
 from stack.site import Site
 from stack.supervisor import ASKED_TO_END, Supervisor
+from tests.simulated_time import WEEK, SimulatedTime
 
 
 class Watched:
@@ -111,6 +114,39 @@ def test_a_program_that_never_starts_ends_the_stack_with_its_last_words(
     assert str(caught.value) == expected
     pauses = re.findall(r"restarting it in (\S+) s", watched.said)
     assert pauses == ["0.01", "0.02", "0.04", "0.08"]
+
+
+def test_a_program_that_ran_is_restarted_for_a_week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, ready, back_at = SimulatedTime(monkeypatch, stack_process), [True], 0.0
+    child = SimpleNamespace(poll=lambda: 1 if clock.now < back_at else None, pid=0)
+
+    def start(process: Process) -> None:
+        process._child, process.state, process._started_at = child, State.STARTING, clock.now  # type: ignore[assignment]
+
+    monkeypatch.setattr(Process, "start", start)
+    monkeypatch.setattr(Process, "_kill_group", lambda _: None)
+    process = Process(Service(name="postgres", command=list, is_ready=lambda: ready[0]), tmp_path)
+    said: list[str] = []
+
+    def look(seconds: float, step: float) -> None:
+        for _ in range(int(seconds / step)):
+            said.extend(filter(None, [process.look()]))
+            clock.sleep(step)
+
+    process.start()
+    look(10.0, 1.0)
+    back_at, ready[0] = clock.now + WEEK, False
+    look(WEEK, 30.0)
+    assert [line.partition(" (")[0] for line in said] == [
+        *["postgres ended"] * 4,
+        "postgres failed 5 times in a row",
+    ]
+    look(3600.0, 10.0)  # it recovers, which takes longer than a first start may
+    ready[0] = True
+    look(60.0, 1.0)
+    assert process.state is State.READY
+    assert said[5:] == ["postgres is running again"]
+    assert process.restarts > 1024
 
 
 def test_a_program_that_says_that_its_settings_are_wrong_is_not_started_again(

@@ -9,16 +9,20 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from kombu import Connection
+from prometheus_client import CollectorRegistry, values
+from prometheus_client.multiprocess import MultiProcessCollector
 from redis.exceptions import RedisError
 
 from teacher.clips import ClipJob, ClipSpec
 from teacher.clips import tasks as render_tasks
-from teacher.clips.metrics import read_bind
+from teacher.clips.exporter import Exporter
+from teacher.clips.metrics import FAILURE_KINDS, read_bind
 from teacher.clips.tasks import clip_request, render_clip
 from teacher.data.segments import Segment
 
@@ -100,7 +104,8 @@ def test_what_a_worker_should_not_do_is_refused(
     request_of: Callable[[str], Request], changes: Request, words: str
 ) -> None:
     answer = render_clip({**request_of("CartPole-v1"), **changes})
-    assert list(answer) == ["error"]
+    assert list(answer) == ["error", "kind"]
+    assert answer["kind"] in FAILURE_KINDS
     assert words in answer["error"]
     assert "\n" not in answer["error"]
 
@@ -185,6 +190,23 @@ def test_metrics_stay_on_this_machine_unless_an_address_is_given(
 ) -> None:
     monkeypatch.setenv("TEACHER_METRICS_BIND", value)
     assert read_bind() == expected
+
+
+def test_killed_pool_processes_leave_no_more_files_than_the_pool_has_places(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)
+    exporter = Exporter(FAILURE_KINDS)
+    process = SimpleNamespace(index=0)
+    monkeypatch.setattr("teacher.clips.exporter.current_process", lambda: process)
+    for number in range(1000):  # each replaces a killed one
+        process.index = number % 2
+        exporter.failures.labels("storage").inc()
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    assert registry.get_sample_value("rl_teacher_render_failures_total", {"kind": "storage"}) == 1000.0
+    assert len(list(tmp_path.iterdir())) <= 6
 
 
 def test_metrics_need_their_package(monkeypatch: pytest.MonkeyPatch) -> None:

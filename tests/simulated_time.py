@@ -1,0 +1,50 @@
+"""A clock that passes only while somebody waits for it, so that a simulated week takes a second."""
+
+import threading
+import time
+from types import ModuleType
+
+import pytest
+
+WEEK = 7 * 24 * 3600.0
+
+
+class SimulatedTime:
+    """Stands in for the modules ``time`` and ``threading`` of the modules under test."""
+
+    Lock, RLock, Thread = threading.Lock, threading.RLock, threading.Thread
+
+    def __init__(self, patch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+        self.now = 1000.0
+        self.waits = 0
+        for module in modules:
+            for name in ("time", "threading"):
+                if hasattr(module, name):
+                    patch.setattr(module, name, self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        self.now += max(seconds, 0.001)
+
+    def Event(self) -> "SimulatedEvent":
+        return SimulatedEvent(self)
+
+
+class SimulatedEvent(threading.Event):
+    """An event whose limited waits end at once, when their time has passed."""
+
+    def __init__(self, clock: SimulatedTime) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None or self.is_set():
+            return super().wait(timeout)
+        self._clock.sleep(timeout)
+        time.sleep(0)  # for other threads
+        return self.is_set()
