@@ -40,7 +40,11 @@ class NoConsentError(FeedbackError):
 
 
 class UnknownParticipantError(FeedbackError):
-    """The IDs that the recruitment platform should send are missing or malformed."""
+    """Some IDs that the recruitment platform should send are missing or malformed: ``names``."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        super().__init__(f"Missing or malformed: {', '.join(names)}.")
 
 
 class OtherStudyError(FeedbackError):

@@ -2,14 +2,15 @@
 
 ``python -m teacher.bots --site http://127.0.0.1:8000 --experiment ShortHopper-v1-demo --token-file token``
 
-A bot does over HTTP what a labeler's browser does: it opens an invitation, keeps the cookies, leases a pair,
-downloads both clips, answers left or right, and resends each label until the site acknowledges it. It reads
-the clips' true returns with a researcher's API token and prefers the clip with the higher one, making
-mistakes according to an error model from :mod:`teacher.settings.teachers`.
+A bot does over HTTP what a labeler's browser does: it opens an invitation, keeps the cookies, agrees to the
+consent text, leases a pair, downloads both clips, answers left or right, and resends each label until the
+site acknowledges it. It reads the clips' true returns with a researcher's API token and prefers the clip with
+the higher one, making mistakes according to an error model from :mod:`teacher.settings.teachers`.
 """
 
 import json
 import random
+import re
 import threading
 import time
 import uuid
@@ -33,6 +34,7 @@ _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
 _PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _SIGNED_OUT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_CONSENT_VERSION = re.compile(r'name="version" value="([^"]+)"')
 _CHOICES = {1.0: "left", 0.0: "right", 0.5: "equal", None: "cant_tell"}
 _MP4_BRAND_OFFSET = slice(4, 8)
 
@@ -57,7 +59,7 @@ class Bot(threading.Thread):
         seconds: minimum time in seconds to spend on each pair; must not exceed :data:`LONGEST_LOOK`, because
             the pair's lease expires shortly after that. Set it before calling :meth:`start`.
         answered: number of acknowledged labels so far.
-        stopped: True if the site stopped the labeler for failing too many attention checks.
+        stopped: True if the labeler failed too many attention checks, or a researcher blocked it.
         error: exception that ended the bot before the experiment was finished; None if there was none.
     """
 
@@ -95,7 +97,7 @@ class Bot(threading.Thread):
             self.error = error
 
     def _sign_in(self) -> None:
-        """Create an invitation and open it, which signs the bot in and sets its cookies."""
+        """Create an invitation and open it, which signs the bot in, and agree to any consent text."""
         while True:
             answer = self._as_researcher("POST", f"{self._path}/invites", json={"labeler": self.name})
             if answer.status_code != HTTPStatus.NOT_FOUND:
@@ -105,6 +107,9 @@ class Bot(threading.Thread):
         page = self._until_answered("GET", _json(answer)["invite_url"])
         _check(page)
         self._session.headers["Referer"] = page.url  # Django's CSRF check requires it over HTTPS
+        while page.url.endswith("/consent") and (version := _CONSENT_VERSION.search(page.text)):
+            page = self._post(page.url, data={"version": version[1], "answer": "yes"})
+            _check(page)
         # The invitation may redirect to a different host name or path, for which the cookies are valid.
         begins = page.url.rpartition(f"experiments/{self._experiment}/")[0]
         if begins and _cookie_scope(begins) != _cookie_scope(self._site):
@@ -158,16 +163,16 @@ class Bot(threading.Thread):
 
     def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
         """Send a POST request as the labeler; if the session has expired, sign in again and retry once."""
-        answer = self._post(path, body)
+        answer = self._post(path, json=body)
         if answer.status_code in _SIGNED_OUT:
             self._sign_in()
-            answer = self._post(path, body)  # if refused again, the caller reports it, to avoid a loop
+            answer = self._post(path, json=body)  # if refused again, the caller reports it, to avoid a loop
         return answer
 
-    def _post(self, path: str, body: Mapping[str, Any]) -> requests.Response:
+    def _post(self, path: str, **body: Any) -> requests.Response:
         cookies = [cookie for cookie in self._session.cookies if cookie.name.startswith("csrftoken")]
         headers = {"X-CSRFToken": cookies[0].value or ""} if cookies else {}
-        return self._until_answered("POST", self._labeling_site + path, json=body, headers=headers)
+        return self._until_answered("POST", urljoin(self._labeling_site, path), headers=headers, **body)
 
     def _until_answered(self, method: str, path: str, **request: Any) -> requests.Response:
         """Send a request, retrying with backoff until the response status is other than 5xx or 429."""
@@ -279,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end = (
             f"; failed: {bot.error}"
             if bot.error
-            else "; stopped by the site for failing attention checks"
+            else "; stopped: failed attention checks, or was blocked by a researcher"
             if bot.stopped
             else ""
         )

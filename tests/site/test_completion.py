@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Participation,
 )
-from human_feedback_site.feedback.services import completion, invites
+from human_feedback_site.feedback.services import completion, invites, moderation
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site.coming_by_links import (
     PID,
@@ -124,6 +124,24 @@ def test_who_changes_an_answer_has_given_as_many_as_before(
     revise_answer(Labeler.objects.get(name="mia"), Revision(uuid4(), UUID(labels[0]["uuid"]), "right"))
     assert shown(api) == (2, "OTHER77")
     assert part_counts() == {named["second"].pk: 2}
+
+
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [
+        ("", "A researcher has ended your work on this experiment."),
+        ("0" * 10, "Too many of your answers"),
+    ],
+)
+def test_whoever_gets_no_more_pairs_reads_why(
+    trainer: Trainer, named: dict[str, Invite], checks: str, said: str
+) -> None:
+    api = somebody()
+    arrive(api.client, named["first"])
+    Participation.objects.update(gold_checks=checks)
+    moderation.stop(Participation.objects.all())
+    assert said in api.client.get("/experiments/hopper/done").content.decode()
+    assert "Too many" not in api.client.get("/experiments/hopper/label").content.decode()
 
 
 # Codes

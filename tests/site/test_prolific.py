@@ -81,7 +81,7 @@ def test_a_number_that_is_none_gets_a_page_that_says_so(invite: Invite, name: st
     for send in (Client().get, Client().post):
         response = send(path_of(invite), {**SENT, name: value})
         assert response.status_code == 400
-        assert "Your participant ID is missing" in response.content.decode()
+        assert f"Missing or malformed: {name}. Open the study again" in response.content.decode()
     assert not Arrival.objects.exists()
 
 

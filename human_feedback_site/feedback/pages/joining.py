@@ -48,8 +48,11 @@ REFUSALS: Mapping[type[Exception], tuple[int, Promise, Promise]] = {
     ),
     errors.UnknownParticipantError: (
         400,
-        _("Your participant ID is missing"),
-        _("Open the study again from its Prolific page. The link there includes your ID."),
+        _("The link from Prolific is incomplete"),
+        _(
+            "Missing or malformed: %(names)s. Open the study again from its Prolific page. If this happens "
+            "again, show this page to the researcher."
+        ),
     ),
     errors.OtherStudyError: (
         403,
@@ -78,6 +81,8 @@ def join(request: HttpRequest, token: str) -> HttpResponseBase:
 
 def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
     status, heading, text = next(REFUSALS[each] for each in type(error).__mro__ if each in REFUSALS)
+    if isinstance(error, errors.UnknownParticipantError):
+        return message(request, status, heading, text % {"names": ", ".join(error.names)})
     return message(request, status, heading, text)
 
 

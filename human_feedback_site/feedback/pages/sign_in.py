@@ -56,8 +56,15 @@ class SignIn(LoginView):
     authentication_form = SignInForm
 
     def get_context_data(self, **context: Any) -> dict[str, Any]:
-        """Add what the button for single sign-on needs, if it is configured."""
-        shown = {"single_sign_on": settings.SINGLE_SIGN_ON, "provider": settings.OIDC_NAME}
+        """Add what the button for single sign-on needs, and whether the browser sent any cookie.
+
+        A browser that blocks cookies gets here from an invitation link, which has just signed it in.
+        """
+        shown = {
+            "single_sign_on": settings.SINGLE_SIGN_ON,
+            "provider": settings.OIDC_NAME,
+            "has_cookies": bool(self.request.COOKIES),
+        }
         return super().get_context_data(**context) | shown
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:

@@ -31,11 +31,16 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """Task result shown to a labeler; ``code`` and ``url`` are empty if the invitation has none."""
+    """Task result shown to a labeler; ``code`` and ``url`` are empty if the invitation has none.
+
+    ``failed_checks`` is True if a labeler who was screened out failed too many checks, and False if a
+    researcher ended the work.
+    """
 
     part: Part
     answered: int
     wanted: int | None
+    failed_checks: bool
     code: str = ""
     url: str = ""
 
@@ -90,12 +95,13 @@ def conclude(participation: Participation) -> Ending:
         unknown = Q(completed_at=None) | Q(completed_answers__gt=answered)
         own = Participation.objects.filter(unknown, pk=participation.pk, invite=participation.invite_id)
         own.update(completed_at=Now(), completed_answers=answered)
+    failed_checks = participation.failures >= participation.experiment.stop_failures
     invite = participation.invite
     if invite is None:
-        return Ending(part, answered, None)
+        return Ending(part, answered, None, failed_checks)
     codes = {Part.COMPLETE: invite.completion_code, Part.SCREENED_OUT: invite.screen_out_code}
     code = codes.get(part, "")
-    return Ending(part, answered, invite.answers_wanted, code, _way_back(invite, code))
+    return Ending(part, answered, invite.answers_wanted, failed_checks, code, _way_back(invite, code))
 
 
 def _ended(participation: Participation) -> bool:

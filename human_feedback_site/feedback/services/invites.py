@@ -58,12 +58,11 @@ def sent_by_prolific(parameters: Mapping[str, str]) -> PlatformParticipant:
 
     Raises :class:`UnknownParticipantError` if one is missing or malformed.
     """
-    values = [parameters.get(name, "") for name in PROLIFIC_NAMES]
-    if not all(re.fullmatch(PLATFORM_ID_PATTERN, value) for value in values):
-        raise UnknownParticipantError(
-            "PROLIFIC_PID, STUDY_ID and SESSION_ID must each be 24 characters from 0-9 and a-f."
-        )
-    return PlatformParticipant(*values)
+    values = {name: parameters.get(name, "") for name in PROLIFIC_NAMES}
+    bad = [name for name, value in values.items() if not re.fullmatch(PLATFORM_ID_PATTERN, value)]
+    if bad:
+        raise UnknownParticipantError(bad)
+    return PlatformParticipant(*values.values())
 
 
 @transaction.atomic

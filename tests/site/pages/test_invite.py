@@ -46,3 +46,16 @@ def test_only_the_researcher_invites(
     careful.force_login(trainer.user)
     assert careful.post(PATH, {"labeler": "grace"}).status_code == 403
     assert not Labeler.objects.filter(name="grace").exists()
+
+
+def test_a_browser_that_blocks_cookies_is_told_so(trainer: Trainer) -> None:
+    client, link = Client(), trainer.put(invite="mia")["invite_url"]
+    label = client.get(link).headers["Location"]
+    client.cookies.clear()  # as the browser does
+    page = client.get(label, follow=True).content.decode()
+    assert "If you just opened an invitation link, your browser blocks this site’s cookies." in page
+    assert "just open your invitation link" not in page
+    client.cookies["csrftoken"] = "x"  # a session that has expired
+    page = client.get(label, follow=True).content.decode()
+    assert "cookies" not in page
+    assert "just open your invitation link" in page

@@ -51,7 +51,10 @@ class _Return(Discovered, OIDCAuthenticationCallbackView):  # type: ignore[misc]
         """Check that this browser began the sign-in before anything else happens."""
         if request.GET.get("state") not in request.session.get("oidc_states", {}):
             heading = _("This sign-in has expired")
-            return message(request, 400, heading, _("Open the sign-in page and start again."))
+            text = _(
+                "Open the sign-in page and start again. Your browser must accept cookies from this site."
+            )
+            return message(request, 400, heading, text)
         response: HttpResponse = super().get(request)
         return response
 
