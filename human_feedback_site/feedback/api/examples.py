@@ -129,6 +129,7 @@ RESPONSES: Final[dict[str, Any]] = {
         "prompt": REQUESTS["experiment"]["prompt"],
         "fps": 40,
         "answered": 17,
+        "wanted": 40,
         "waiting_for": None,
         "notice": None,
     },

@@ -75,6 +75,7 @@ class LeasesView(LabelerView):
                 "prompt": who.prompt,
                 "fps": who.fps,
                 "answered": who.answered,
+                "wanted": who.wanted,
                 "waiting_for": who.waiting_for,
                 "notice": who.notice,
             }

@@ -71,6 +71,7 @@ def _script_data(participation: Participation) -> dict[str, Any]:
         "experiment": experiment.name,
         "account": account_key(labeler.user),
         "answered": participation.part_answered,
+        "wanted": participation.invite.answers_wanted if participation.invite else None,
         "recent": [str(each) for each in labeling.recent_answers(labeler, experiment)],
         "fps": experiment.fps,
         "lessons": experiment.examples.aggregate(
@@ -121,8 +122,10 @@ def _messages() -> dict[str, Any]:
         "next_pair": _("Next pair."),
         "nothing_to_undo": _("There is no answer to undo."),
         "other_answer": _("Our answer:"),
+        "everyone": _("Everyone: {progress}"),
         "of_all": _("{answered} of {wanted} answers"),
         "of_start": _("{answered} of {wanted} answers before training starts"),
+        "of_yours": _("You: {answered} of {wanted} answers"),
         "practice_done": _("Practice is over. From now on, your answers count."),
         "right_answer": _("Yes, we agree."),
         "space": _("Space"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from django.core.cache import cache
+from django.utils import timezone
 from playwright.sync_api import ViewportSize, expect
+
+from human_feedback_site.feedback.models import Invite, Participation
 
 if TYPE_CHECKING:
     from tests.e2e.browser.conftest import LabelingPage, Site
@@ -35,8 +39,20 @@ def test_the_bar_moves_with_each_own_answer_and_says_when_training_starts(
     cache.clear()  # in which the count is kept for some seconds
     labeling.page.reload()
     expect(text).to_have_text("4 of 100 answers")
+    _ask_for(12, site)
+    labeling.come_back()
+    expect(text).to_have_text("You: 4 of 12 answers")
     labeling.press("ArrowLeft")
-    expect(text).to_have_text("5 of 100 answers")
+    expect(text).to_have_text("You: 5 of 12 answers")
+    expect(labeling.page.locator("#progress-of-all")).to_have_text("Everyone: 5 of 100 answers")
+    assert bar.evaluate("(bar) => [bar.value, bar.max]") == [5, 12]
+
+
+def _ask_for(answers: int, site: Site) -> None:
+    """Ask the only labeler for a number of answers, which then include all given so far."""
+    expires_at = timezone.now() + timedelta(days=1)
+    invite = Invite.objects.create(experiment=site.experiment, answers_wanted=answers, expires_at=expires_at)
+    Participation.objects.update(invite=invite)
 
 
 def test_while_nothing_is_to_be_judged_the_policy_is_seen_over_time(

@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 
 from human_feedback_site import feedback
-from human_feedback_site.feedback.models import Labeler
+from human_feedback_site.feedback.models import Invite, Labeler
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -55,7 +55,13 @@ def test_it_counts_the_answers_that_stand(trainer: Trainer, browser: Browser) ->
     trainer.register(3)
     labels = [browser.answer(lease) for lease in browser.lease(3)]
     browser.undo(labels[0])
-    assert script_data(browser.client)["answered"] == 2
+    data = script_data(browser.client)
+    assert (data["answered"], data["wanted"]) == (2, None)
+    link = trainer.post(f"{trainer.path}/invites", {"labeler": "you"})["invite_url"]
+    Invite.objects.update(answers_wanted=12)
+    browser.client.get(link)
+    data = script_data(browser.client)
+    assert (data["answered"], data["wanted"]) == (0, 12)
 
 
 def test_a_labeler_learns_nothing_of_the_true_reward(trainer: Trainer, browser: Browser) -> None:

@@ -59,6 +59,9 @@ class LeasesSerializer(serializers.Serializer[Any]):
     answered = serializers.IntegerField(
         help_text="Number of answers the labeler gave for the current invitation, excluding withdrawn ones."
     )
+    wanted = serializers.IntegerField(
+        allow_null=True, help_text="Number of answers the invitation asks for; null: no limit."
+    )
     waiting_for = serializers.IntegerField(
         allow_null=True, help_text="Number of answers training is waiting for; null if it is not waiting."
     )

@@ -9,7 +9,8 @@
  * @typedef {{ url: string }} Clip
  * @typedef {{ uuid: string, comparison: string, left: Clip, right: Clip }} Lease
  * @typedef {"warned" | "stopped" | "done"} Notice
- * @typedef {{ state: ExperimentState, prompt: string, answered: number, waiting_for: number | null }} Situation
+ * @typedef {{ state: ExperimentState, prompt: string, answered: number, wanted: number | null }} Own
+ * @typedef {Own & { waiting_for: number | null }} Situation
  * @typedef {Situation & { leases: Lease[], lost: string[], notice: Notice | null }} Leases
  * @typedef {{ status: "counted" | "surplus", answered: number }} Answered
  * @typedef {{ lease: Lease | null, answered: number }} Undone
@@ -24,6 +25,7 @@
  * @property {string} experiment
  * @property {string} account
  * @property {number} answered
+ * @property {number | null} wanted number of answers that the invitation asks for; null for no limit
  * @property {string[]} recent UUIDs of the labels that can be undone, oldest first
  * @property {number} fps
  * @property {{ shown: number, practice: number }} lessons number of examples and practice pairs

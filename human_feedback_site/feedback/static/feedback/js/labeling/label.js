@@ -55,6 +55,7 @@ class Labeling {
     /** @type {Notice | null} */
     this.notice = null;
     this.saved = page.answered;
+    this.wanted = page.wanted;
     this.recalling = false;
     this.stopped = false;
     this.away = false;
@@ -266,6 +267,7 @@ class Labeling {
     if (reply.notice !== this.notice) this.screen.warn(reply.notice === "warned");
     this.notice = reply.notice;
     this.saved = reply.answered;
+    this.wanted = reply.wanted;
     this.screen.prompt(reply.prompt);
     // Before training starts, the progress bar shows this instead.
     this.screen.waitingFor(reply.state === "running" && !this.beside.starts ? reply.waiting_for : null);
@@ -383,7 +385,7 @@ class Labeling {
 
   #count() {
     const change = this.outbox.of(this.experiment).reduce((sum, entry) => sum + (entry.kind === "label" ? 1 : -1), 0);
-    this.screen.answered(this.saved + change);
+    this.screen.answered(this.saved + change, this.wanted);
     this.screen.pace(this.pace.perMinute);
     this.screen.unsaved(this.outbox.entries, (entry) => this.outbox.obstacle(entry));
   }

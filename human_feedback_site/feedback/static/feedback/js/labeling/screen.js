@@ -11,7 +11,8 @@ import { all, copied, counted, element, filled, localized, part } from "../dom.j
  *
  * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "lost" | "nothing_to_undo" | "practice_done" |
  *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line message that disappears by itself
- * @typedef {Line | "next_pair" | "other_answer" | "of_all" | "of_start" | "right_answer" | "step"} Text
+ * @typedef {Line | "everyone" | "next_pair" | "other_answer" | "of_all" | "of_start" | "of_yours" |
+ *   "right_answer" | "step"} Text
  * @typedef {Record<Choice | "undo", string>} Names
  * @typedef {Record<Text | KeyText, string> & Record<"answers" | "taught", Counted>} Texts
  * @typedef {Texts & { choices: Names, choices_narrow: Partial<Names> }} Messages
@@ -30,6 +31,10 @@ export class Screen {
   #toastTimer = 0;
   /** @type {Episode[]} */
   #episodes = [];
+  /** Answers given and wanted, by the labeler and by all labelers. @type {{ answered: number, wanted: number | null }} */
+  #own = { answered: 0, wanted: null };
+  #whole = this.#own;
+  #starts = false;
   #main = part(document, "main");
   /** @type {State} */
   #state = "loading";
@@ -81,10 +86,16 @@ export class Screen {
     return (matchMedia(NARROW).matches && choices_narrow[choice]) || choices[choice];
   }
 
-  /** @param {number} count */
-  answered(count) {
-    element("answered").textContent = String(Math.max(count, 0));
-    for (const each of all("[data-answered]")) each.textContent = String(Math.max(count, 0));
+  /**
+   * Show the labeler's own number of answers.
+   * @param {number} count
+   * @param {number | null} wanted number of answers that the invitation asks for; null for no limit
+   */
+  answered(count, wanted) {
+    this.#own = { answered: Math.max(count, 0), wanted };
+    element("answered").textContent = String(this.#own.answered);
+    for (const each of all("[data-answered]")) each.textContent = String(this.#own.answered);
+    this.#showProgress();
   }
 
   /** Show the answers per minute; null hides them. @param {number | null} perMinute */
@@ -130,13 +141,26 @@ export class Screen {
    * @param {boolean} starts true if training starts after the last of them
    */
   progress(answered, wanted, starts) {
-    element("progress").hidden = !wanted;
-    if (!wanted) return;
+    this.#whole = { answered, wanted };
+    this.#starts = starts;
+    this.#showProgress();
+  }
+
+  /** Show what is left for the labeler first, if the invitation says it, and then the progress of all labelers. */
+  #showProgress() {
+    const [own, whole] = [this.#own, this.#whole].map(({ answered, wanted }) =>
+      wanted ? { answered: Math.min(answered, wanted), wanted } : null,
+    );
+    const shown = own ?? whole;
+    element("progress").hidden = !shown;
+    if (!shown) return;
     const bar = part(element("progress"), "progress", HTMLProgressElement);
-    bar.max = wanted;
-    bar.value = Math.min(answered, wanted);
-    const text = starts ? this.#messages.of_start : this.#messages.of_all;
-    element("progress-text").textContent = filled(text, { answered: bar.value, wanted });
+    [bar.max, bar.value] = [shown.wanted, shown.answered];
+    const { everyone, of_all, of_start, of_yours } = this.#messages;
+    const ofAll = whole ? filled(this.#starts ? of_start : of_all, whole) : "";
+    element("progress-text").textContent = own ? filled(of_yours, own) : ofAll;
+    element("progress-of-all").hidden = !own || !whole;
+    element("progress-of-all").textContent = filled(everyone, { progress: ofAll });
   }
 
   /**
