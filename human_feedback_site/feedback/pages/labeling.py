@@ -141,6 +141,7 @@ def _messages() -> dict[str, Any]:
         },
         "undo_later": _("The answer will be undone when the site is back."),
         "undo_refused": _("The answer couldn’t be undone:"),
+        "undone": _("The answer was undone. Its pair is back."),
         "undone_closed": _("The answer was undone."),
         "unplayable": _("One of these clips can’t be played. Choose “Can’t tell”."),
     }

@@ -107,6 +107,8 @@ def test_a_screen_reader_hears_what_was_answered_and_what_comes(site: Site, labe
     heard = labeling.page.get_by_role("status")
     expect(heard.filter(has_text="Equal. Next pair.")).to_have_count(1)
     expect(heard.filter(has_text="No pairs to judge right now")).to_have_count(1)
+    labeling.page.keyboard.press("z")
+    expect(heard.filter(has_text="The answer was undone. Its pair is back.")).to_have_count(1)
 
 
 def test_a_finger_answers_by_a_tap_on_a_clip_or_a_button(site: Site, phone: LabelingPage) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import combinations, product
 from typing import TYPE_CHECKING
 
-import pytest
 from django.core.cache import cache
 from django.utils import timezone
 from playwright.sync_api import ViewportSize, expect
@@ -127,34 +127,59 @@ def test_whoever_leaves_a_pair_on_screen_keeps_it_from_nobody_and_may_come_back(
     labeling.wait_for("paused")
 
 
-@pytest.mark.parametrize("width", [568, 740, 900])
-def test_on_a_phone_on_its_side_answers_and_clips_are_in_sight(
-    site: Site, labeling: LabelingPage, width: int
+# Phones, upright and on their side, and pages enlarged to 150, 200 and 300 %.
+WINDOWS = [(720, 450), (640, 360), (844, 390), (390, 844), (320, 568), (568, 320), (853, 480), (480, 300)]
+BOXES = """() => {
+    const box = (each) => {
+        const {left, top, right, bottom} = each.getBoundingClientRect();
+        return [left, top, right, bottom];
+    };
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    const seen = (selector) => all(selector).filter((each) => each.checkVisibility());
+    return {
+        controls: seen(".answer, .transport button, #scrub, .tools .link, .bar :is(a, button)").map(box),
+        answers: seen(".answer").map(box),
+        clips: seen(".frame").map(box),
+        toast: seen("#toast").map(box),
+        texts: seen("#prompt, #progress-text, #progress-of-all").map(box),
+    };
+}"""
+Box = tuple[float, float, float, float]
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    across, down = (min(one[side + 2], other[side + 2]) - max(one[side], other[side]) for side in (0, 1))
+    return across > 0.5 and down > 0.5
+
+
+def test_in_small_windows_every_control_is_in_sight_and_covers_nothing(
+    site: Site, labeling: LabelingPage
 ) -> None:
+    site.film(20_480)
     site.add(2)
-    labeling.page.set_viewport_size(ViewportSize(width=width, height=320 if width == 568 else 360))
     labeling.open(site.invite())
+    _ask_for(12, site)
+    labeling.come_back()
+    expect(labeling.page.locator("#progress-of-all")).to_be_visible()
+    expect(labeling.page.locator(".tools [data-action=episode]")).to_be_visible()
+    labeling.page.evaluate("document.querySelector('#toast').textContent = 'There is no answer to undo.'")
+    for width, height in WINDOWS:
+        labeling.page.set_viewport_size(ViewportSize(width=width, height=height))
+        boxes = labeling.page.evaluate(BOXES)
+        window = f"{width} x {height}"
+        inside = [*boxes["controls"], *boxes["clips"], *boxes["texts"]]
+        for left, top, right, bottom in inside:
+            assert 0 <= left < right <= width, window
+            if (width, height) != (480, 300):  # lower than that, it scrolls
+                assert 0 <= top < bottom <= height, window
+        pairs = [*combinations(inside, 2), *product(boxes["toast"], boxes["controls"])]
+        assert [each for each in pairs if _overlap(*each)] == [], window
+        assert len(boxes["controls"]) == 4 + 5 + 4 + 2, window
+        (_, _, _, bottom), *_, last = boxes["answers"]
+        assert last[1] < bottom, f"left and right are not side by side in {window}"
+        assert all(bottom - top >= 40 for _, top, _, bottom in boxes["answers"]), window
+        least = min(0.41 * min(width, height), 215)
+        assert all(right - left > least for left, _, right, _ in boxes["clips"]), window
     labeling.watch()
-    boxes = labeling.page.evaluate("""() => {
-        const box = (each) => {
-            const {left, top, right, bottom} = each.getBoundingClientRect();
-            return [left, top, right, bottom];
-        };
-        return {
-            answers: [...document.querySelectorAll(".answer")].map(box),
-            clips: [...document.querySelectorAll(".frame")].map(box),
-            undo: [box(document.querySelector("[data-action=undo]"))],
-            screen: [innerWidth, innerHeight],
-        };
-    }""")
-    for left, top, right, bottom in [*boxes["answers"], *boxes["clips"], *boxes["undo"]]:
-        assert 0 <= left < right <= boxes["screen"][0]
-        assert 0 <= top < bottom <= boxes["screen"][1]
-    (_, _, first_right, _), (second_left, _, _, _) = boxes["clips"]
-    for left, top, right, bottom in boxes["answers"]:
-        assert first_right <= left
-        assert right <= second_left
-        assert bottom - top >= 40  # for a thumb
-    assert min(right - left for left, _, right, _ in boxes["clips"]) > 150
     labeling.page.get_by_role("button", name="Left", exact=True).click()
     labeling.expect_saved(1)

@@ -135,6 +135,76 @@ def test_a_letter_for_an_answer_is_a_single_character_shortcut(site: Site, label
     labeling.expect_saved(0)
 
 
+# A key press by what it types and which key it is, and the shortcuts that it may have.
+LAYOUTS = {
+    "Russian": [("Я", "KeyZ", ["я", "z"]), ("б", "Comma", ["б", ","]), ("ю", "Period", ["ю", "."])],
+    "Russian, on the key of the slash": [(".", "Slash", ["."]), ("?", "Digit7", ["?"])],
+    "Greek": [("ζ", "KeyZ", ["ζ", "z"]), ("ς", "KeyW", ["ς", "w"])],
+    "Hebrew": [("ז", "KeyZ", ["ז", "z"]), ("/", "KeyQ", ["/"])],
+    "Arabic": [("ئ", "KeyZ", ["ئ", "z"]), ("٣", "Digit3", ["٣", "3"])],
+    "Pinyin": [("Process", "KeyZ", ["Process", "z"])],
+    "AZERTY": [("w", "KeyZ", ["w"]), ("z", "KeyW", ["z"]), ("é", "Digit2", ["é"])],
+    "Dvorak": [("o", "KeyS", ["o"]), ("s", "Semicolon", ["s"]), (";", "KeyZ", [";"])],
+    "any": [("ArrowLeft", "ArrowLeft", ["ArrowLeft"]), (" ", "Space", [" "]), ("F5", "F5", ["F5"])],
+}
+
+
+def press(page: Page, key: str, code: str) -> None:
+    page.evaluate(
+        """([key, code]) => document.body.dispatchEvent(
+            new KeyboardEvent("keydown", { key, code, bubbles: true, cancelable: true }))""",
+        [key, code],
+    )
+
+
+def test_letters_are_found_in_every_keyboard_layout(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    page = labeling.page
+    script = page.locator("script[src$='label.js']").get_attribute("src")
+    assert script is not None
+    for layout, presses in LAYOUTS.items():
+        for key, code, keys in presses:
+            found = page.evaluate(
+                """async ([url, press]) => (await import(url)).keysOf({ shiftKey: false, ...press })""",
+                [script.replace("label.js", "keys.js"), {"key": key, "code": code}],
+            )
+            assert found == keys, layout
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+    press(page, "я", "KeyZ")
+    labeling.expect_saved(0)
+    page.keyboard.press("?")
+    change(page, "left")
+    press(page, "ф", "KeyA")
+    expect(page.locator("#key-note")).to_have_text("The new key is A.")
+    page.keyboard.press("Escape")
+    labeling.watch()
+    press(page, "ф", "KeyA")
+    labeling.expect_saved(1)
+    labeling.press("a")
+    labeling.expect_saved(2)
+
+
+def test_the_key_that_opens_the_history_closes_it_and_so_does_escape(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    for opens, closes in (("h", "h"), ("h", "Escape"), ("j", "j")):
+        if opens == "j":
+            page.keyboard.press("?")
+            change(page, "history", "j")
+            page.keyboard.press("Escape")
+        page.keyboard.press(opens)
+        page.wait_for_url("**/history")
+        page.wait_for_load_state()
+        page.keyboard.press(closes)
+        page.wait_for_url("**/label")
+        labeling.wait_for("judging")
+
+
 def test_damaged_keys_in_the_browser_are_the_original_ones(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())

@@ -1,10 +1,10 @@
 // The keys of the labeling page's shortcuts, which each labeler can change.
 
 import { all, element } from "../dom.js";
+import { Kept } from "./kept.js";
 
 /**
  * @import { Choice } from "./api.js"
- * @import { Kept } from "./kept.js"
  *
  * @typedef {"replay" | "pause" | "slow" | "back" | "forward" | "undo" | "fullscreen" | "history" | "examples" |
  *   "episode" | "help"} Action
@@ -46,9 +46,21 @@ const LABELS = new Map(Object.entries({
   Enter: "⏎",
 }));
 
-/** Return a keyboard event's key, with letters in lower case. @param {KeyboardEvent} event */
-export function keyOf({ key }) {
-  return key.length === 1 ? key.toLowerCase() : key;
+const ON_LATIN_KEYBOARDS = /^[ -~\p{Script=Latin}]$/u;
+/** Characters of a US keyboard by the `code` of keyboard events, except those of letters and digits. */
+const US_KEYS = new Map(Object.entries({ Comma: ",", Period: ".", Slash: "/" }));
+
+/**
+ * Return what a pressed key types, with letters in lower case. For other scripts and input methods, the character that
+ * the key has on a US keyboard follows, so that shortcuts work in every keyboard layout.
+ * @param {KeyboardEvent} event
+ */
+export function keysOf({ key, code, shiftKey }) {
+  const typed = key.length === 1 ? key.toLowerCase() : key;
+  if (ON_LATIN_KEYBOARDS.test(typed)) return [typed];
+  if (code === "Slash" && shiftKey) return [typed, "?"];
+  const us = /^(Key|Digit).$/.test(code) ? code.slice(-1).toLowerCase() : US_KEYS.get(code);
+  return us ? [typed, us] : [typed];
 }
 
 /** True for keys that type a character other than a space. @param {string} key */
@@ -60,23 +72,20 @@ function isCharacter(key) {
 export class Keys {
   #kept;
   #space;
+  /** @type {Record<Shortcut, string>} */
   #keys;
   #box = element("character-keys", HTMLInputElement);
 
-  /**
-   * @param {Kept} kept stores the changed keys in the browser
-   * @param {Kept} keptCharacters stores whether single-character shortcuts are on
-   * @param {string} space label of the space bar
-   */
-  constructor(kept, keptCharacters, space) {
-    this.#kept = kept;
+  /** @param {string} account whose keys these are @param {string} space label of the space bar */
+  constructor(account, space) {
+    const { keys, characters } = keptFor(account);
+    this.#kept = keys;
     this.#space = space;
-    this.#keys = { ...DEFAULTS, ...read(kept.value) };
-    if (new Set(Object.values(this.#keys)).size < SHORTCUTS.length) this.#keys = { ...DEFAULTS };
+    this.#keys = stored(keys);
     // Users of speech input or similar assistive tools can turn single-character shortcuts off.
-    this.#box.checked = keptCharacters.value !== "off";
+    this.#box.checked = characters.value !== "off";
     this.#box.addEventListener("change", () => {
-      keptCharacters.value = this.#box.checked ? "on" : "off";
+      characters.value = this.#box.checked ? "on" : "off";
       this.#render();
     });
     this.#render();
@@ -84,8 +93,8 @@ export class Keys {
 
   /** Return the shortcut for a key press, unless it is turned off. @param {KeyboardEvent} event */
   shortcutOf(event) {
-    const key = keyOf(event);
-    return isCharacter(key) && !this.#box.checked ? null : this.#userOf(key);
+    const key = keysOf(event).find((each) => this.#userOf(each));
+    return key === undefined || (isCharacter(key) && !this.#box.checked) ? null : this.#userOf(key);
   }
 
   /** @param {string} key */
@@ -140,6 +149,25 @@ export class Keys {
       else each.setAttribute("aria-keyshortcuts", key === " " ? "Space" : key.length === 1 ? key.toUpperCase() : key);
     }
   }
+}
+
+/** Changed keys, and whether single-character shortcuts are on, as the browser stores them. @param {string} account */
+function keptFor(account) {
+  const name = (/** @type {string} */ what) => `rl-teacher.${what}.${account}`;
+  return { keys: new Kept(name("keys")), characters: new Kept(name("character-keys")) };
+}
+
+/** True if a key press is a shortcut of an account. @param {Shortcut} shortcut @param {KeyboardEvent} event @param {string} account */
+export function isShortcut(shortcut, event, account) {
+  const { keys, characters } = keptFor(account);
+  const key = stored(keys)[shortcut];
+  return keysOf(event).includes(key) && !(isCharacter(key) && characters.value === "off");
+}
+
+/** Return the stored keys with the original ones for the other shortcuts. @param {Kept} kept */
+function stored(kept) {
+  const keys = { ...DEFAULTS, ...read(kept.value) };
+  return new Set(Object.values(keys)).size < SHORTCUTS.length ? { ...DEFAULTS } : keys;
 }
 
 /** Return the valid keys among those stored in the browser. @param {string | null} value @returns {Partial<Record<Shortcut, string>>} */

@@ -45,8 +45,7 @@ class Labeling {
     this.presence = new Presence();
     this.news = new News(new Kept(`rl-teacher.news.${page.account}.${page.experiment}`), page.messages.taught);
     this.beside = new Beside(this.api, this.screen, this.news, (state) => this.#told(state));
-    const characters = new Kept(`rl-teacher.character-keys.${page.account}`);
-    this.keys = new Keys(new Kept(`rl-teacher.keys.${page.account}`), characters, page.messages.space);
+    this.keys = new Keys(page.account, page.messages.space);
     this.lessons = new Lessons(page, this.api, this.player, this.screen);
     this.pace = new Pace(`rl-teacher.pace.${page.account}`);
     this.recent = new Recent(page.recent, this.outbox.of(this.experiment));
@@ -308,6 +307,7 @@ class Labeling {
       this.player.show(pair);
       this.shownAt = performance.now();
     }
+    if (pair) this.screen.announceUndone();
     this.#fillScreen();
   }
 

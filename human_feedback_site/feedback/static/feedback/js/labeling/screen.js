@@ -12,7 +12,7 @@ import { all, copied, counted, element, filled, localized, part } from "../dom.j
  * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "lost" | "nothing_to_undo" | "practice_done" |
  *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line message that disappears by itself
  * @typedef {Line | "everyone" | "next_pair" | "other_answer" | "of_all" | "of_start" | "of_yours" |
- *   "right_answer" | "step"} Text
+ *   "right_answer" | "step" | "undone"} Text
  * @typedef {Record<Choice | "undo", string>} Names
  * @typedef {Record<Text | KeyText, string> & Record<"answers" | "taught", Counted>} Texts
  * @typedef {Texts & { choices: Names, choices_narrow: Partial<Names> }} Messages
@@ -24,7 +24,7 @@ import { all, copied, counted, element, filled, localized, part } from "../dom.j
 const TOAST_MS = 4_000;
 const FLASH_MS = 180;
 // Same value as in the style sheet.
-const NARROW = "(max-width: 40rem) and (orientation: portrait)";
+const STACKED = "(max-width: 40rem) and (max-aspect-ratio: 11/20)";
 
 export class Screen {
   #messages;
@@ -78,12 +78,12 @@ export class Screen {
   }
 
   /**
-   * Return the text of a choice for the current layout: narrow windows show one clip above the other.
+   * Return the text of a choice for the current layout: some windows show one clip above the other.
    * @param {keyof Names} choice
    */
   #nameHere(choice) {
     const { choices, choices_narrow } = this.#messages;
-    return (matchMedia(NARROW).matches && choices_narrow[choice]) || choices[choice];
+    return (matchMedia(STACKED).matches && choices_narrow[choice]) || choices[choice];
   }
 
   /**
@@ -270,6 +270,11 @@ export class Screen {
   /** Announce the answer to screen readers. @param {Choice} choice */
   announce(choice) {
     element("said").textContent = `${this.#nameHere(choice)}. ${this.#messages.next_pair}`;
+  }
+
+  /** Announce to screen readers that an answer was undone and its pair is on screen again. */
+  announceUndone() {
+    element("said").textContent = this.#messages.undone;
   }
 
   /** @param {number | null} count */

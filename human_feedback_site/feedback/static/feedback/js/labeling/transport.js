@@ -35,7 +35,9 @@ export class Transport {
   }
 
   #render() {
-    this.#pause.setAttribute("aria-pressed", String(this.#player.paused));
+    const { paused } = this.#player;
+    this.#pause.classList.toggle("paused", paused);
+    this.#pause.title = (paused ? this.#pause.dataset.play : this.#pause.dataset.pause) ?? "";
     this.#rate.textContent = RATE_NAMES[this.#player.rate];
     this.#follow();
     if (!this.#ticking && this.#moves()) requestAnimationFrame(() => this.#tick());
