@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import Page, expect
 
+from human_feedback_site.feedback.models import ApiToken
+from human_feedback_site.feedback.services.watching import watch_url
+
 if TYPE_CHECKING:
     from tests.e2e.browser.conftest import LabelingPage, Site
 
@@ -69,13 +72,19 @@ def test_nothing_serious_is_wrong_and_nothing_is_cut_off(
 
 def test_the_bar_of_a_phone_has_room_for_all_that_it_can_say(site: Site, phone: LabelingPage) -> None:
     site.add(1)
-    phone.open(site.invite())
     page = phone.page
-    page.set_viewport_size({"width": 360, "height": 740})
+    token = ApiToken.objects.create(user=site.owner, digest="0" * 64)
+    link = site.invite()
+    page.goto(watch_url(site.experiment, "mia", token, site.url))
+    phone.open(link)
+    expect(page.get_by_role("link", name="Experiment", exact=True)).to_be_visible()
     page.evaluate("for (const number of document.querySelectorAll('.bar b')) number.textContent = '1234'")
     for shown in ("[data-waiting]", "#pace", "#unsaved"):
         page.locator(f".bar {shown}").evaluate("(it) => { it.hidden = false; }")
-        assert page.locator(".bar").evaluate("(bar) => bar.scrollWidth - bar.clientWidth") == 0, shown
+        for width, height in ((320, 568), (360, 740), (640, 360), (844, 390)):
+            page.set_viewport_size({"width": width, "height": height})
+            cut_off = page.locator(".bar").evaluate("(bar) => bar.scrollWidth - bar.clientWidth")
+            assert cut_off == 0, (shown, width)
     expect(page.locator("#unsaved")).to_be_visible()
     expect(page.locator(".bar [data-waiting]")).to_be_hidden()
 
