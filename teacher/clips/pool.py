@@ -13,8 +13,10 @@ import threading
 from concurrent.futures import Future
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 from teacher.clips.render import ClipJob
+from teacher.envs.registration import registration_of
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.files import remove_abandoned_parts
 
@@ -32,8 +34,9 @@ _Task = tuple[ClipJob, "Future[Path]"]
 class ClipRenderer:
     """Renders clips in a pool of separate processes, which start when they get their first job.
 
-    The processes are spawned, not forked, because OpenGL and torch don't survive a fork. They import neither
-    torch nor the main module, ignore Ctrl-C in the terminal, and exit when this process ends or is killed.
+    The processes are spawned, not forked, because OpenGL and torch don't survive a fork. They don't
+    import torch, and they import the main module only if it defines the environment. They ignore Ctrl-C in
+    the terminal, and exit when this process ends or is killed.
 
     A job that fails, crashes its process, or takes more than ``timeout`` seconds is retried once. If the
     retry fails too, the job's future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the
@@ -139,9 +142,11 @@ class _Worker:
             RenderError: the clip can't be rendered, or the process crashed, hung or can't be started.
             ReplayMismatchError: the replayed episode differs from the recording.
         """
+        recipe = job.spec.recipe
+        registration = registration_of(recipe.env_id, recipe.kwargs) if job.spec.frames is None else None
         process = self._running()
         try:
-            answer = process.ask(job, self._timeout)
+            answer = process.ask(job, registration, self._timeout)
         except RenderError:
             self.stop()
             raise
@@ -201,14 +206,15 @@ class _Process:
             )
         self._is_ready = False
 
-    def ask(self, job: ClipJob, timeout: float) -> dict[str, str]:
-        """Send a job to the process and return its response.
+    def ask(self, job: ClipJob, registration: dict[str, Any] | None, timeout: float) -> dict[str, str]:
+        """Send a job, and the registration of its environment, to the process and return its response.
 
         Raises:
             RenderError: the process died or timed out; this object can't be used afterward.
         """
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
+        request |= {} if registration is None else {"registration": registration}
         try:
             if not self._is_ready:
                 self._receive(START_SECONDS, "starting a rendering process")

@@ -18,6 +18,7 @@ from typing import Any
 from teacher.clips.encode import encode
 from teacher.clips.render import ClipSpec, ReplayRenderer, captured
 from teacher.envs.recipe import EpisodeRecipe
+from teacher.envs.registration import register_again
 from teacher.errors import ReplayMismatchError, TeacherError, describe_exception
 
 Request = dict[str, Any]
@@ -46,6 +47,8 @@ def _listen(connection: Connection, requests: "queue.SimpleQueue[Request]") -> N
 def _answer(renderers: "_Renderers", request: Request) -> dict[str, str]:
     try:
         spec = ClipSpec.from_dict(request["shot"])
+        if "registration" in request:
+            register_again(request["registration"])
         renderer = None if spec.frames is not None else renderers.open(spec.recipe, request["size"])
         frames = captured(spec.frames or ()) if renderer is None else renderer.frames(spec)
         encode(frames, Path(request["path"]), request["fps"], request["size"])

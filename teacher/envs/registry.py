@@ -37,7 +37,8 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         known = [*gym.registry, *old_names()]
         close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
         close = close or difflib.get_close_matches(name, known, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else "gymnasium.registry lists all IDs"
+        other = f"if a module registers it, pass module:{name}"
+        hint = f"did you mean {', '.join(close)}?" if close else f"gymnasium.registry lists all IDs; {other}"
         if suite := SUITES.get(name.partition("/")[0]):
             hint = f"expected an ID such as {suite.example}"
         raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error

@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.data.segments import Segment
+from teacher.envs.registration import register_again, registration_of
 from teacher.errors import RenderError, ReplayMismatchError
 
 Record = Callable[..., Segment]
@@ -208,3 +211,94 @@ def wait_until(condition: Callable[[], Any], seconds: float = 240.0) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import gymnasium as gym
+import numpy as np
+from teacher.clips import ClipJob, ClipRenderer, ClipSpec
+from teacher.envs.recipe import EpisodeRecipe
+
+class Dark(gym.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    observation_space = gym.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    def render(self):
+        return np.zeros((50, 70, 3), np.uint8)
+
+gym.register("Dark-v0", Dark, max_episode_steps=9)
+
+if __name__ == "__main__":
+    recipe = EpisodeRecipe("Dark-v0", {}, 1, np.zeros(3, int))
+    with ClipRenderer(1) as renderer:
+        print(renderer.submit(ClipJob(ClipSpec(recipe), Path(sys.argv[1]), 10)).result())
+"""
+
+
+def test_an_environment_of_the_script_is_drawn(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "run.py"), str(tmp_path / "clip.mp4")]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    assert (tmp_path / "clip.mp4").stat().st_size > 500
+
+
+@pytest.fixture
+def main(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """A script without a guard, with an environment and a transform."""
+    module = ModuleType("__main__")
+    module.__file__ = str(tmp_path / "run.py")
+    (tmp_path / "run.py").write_text(SCRIPT.replace('if __name__ == "__main__"', "if True"))
+    module.__dict__["Dark"] = type("Dark", (gym.Env,), {"__module__": "__main__"})
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    monkeypatch.setitem(gym.registry, "Dark-v0", gym.envs.registration.EnvSpec("Dark-v0", module.Dark))
+    return module
+
+
+@pytest.mark.parametrize("env_id", ["Dark-v0", "__main__:Dark-v0", "CartPole-v1"])
+def test_what_is_defined_in_a_script_without_a_guard_is_refused(main: ModuleType, env_id: str) -> None:
+    kwargs = {"obs_transform": "__main__:cells"} if env_id == "CartPole-v1" else {}
+    name = "cells" if kwargs else "Dark-v0"
+    with pytest.raises(RenderError) as refused:
+        registration_of(env_id, kwargs)
+    assert str(refused.value) == (
+        f"{name} is defined in the script run.py, which does not start its work in "
+        'if __name__ == "__main__":, so the processes that render clips '
+        f"don't have it; put it into a module, such as my_module.py, and pass my_module:{name}"
+    )
+    del main.__file__
+    with pytest.raises(RenderError, match="is defined in a notebook or an interactive session, so the"):
+        registration_of(env_id, kwargs)
+
+
+def test_another_process_gets_the_environment_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gym.envs.registration.EnvSpec("CartPole-v1", "teacher.envs.dot:MovingDot", kwargs={"size": 3})
+    monkeypatch.setitem(gym.registry, "CartPole-v1", spec)
+    data = registration_of("CartPole-v1", {})
+    monkeypatch.undo()
+    assert gym.spec("CartPole-v1").entry_point != spec.entry_point
+    monkeypatch.setitem(gym.registry, "CartPole-v1", gym.spec("CartPole-v1"))
+    register_again(data)
+    assert gym.spec("CartPole-v1") == spec
+
+
+def test_an_environment_that_no_import_registers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Any = lambda **settings: None  # noqa: E731
+    monkeypatch.setitem(gym.registry, "Made-v0", gym.envs.registration.EnvSpec("Made-v0", made))
+    data = registration_of("Made-v0", {})
+    monkeypatch.undo()
+    with pytest.raises(
+        RenderError, match=r"put it into a module, such as my_module\.py, and pass my_module:Made"
+    ):
+        register_again(data)
