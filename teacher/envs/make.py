@@ -17,7 +17,8 @@ from teacher.envs.transform import KWARG, TransformedObservations
 _CONSOLE = threading.RLock()
 _OF_VECTORS = ("max_episode_steps", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """Keyword arguments that ``gymnasium.make_vec`` adds to the environment's own."""
-_RENDERING = "gymnasium.wrappers.rendering:"
+_LEFT_OUT = ("gymnasium.wrappers.rendering:", "stable_baselines3.common.monitor:")
+"""Modules of wrappers that only render or record; trial episodes don't need them."""
 
 
 def make_env(
@@ -58,15 +59,13 @@ def make_again(env: Any) -> gym.Env[Any, Any] | None:
             spec = next((one.spec for one in getattr(env.unwrapped, "envs", ())), None)
         if spec is None or spec.kwargs.get("wrappers"):
             return None
-        if any(
-            one.kwargs is None for one in spec.additional_wrappers
-        ):  # a wrapper that does not record its arguments
+        quiet = tuple(one for one in spec.additional_wrappers if not one.entry_point.startswith(_LEFT_OUT))
+        if any(one.kwargs is None for one in quiet):  # a wrapper that does not record its arguments
             return None
         limit = spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
         kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_VECTORS}
         if kwargs.get("render_mode") == "human":
             del kwargs["render_mode"]
-        quiet = tuple(one for one in spec.additional_wrappers if not one.entry_point.startswith(_RENDERING))
         with _quiet_mujoco():
             return gym.make(
                 dataclasses.replace(spec, kwargs=kwargs, max_episode_steps=limit, additional_wrappers=quiet),

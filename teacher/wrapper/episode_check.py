@@ -26,7 +26,14 @@ from teacher.envs.trial import (
     try_episodes,
     usual_length,
 )
-from teacher.errors import DataError, EnvironmentUnsuitableError, TeacherError, join_errors
+from teacher.errors import (
+    DataError,
+    EnvironmentUnsuitableError,
+    TeacherError,
+    describe_exception,
+    join_errors,
+    pluralize,
+)
 from teacher.wrapper.builder import PREFERENCES_NAME
 from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
@@ -39,7 +46,7 @@ class EpisodeWatcher:
     """Checks the length of each of the agent's episodes.
 
     If no random episodes were run, the agent's first episodes are checked instead, and unsuitable ones raise
-    an error. Later episodes that end early only cause a warning.
+    an error. Later episodes that end early, or are shorter than another one, only cause a warning.
 
     Args:
         config: settings; ``segment_length`` must be set.
@@ -54,7 +61,7 @@ class EpisodeWatcher:
         self.config = config
         self._env_id, self._trial = env_id, trial
         self._first: list[int] = []
-        self._terminates = False
+        self._longest = 0
         self._warn_once = WarnOnce()
 
     def note(self, length: int, *, terminated: bool) -> None:
@@ -65,24 +72,26 @@ class EpisodeWatcher:
                 or are too short.
         """
         if self._trial is None and self.config.collect_prefs:
-            self._note_first(length, terminated)
-        elif terminated and not self.config.allow_variable_horizon and self._is_early(length):
+            self._note_first(length)
+        elif not self.config.allow_variable_horizon and (
+            length < self._longest or (terminated and self._is_early(length))
+        ):
             self._warn_once(
                 _log,
                 "early end",
-                f"an episode of {self._env_id} ended early, and the length of an episode leaks the reward; "
+                f"an episode of {self._env_id} ended early, after {pluralize(length, 'step')}, and {LEAKS}; "
                 "pass allow_variable_horizon=True to accept this",
             )
+        self._longest = max(self._longest, length)
 
     def _is_early(self, length: int) -> bool:
         trial = self._trial
         return trial is None or length < (trial.horizon or max(trial.lengths))
 
-    def _note_first(self, length: int, terminated: bool) -> None:
+    def _note_first(self, length: int) -> None:
         self._first.append(length)
-        self._terminates |= terminated
         trial = Trial(self._first, None)
-        if self._terminates and trial.early and not self.config.allow_variable_horizon:
+        if trial.early and not self.config.allow_variable_horizon:
             raise EnvironmentUnsuitableError(
                 f"episodes of {self._env_id} have {min(self._first)} to {max(self._first)} steps, and "
                 f"{LEAKS}: {_advice(self.config, trial)}"
@@ -168,8 +177,16 @@ def _early_end_error(
 def _run_trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[Trial, WithoutEnds] | None:
     """Run random episodes in a second instance of the environment; return None if that fails."""
     try:
+        if never_terminates(env) and (limit := limit_of(env)) is not None:
+            return of_fixed_length(limit), WithoutEnds()
         other = make_again(env) if config.env_fn is None else config.env_fn()
         if other is None:
+            _log.warning(
+                "can't check the lengths of random episodes, because no second instance of %s can be made; "
+                "the agent's first %d episodes are checked instead",
+                env_id,
+                TRIAL_EPISODES,
+            )
             return None
         with contextlib.closing(other):
             horizon = limit_of(other)
@@ -179,7 +196,11 @@ def _run_trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tup
             most = wanted if config.allow_variable_horizon else horizon or LIMIT
             return try_episodes(other, horizon, config.seed, most, _SlowTrialWarning()), instead
     except (Exception, SystemExit) as error:  # an environment may raise anything
-        _log.info("could not run random episodes: %s", error)
+        _log.warning(
+            "could not run random episodes (%s); the agent's first %d episodes are checked instead",
+            describe_exception(error),
+            TRIAL_EPISODES,
+        )
         return None
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
-from gymnasium.wrappers import RenderCollection
+from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics, RenderCollection
 from stable_baselines3.common.monitor import Monitor
 
 from teacher import FixedHorizon
@@ -27,9 +28,9 @@ from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
 class Falls(Line):
     """Ends early after a number of steps that is drawn, from some episode on."""
 
-    def __init__(self, first: int = 0, steps: int = 23) -> None:
+    def __init__(self, first: int = 0, steps: int = 23, *, truncates: bool = False) -> None:
         super().__init__(steps=steps)
-        self._first, self.episodes = first, -1
+        self._first, self.episodes, self._truncates = first, -1, truncates
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.episodes += 1
@@ -41,7 +42,8 @@ class Falls(Line):
 
     def step(self, action: Any) -> Any:
         observation, reward, _, truncated, info = super().step(action)
-        return observation, reward, self._time == self._end, truncated, info
+        ended = self._time == self._end
+        return observation, reward, ended and not self._truncates, truncated or ended, info
 
 
 @pytest.fixture
@@ -160,8 +162,22 @@ def test_an_environment_in_use_is_not_tried(wrap_vector: WrapVector) -> None:
     assert inner.episodes == -1
 
 
-def test_where_none_can_be_made_the_first_episodes_are_the_trial(wrap: Wrap) -> None:
-    env = wrap(Falls())
+@pytest.mark.parametrize(
+    "wrapper", [Monitor, RecordEpisodeStatistics, lambda env: Monitor(ClipReward(env, 0, 1))]
+)
+def test_a_wrapper_that_only_records_hides_nothing(
+    wrap: Wrap, registered: str, wrapper: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match="50 of 50 random episodes of Falls-v0 end before"):
+        wrap(wrapper(gym.make(registered)))
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_where_none_can_be_made_the_first_episodes_are_the_trial(
+    wrap: Wrap, truncates: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = wrap(Monitor(Falls(truncates=truncates)))
+    assert "no second instance of Falls can be made; the agent's first 50 episodes are" in caplog.text
     with pytest.raises(
         EnvironmentUnsuitableError, match=r"episodes of Falls have \d+ to \d+ steps, and the le"
     ):
@@ -176,11 +192,12 @@ def test_short_episodes_end_the_run_that_would_have_no_segment(wrap: Wrap) -> No
         play(env, 4)
 
 
+@pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize(("allowed", "warnings"), [(False, 1), (True, 0)])
 def test_an_early_end_later_is_warned_of_once(
-    wrap: Wrap, caplog: pytest.LogCaptureFixture, allowed: bool, warnings: int
+    wrap: Wrap, caplog: pytest.LogCaptureFixture, allowed: bool, warnings: int, truncates: bool
 ) -> None:
-    env = wrap(Falls(first=50), allow_variable_horizon=allowed)
+    env = wrap(Falls(first=50, truncates=truncates), allow_variable_horizon=allowed)
     play(env, 23 * 55)
     told = [record for record in caplog.records if "leaks the reward" in record.getMessage()]
     assert [record.levelname for record in told] == ["WARNING"] * warnings
