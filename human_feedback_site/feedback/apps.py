@@ -11,8 +11,14 @@ class FeedbackConfig(AppConfig):
     verbose_name = "Feedback"
 
     def ready(self) -> None:
-        """Register the system checks."""
+        """Register the system checks; let usernames have combining marks."""
+        from django.contrib.auth.models import User  # noqa: PLC0415 (needs the app registry)
+
         from human_feedback_site.feedback import system_checks  # noqa: F401, PLC0415 (registers them)
+        from human_feedback_site.feedback.models.names import validate_username  # noqa: PLC0415
+
+        _, *others = User._meta.get_field("username").validators  # the first one is Django's
+        User._meta.get_field("username").validators = [validate_username, *others]
 
 
 class SiteAdminConfig(admin_apps.AdminConfig):

@@ -73,9 +73,9 @@ class TeachConfig:
     ]
     name: Annotated[
         str,
-        "name of this run: letters, digits, _ and -",
+        "name of this run: ASCII letters, digits, _ and -",
         "-n",
-        Fits("letters, digits, _ and - only", _NAME.fullmatch),
+        Fits("ASCII letters, digits, _ and - only", _NAME.fullmatch),
     ]
     seed: Annotated[int, "random seed", "-s", SEED] = 1
     workers: Annotated[

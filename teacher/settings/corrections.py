@@ -5,6 +5,7 @@ suggest a command that works.
 """
 
 import itertools
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -77,7 +78,7 @@ def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     value = str(given.get(name))
     changes: dict[str, dict[str, Any]] = {
         "n_labels": {name: 1400},
-        "name": {name: slug(value)[:_SHORT] or ANY_NAME},
+        "name": {name: slug(_without_accents(value))[:_SHORT] or ANY_NAME},
         "queries.selection": {name: "random"},
     }
     if "n_labels" not in given and given.get("schedule", "exponential") in get_args(ScheduleName):
@@ -91,6 +92,10 @@ def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if is_http_url(value):
         changes["site_url"] = {"storage": "s3://bucket/prefix"}
     return changes.get(name, {name: None})
+
+
+def _without_accents(text: str) -> str:
+    return "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
 
 
 def _under_another_name(config: TeachConfig) -> TeachConfig:

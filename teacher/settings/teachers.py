@@ -26,7 +26,6 @@ Most parts need only returns, so labeler bots, which see nothing else, can also 
 
 import math
 import random
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -35,7 +34,6 @@ from teacher.errors import ConfigError
 
 RETURNS_REMEMBERED = 200
 
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _RANGES: dict[str, tuple[str, float, float]] = {
     # expectation, minimum, maximum
     "noisy": ("a temperature of 0 or more", 0.0, math.inf),
@@ -117,7 +115,7 @@ class ErrorModel:
 def _read(part: str, text: str) -> tuple[str, float | str]:
     name, _, number = part.partition(":")
     if name not in _RANGES:
-        if _FUNCTION.fullmatch(part):
+        if number.isidentifier() and all(each.isidentifier() for each in name.split(".")):
             return "function", part
         raise ConfigError(
             "expected one or more of oracle, "

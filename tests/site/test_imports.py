@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import shutil
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -634,6 +635,22 @@ def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_els
     assert bring_back(meant, owner="ada").startswith("7 comparisons; 9 labels")
     assert Labeler.objects.filter(name=found).exists()
     assert bring_back(saved) == "0 comparisons; 0 labels; 0 undone."  # now there is somebody of that name
+
+
+def test_names_come_back_however_their_letters_are_composed(
+    story: Exported, bring_back: Callable[..., str]
+) -> None:
+    Labeler.objects.filter(name="you").update(name="Jos\u00e9")
+    Labeler.objects.filter(name="-other").update(name="\u0639\u0644\u06cc\u200c\u0631\u0636\u0627")
+    exported = export()
+    decomposed = {
+        name: unicodedata.normalize("NFD", content.decode()).encode() for name, content in exported.items()
+    }
+    assert decomposed != exported
+    assert bring_back(decomposed) == "0 comparisons; 0 labels; 0 undone."
+    forget()
+    assert bring_back(decomposed, owner="ada") == "7 comparisons; 9 labels; 1 undone."
+    assert export() == exported
 
 
 @pytest.mark.parametrize("name", ["7", "'7", "''7", "'-7", "it's"])

@@ -12,6 +12,7 @@ from django.forms import ModelForm as _ModelForm
 from django.forms import MultipleHiddenInput, Textarea, TextInput, model_to_dict
 from django.http import HttpRequest
 
+from human_feedback_site.feedback.models.names import normalized
 from human_feedback_site.feedback.selectors import browse
 
 if TYPE_CHECKING:  # generic only in the type stubs
@@ -107,7 +108,7 @@ class GuardedModelAdmin(_ModelAdmin):
         self, request: HttpRequest, queryset: "QuerySet[Any]", search_term: str
     ) -> "tuple[QuerySet[Any], bool]":
         """Extend Django's search results with rows whose UUID starts with the search term."""
-        found, may_repeat = super().get_search_results(request, queryset, search_term)
+        found, may_repeat = super().get_search_results(request, queryset, normalized(search_term))
         uuids = [name.removeprefix("=") for name in self.search_fields if name.endswith("uuid")]
         if not uuids or not browse.BEGINS_A_UUID.fullmatch(search_term.strip()):
             return found, may_repeat

@@ -32,19 +32,12 @@ from human_feedback_site.feedback.models.labels import (
     verdict_of,
 )
 from human_feedback_site.feedback.models.limits import Attempts
-from human_feedback_site.feedback.models.people import (
-    LABELER_NAME_PATTERN,
-    MAX_LABELER_NAME,
-    ApiToken,
-    Labeler,
-    Participation,
-    validate_labeler_name,
-)
+from human_feedback_site.feedback.models.names import MAX_LABELER_NAME, validate_labeler_name
+from human_feedback_site.feedback.models.people import ApiToken, Labeler, Participation
 from human_feedback_site.feedback.models.webhooks import WebhookDelivery, WebhookEndpoint
 
 __all__ = [
     "KNOWN_ANSWERS",
-    "LABELER_NAME_PATTERN",
     "MAX_LABELER_NAME",
     "MAX_PROMPT",
     "NAME_PATTERN",

@@ -3,27 +3,18 @@
 import hashlib
 
 from django.conf import settings
-from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models.functions import Now
-from django.utils.translation import gettext_lazy as _
 
 from human_feedback_site.feedback.models.experiments import Experiment, validate_name
-
-MAX_LABELER_NAME = 50
-LABELER_NAME_PATTERN = rf"\A[\w.-]{{1,{MAX_LABELER_NAME}}}\Z"
-validate_labeler_name = RegexValidator(
-    LABELER_NAME_PATTERN,
-    _("Use 1 to 50 letters, digits, underscores, hyphens and dots."),
-    code="invalid_labeler_name",
-)
+from human_feedback_site.feedback.models.names import MAX_LABELER_NAME, NameField
 
 
 class Labeler(models.Model):
     """A person who judges comparisons, invited by a researcher to certain experiments."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="labeler")
-    name = models.CharField(max_length=MAX_LABELER_NAME)
+    name = NameField(max_length=MAX_LABELER_NAME)
     invited_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         models.PROTECT,

@@ -43,7 +43,7 @@ class InviteForm(ModelForm):
 class NamedForm(InviteForm):
     """Form for a link that signs in one named labeler."""
 
-    labeler_name = forms.CharField(max_length=50, validators=[validate_labeler_name])
+    labeler_name = forms.CharField(validators=[validate_labeler_name])
     once = forms.BooleanField(required=False)
 
     class Meta:

@@ -21,6 +21,7 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Participation,
 )
+from human_feedback_site.feedback.models.names import name_from, normalized
 
 INVITE_SALT = "feedback.invite"
 TOKEN_DAYS = 365  # default lifetime of a token
@@ -170,10 +171,10 @@ def new_labeler(researcher: User, name: str) -> Labeler:
 
     Raises :class:`django.db.IntegrityError` if the researcher already has a labeler with this name.
     """
-    user = User(username=f"{name}-{secrets.token_hex(4)}")
+    user = User(username=f"{name_from(name) or 'labeler'}-{secrets.token_hex(4)}")
     user.set_unusable_password()
     user.save()
-    return Labeler.objects.create(user=user, name=name, invited_by=researcher)
+    return Labeler.objects.create(user=user, name=normalized(name), invited_by=researcher)
 
 
 def labeler_for(user: User, experiment: Experiment) -> Labeler:

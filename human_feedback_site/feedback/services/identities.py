@@ -18,6 +18,7 @@ from django.db import IntegrityError, transaction
 from human_feedback_site.feedback.errors import ProviderError
 from human_feedback_site.feedback.models import MAX_LABELER_NAME, Identity, Labeler
 from human_feedback_site.feedback.models.identities import MAX_SUBJECT
+from human_feedback_site.feedback.models.names import name_from, normalized
 
 _log = logging.getLogger(__name__)
 _SUFFIX_BYTES = 4
@@ -73,8 +74,7 @@ def _name_in(claims: Mapping[str, Any]) -> str:
     for claim in ("preferred_username", "name"):
         value = claims.get(claim)
         if isinstance(value, str):
-            plain = unicodedata.normalize("NFKC", value).partition("@")[0]
-            name = re.sub(r"[^\w.-]+", "-", plain).strip("-.")[:_MAX_NAME]
+            name = name_from(unicodedata.normalize("NFKC", value).partition("@")[0])[:_MAX_NAME]
             if name:
                 return name
     return "user"
@@ -129,7 +129,7 @@ def _groups_in(held: Any) -> set[str] | None:
 
 def _plain(group: str) -> str:
     """Return a group as compared: Keycloak puts a slash before a top-level group's name."""
-    return unicodedata.normalize("NFC", group.strip().removeprefix("/"))
+    return normalized(group.strip().removeprefix("/"))
 
 
 def _resembles(group: str, name: str) -> bool:

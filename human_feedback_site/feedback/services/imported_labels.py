@@ -15,6 +15,7 @@ from human_feedback_site.feedback.models import (
     Undo,
     verdict_of,
 )
+from human_feedback_site.feedback.models.names import normalized
 from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
 from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
@@ -261,7 +262,7 @@ def _content(label: Label) -> dict[str, object]:
     """Return the fields that must match when a label is imported again, by column name."""
     return {
         "comparison": label.comparison.uuid,
-        "labeler": label.labeler.name,
+        "labeler": normalized(label.labeler.name),
         "choice": label.choice,
         "swapped": label.swapped,
     }

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from uuid import UUID
 
 from human_feedback_site.feedback.errors import BadFileError
+from human_feedback_site.feedback.models.names import normalized
 from human_feedback_site.feedback.tables.columns import Column, Kind, Table
 from human_feedback_site.feedback.tables.files import CHANGED, is_quoted, read_parquet
 
@@ -27,6 +28,7 @@ _CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.WHOLE, Kind.NUMBER, Kind.YES_NO, Kin
 ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
 _EXAMPLES = {Kind.TIME: " such as 2026-01-31T09:30:00Z"}
 _WHOLE_AS_NUMBER = re.compile(r"(-?[0-9]{1,15})\.0+")  # from programs that need floats for empty cells
+_JOINERS = dict.fromkeys(map(ord, "\u200c\u200d"))  # in names
 _ROUNDED = 5e-6  # relative tolerance: spreadsheets keep at least six digits, as in 1.23457E-05
 
 
@@ -248,9 +250,9 @@ def _text(column: Column, text: str) -> str:
         text = text[1:]
     if column.choices is not None and text not in column.choices:
         raise ValueError(f"one of {', '.join(sorted(column.choices))}")
-    if not text.isprintable():
+    if not text.translate(_JOINERS).isprintable():
         raise ValueError("text without control characters")
-    return text
+    return normalized(text)
 
 
 def _whole(text: str) -> int:

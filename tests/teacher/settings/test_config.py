@@ -42,6 +42,7 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
     ("changes", "expectation"),
     [
         ({"name": "a b"}, "letters, digits"),
+        ({"name": "मीरा"}, "ASCII letters, digits, _ and - only"),
         ({"name": "../up"}, "letters, digits"),
         ({"name": ""}, "letters, digits"),
         ({"predictor": "oracle"}, "rl, synth or human"),

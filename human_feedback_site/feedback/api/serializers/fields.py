@@ -5,7 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from human_feedback_site.feedback.models import LABELER_NAME_PATTERN
+from human_feedback_site.feedback.models import validate_labeler_name
 
 BIGGEST = 2**63 - 1  # maximum of a database's BIGINT
 _BIGGEST_SMALL = 2**31 - 1
@@ -31,10 +31,12 @@ def count(**options: Any) -> serializers.IntegerField:
     return serializers.IntegerField(min_value=0, max_value=_BIGGEST_SMALL, **options)
 
 
-def labeler_name(**options: Any) -> serializers.RegexField:
+def labeler_name(**options: Any) -> serializers.CharField:
     """Return a field for a labeler's name."""
-    return serializers.RegexField(
-        LABELER_NAME_PATTERN, help_text="Name of the labeler whom `invite_url` signs in.", **options
+    return serializers.CharField(
+        validators=[validate_labeler_name],
+        help_text="Name of the labeler whom `invite_url` signs in: 1 to 50 letters, digits, and _ - .",
+        **options,
     )
 
 
