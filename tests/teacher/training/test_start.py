@@ -160,9 +160,11 @@ EARLY = "the length of an episode leaks the reward"
     [
         ("-n x", ["--n_labels: synth needs a number"], "-n x -l 1400"),
         ("-l 20", ["-n/--name is required"], "-n NAME -l 20"),
+        ("-n Jose\u0301-2 -l 20", ["--name: expected ASCII letters"], "-n Jose-2 -l 20"),
+        ("-n \u092e\u0940\u0930\u093e -l 20", ["--name: expected ASCII letters"], "-n NAME -l 20"),
         (
             "-n a/b -l 20 --teacher mistke:0.1",
-            ["--name: expected letters", "--teacher: expected one or more of oracle"],
+            ["--name: expected ASCII letters", "--teacher: expected one or more of oracle"],
             "with --teacher left out: teach -p synth -e CartPole-v1 -n a-b -l 20",
         ),
         (
