@@ -33,11 +33,11 @@ ANSWERS_PER_PAGE = 20
 MODULES = [
     f"feedback/js/{name}.js"
     for name in (
-        *("dom", "media"),
-        *("labeling/api", "labeling/beside", "labeling/controls", "labeling/emitter", "labeling/kept"),
-        *("labeling/key_editor", "labeling/keys", "labeling/lessons", "labeling/news", "labeling/outbox"),
-        *("labeling/pace", "labeling/player", "labeling/prefetch", "labeling/presence", "labeling/recent"),
-        *("labeling/screen", "labeling/transport"),
+        *("dom", "media", "patience"),
+        *("labeling/api", "labeling/beside", "labeling/controls", "labeling/downloads", "labeling/emitter"),
+        *("labeling/kept", "labeling/key_editor", "labeling/keys", "labeling/lessons", "labeling/news"),
+        *("labeling/outbox", "labeling/pace", "labeling/player", "labeling/prefetch", "labeling/presence"),
+        *("labeling/recent", "labeling/screen", "labeling/transport"),
     )
 ]
 # Grammatical forms that the script chooses from, with a number that has each form.
@@ -128,6 +128,8 @@ def _messages() -> dict[str, Any]:
         "of_yours": _("You: {answered} of {wanted} answers"),
         "practice_done": _("Practice is over. From now on, your answers count."),
         "right_answer": _("Yes, we agree."),
+        "slow_minutes": _("Slow connection: about {minutes} min"),
+        "slow_seconds": _("Slow connection: about {seconds} s"),
         "space": _("Space"),
         "step": _("Step {step}"),
         "still_away": _("The site still can’t be reached."),

@@ -1,5 +1,7 @@
 // Client of the REST API for the labeling page, with an error class for each way a request can fail.
 
+import { Patience } from "../patience.js";
+
 /**
  * @import { Messages } from "./screen.js"
  *
@@ -39,6 +41,7 @@
  */
 
 const TIMEOUT_MS = 15_000;
+const LONGEST_MS = 30_000; // while clips arrive over the same slow connection
 const NO_CONSENT = "urn:rl-teacher:no-consent";
 const TRY_LATER = [408, 425, 429];
 
@@ -141,8 +144,9 @@ function cookie(name) {
 
 /** @param {string} url @param {RequestInit} options */
 async function request(url, options) {
+  const patience = new Patience(TIMEOUT_MS, LONGEST_MS);
   try {
-    return await fetch(url, { credentials: "same-origin", signal: AbortSignal.timeout(TIMEOUT_MS), ...options });
+    return await patience.whole(await fetch(url, { credentials: "same-origin", signal: patience.signal, ...options }));
   } catch (error) {
     throw new Away(error instanceof Error ? error.message : String(error));
   }

@@ -164,6 +164,7 @@ class Labeling {
     this.prefetch.on("lost", () => this.#lost());
     this.prefetch.on("failed", (error) => this.#failed(error));
     this.prefetch.on("slow", () => this.screen.say("clips_away"));
+    this.prefetch.on("rest", (ms) => this.screen.rest(ms));
     this.presence.on("back", () => this.#resume());
     addEventListener("beforeunload", (event) => this.outbox.volatile && event.preventDefault());
     // The user may have signed in again in another tab.
@@ -407,7 +408,7 @@ class Labeling {
     if (this.away && this.presence.doubtful && ["running", "paused"].includes(this.siteState)) return "unreachable";
     if (this.player.pair) return "judging";
     if (this.siteState !== "running") return this.siteState;
-    if (this.away) return "offline";
+    if (this.away && !this.prefetch.flowing) return "offline";
     return this.prefetch.loading || !this.prefetch.asked ? "loading" : "empty";
   }
 }

@@ -1,6 +1,7 @@
 // Examples with their answers, and a practice round before the first real pair.
 
 import { copied, element, part } from "../dom.js";
+import { Downloads } from "./downloads.js";
 import { Kept } from "./kept.js";
 import { Pair, Player } from "./player.js";
 
@@ -9,7 +10,9 @@ import { Pair, Player } from "./player.js";
  * @import { Screen, State } from "./screen.js"
  */
 
-const FETCH_TIMEOUT_MS = 30_000;
+const ATTEMPTS = 3;
+
+const downloads = new Downloads();
 
 /** Examples and practice round of an experiment; either may be empty. */
 export class Lessons {
@@ -78,13 +81,9 @@ function clipsOf(example) {
 }
 
 /** @param {string} url */
-async function blobAt(url) {
-  try {
-    const reply = await fetch(url, { signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
-    return reply.ok ? await reply.blob() : null;
-  } catch {
-    return null;
-  }
+function blobAt(url) {
+  let attempts = 0;
+  return downloads.fetch(url, () => attempts++ < ATTEMPTS);
 }
 
 /**

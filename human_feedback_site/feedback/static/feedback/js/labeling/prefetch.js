@@ -1,33 +1,36 @@
 // Prefetches the next pairs: leases them, downloads their clips completely, so that expired links and connection gaps
 // don't matter, and decodes the first few, so that the next pair appears immediately.
 
+import { Downloads } from "./downloads.js";
 import { Emitter } from "./emitter.js";
 import { Pair } from "./player.js";
 
 /** @import { Api, Lease, Leases } from "./api.js" */
 
 const AHEAD = 8;
+// On a slow connection, don't lease more pairs than can be downloaded in this time, and at first only a few.
+const AHEAD_MS = 60_000;
+const AHEAD_AT_FIRST = 2;
 const MOST_LEASES = 10; // the most that the site grants at once
 const DECODED = 3;
-const FETCH_TIMEOUT_MS = 30_000;
-const FIRST_WAIT_MS = 500;
-const LONGEST_WAIT_MS = 8_000;
 const LINK_ATTEMPTS = 2;
 // Limit on ready pairs, which grow beyond AHEAD when several answers are undone in a row.
 const MOST_READY = 12;
-// The first pair is downloaded alone to appear sooner, but the others wait no longer than this.
-const FIRST_ALONE_MS = 2_000;
+const REST_EVERY_MS = 1_000;
 
 /**
  * Leases of this page and their pairs. Leases are identified by UUID unless stated otherwise.
  *
  * Events: `reply` (response to a request for leases), `ready` (a pair can be taken), `lost` (the lease on screen was
- * lost), `failed` (a request for leases failed), `slow` (clips can't be fetched; retries continue).
- * @extends {Emitter<{ reply: [Leases], ready: [], lost: [], failed: [unknown], slow: [] }>}
+ * lost), `failed` (a request for leases failed), `slow` (clips can't be fetched; retries continue), `rest` (estimated
+ * time in ms until the next pair is downloaded; null if not known).
+ * @extends {Emitter<{ reply: [Leases], ready: [], lost: [], failed: [unknown], slow: [], rest: [number | null] }>}
  */
 export class Prefetch extends Emitter {
   #api;
   #pending;
+  #downloads = new Downloads();
+  #restAt = 0;
   /** @type {Pair[]} */
   #ready = [];
   /** @type {Map<string, Promise<Pair | null>>} */
@@ -49,6 +52,26 @@ export class Prefetch extends Emitter {
     super();
     this.#api = api;
     this.#pending = pending;
+    this.#downloads.on("slow", () => this.emit("slow"));
+    this.#downloads.on("moved", () => this.#tellRest());
+  }
+
+  /** True while clips are arriving. */
+  get flowing() {
+    return this.#downloads.flowing;
+  }
+
+  #tellRest() {
+    if (performance.now() - this.#restAt < REST_EVERY_MS) return;
+    this.#restAt = performance.now();
+    this.emit("rest", this.#downloads.restMs);
+  }
+
+  /** Number of pairs to lease in addition to the one on screen. */
+  get #ahead() {
+    const { pairMs } = this.#downloads;
+    if (pairMs === null) return AHEAD_AT_FIRST;
+    return Math.max(1, Math.min(AHEAD, Math.floor(AHEAD_MS / pairMs)));
   }
 
   get ready() {
@@ -95,7 +118,7 @@ export class Prefetch extends Emitter {
     this.#answered.delete(lease.uuid);
     const pair =
       this.#ready.find((each) => each.lease === lease.uuid) ??
-      (await (this.#loading.get(lease.uuid) ?? this.#load(lease)));
+      (await (this.#loading.get(lease.uuid) ?? this.#load(lease, true)));
     this.#ready = this.#ready.filter((each) => each !== pair);
     return (await pair?.decode()) ?? null;
   }
@@ -123,7 +146,7 @@ export class Prefetch extends Emitter {
     const unsaved = this.#pending();
     const ours = [this.shown, ...this.#ready.map((pair) => pair.lease), ...this.#loading.keys()];
     const held = ours.filter((lease) => lease !== null);
-    const count = Math.min(MOST_LEASES, 1 + AHEAD + unsaved.length);
+    const count = Math.min(MOST_LEASES, 1 + this.#ahead + unsaved.length);
     try {
       const reply = await this.#api.leases({ count, held, shown: this.shown });
       this.asked = true;
@@ -165,10 +188,11 @@ export class Prefetch extends Emitter {
   /**
    * Resolve to the pair of a lease; null if the lease was dropped meanwhile, or is retried later with new links.
    * @param {Lease} lease
+   * @param {boolean} [urgent]
    */
-  #load(lease) {
+  #load(lease, urgent) {
     /** @type {Promise<Pair | null>} */
-    const loading = this.#prepare(lease).then((pair) => {
+    const loading = this.#prepare(lease, urgent).then((pair) => {
       const wanted = this.#loading.get(lease.uuid) === loading;
       if (wanted) this.#loading.delete(lease.uuid);
       else pair?.release();
@@ -178,41 +202,13 @@ export class Prefetch extends Emitter {
     return loading;
   }
 
-  /** @param {Lease} lease */
-  async #prepare(lease) {
-    // Wait until the lease is in #loading, because #fetch stops for leases that aren't.
-    await this.#turn();
-    const blobs = await Promise.all([lease.left, lease.right].map(({ url }) => this.#fetch(url, lease.uuid)));
-    if (blobs.includes(null) && this.#worthNewLinks(lease.comparison)) return null;
-    return new Pair(lease.uuid, blobs);
-  }
-
-  async #turn() {
-    const first = this.#loading.values().next().value;
-    const alone = first && !this.shown && !this.#ready.length;
-    await null;
-    if (alone) await Promise.race([first, new Promise((resolve) => setTimeout(resolve, FIRST_ALONE_MS))]);
-  }
-
-  /**
-   * Resolve to a clip's data; null if the store rejects the request. Retries while the store is unreachable and the
-   * pair is still wanted.
-   * @param {string} url
-   * @param {string} lease
-   */
-  async #fetch(url, lease) {
-    for (let wait = FIRST_WAIT_MS; this.#loading.has(lease); wait = Math.min(wait * 2, LONGEST_WAIT_MS)) {
-      try {
-        const reply = await fetch(url, { signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
-        if (reply.ok) return await reply.blob();
-        if (reply.status < 500 && reply.status !== 429) return null;
-      } catch {
-        // The network or the store can't be reached; retry.
-      }
-      if (wait > 2 * FIRST_WAIT_MS) this.emit("slow");
-      await new Promise((resolve) => setTimeout(resolve, wait));
-    }
-    return null;
+  /** @param {Lease} lease @param {boolean} [urgent] */
+  async #prepare({ uuid, comparison, left, right }, urgent) {
+    await null; // the lease must be in #loading first
+    const isWanted = () => this.#loading.has(uuid);
+    const blobs = await Promise.all([left, right].map(({ url }) => this.#downloads.fetch(url, isWanted, urgent)));
+    if (blobs.includes(null) && this.#worthNewLinks(comparison)) return null;
+    return new Pair(uuid, blobs);
   }
 
   /**
@@ -228,7 +224,7 @@ export class Prefetch extends Emitter {
 
   /** @param {string} lease */
   #drop(lease) {
-    this.#loading.delete(lease);
+    if (this.#loading.delete(lease)) this.#downloads.prune();
     const at = this.#ready.findIndex((pair) => pair.lease === lease);
     if (at >= 0) this.#ready.splice(at, 1)[0].release();
   }

@@ -7,7 +7,7 @@ const GONE_MS = 2 * 60_000;
 // A shorter visit to another tab doesn't count as an absence.
 const GLANCE_MS = 5_000;
 // Longer than the ten seconds between requests plus a request's timeout: the computer must have been asleep.
-const OLD_NEWS_MS = 40_000;
+const OLD_NEWS_MS = 45_000;
 const SIGNS_OF_LIFE = ["pointermove", "pointerdown", "keydown", "touchstart", "wheel"];
 
 /**

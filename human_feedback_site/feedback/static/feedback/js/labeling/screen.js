@@ -12,7 +12,7 @@ import { all, copied, counted, element, filled, localized, part } from "../dom.j
  * @typedef {"answer_refused" | "answer_stuck" | "clips_away" | "lost" | "nothing_to_undo" | "practice_done" |
  *   "still_away" | "undo_later" | "undo_refused" | "undone_closed" | "unplayable"} Line message that disappears by itself
  * @typedef {Line | "everyone" | "next_pair" | "other_answer" | "of_all" | "of_start" | "of_yours" |
- *   "right_answer" | "step" | "undone"} Text
+ *   "right_answer" | "slow_minutes" | "slow_seconds" | "step" | "undone"} Text
  * @typedef {Record<Choice | "undo", string>} Names
  * @typedef {Record<Text | KeyText, string> & Record<"answers" | "taught", Counted>} Texts
  * @typedef {Texts & { choices: Names, choices_narrow: Partial<Names> }} Messages
@@ -23,6 +23,7 @@ import { all, copied, counted, element, filled, localized, part } from "../dom.j
 
 const TOAST_MS = 4_000;
 const FLASH_MS = 180;
+const LEAST_REST_S = 3; // a shorter wait isn't worth a message
 // Same value as in the style sheet.
 const STACKED = "(max-width: 40rem) and (max-aspect-ratio: 11/20)";
 
@@ -275,6 +276,15 @@ export class Screen {
   /** Announce to screen readers that an answer was undone and its pair is on screen again. */
   announceUndone() {
     element("said").textContent = this.#messages.undone;
+  }
+
+  /** Show how long the next pair will take on a slow connection. @param {number | null} ms null if not known */
+  rest(ms) {
+    const seconds = Math.ceil((ms ?? 0) / 1000);
+    const { slow_seconds, slow_minutes } = this.#messages;
+    element("rest").hidden = seconds < LEAST_REST_S;
+    element("rest").textContent =
+      seconds < 90 ? filled(slow_seconds, { seconds }) : filled(slow_minutes, { minutes: Math.round(seconds / 60) });
   }
 
   /** @param {number | null} count */

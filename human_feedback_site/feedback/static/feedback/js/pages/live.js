@@ -2,6 +2,7 @@
 
 import { element } from "../dom.js";
 import "../media.js";
+import { Patience } from "../patience.js";
 import { morph } from "./morph.js";
 
 const EVERY_MS = 5_000;
@@ -28,18 +29,23 @@ async function refresh() {
 }
 
 async function update() {
+  const patience = new Patience(TIMEOUT_MS);
   const reply = await fetch("live", {
     headers: { "If-None-Match": etag },
     cache: "no-store",
     redirect: "manual",
-    signal: AbortSignal.timeout(TIMEOUT_MS),
+    signal: patience.signal,
   });
   if (reply.type === "opaqueredirect" || NOT_FOR_US.includes(reply.status)) {
     signedOut = true;
     element("signed-out").hidden = false;
   }
-  if (reply.status !== 200) return;
-  const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
+  if (reply.status !== 200) {
+    patience.cancel();
+    return;
+  }
+  const text = await (await patience.whole(reply)).text();
+  const fresh = new DOMParser().parseFromString(text, "text/html");
   for (const part of fresh.querySelectorAll("[data-live]")) morph(element(part.id), part);
   etag = reply.headers.get("ETag") ?? "";
 }
