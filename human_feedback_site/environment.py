@@ -34,8 +34,8 @@ POSTGRESQL_OPTIONS = {
 # First path segments of the site's own URLs. TEACHER_PUBLIC_URL can't have a path that begins with one of
 # them, because the site couldn't detect if a proxy has removed it.
 OWN_ADDRESSES = (
-    *("accounts", "admin", "api", "experiments", "i18n", "join"),
-    *("livez", "media", "metrics", "readyz", "session", "static"),
+    *("accounts", "admin", "api", "experiments", "i18n", "j", "join"),
+    *("livez", "media", "metrics", "readyz", "session", "static", "w"),
 )
 _HOST = r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]"
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}

@@ -23,6 +23,7 @@ _current: ContextVar[str | None] = ContextVar("request_id", default=None)
 # Secrets and personal IDs to replace anywhere in a log line, including URLs and tracebacks.
 _SECRETS = (
     re.compile(r"[\w.-]+(?::|%3A)[\w-]+(?::|%3A)[\w-]{43,}"),  # signatures in links to invitations and clips
+    re.compile(r"\b[0-9a-z]{1,12}-[0-9a-z]{1,12}-[0-9a-z]{1,6}-[2-9a-z]{10}\b"),  # codes of short links
     re.compile(r"\btt_[\w-]{8,}"),  # API tokens
     re.compile(r"\bwhsec_[\w+/=-]{8,}"),  # secrets of webhooks
     re.compile(r"(?<=X-Amz-Signature=)\w+"),  # signatures in presigned S3 links

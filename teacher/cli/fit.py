@@ -76,7 +76,7 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     spaces = saved_spaces(given.dataset)
     reject_unused_of_network(config, spaces[0], prefix="--reward.")
     predictor = RewardPredictor(*spaces, config, seed)
-    with progress(console, "fitting the predictor", given.max_updates) as show:
+    with progress(console, "updates of the predictor", given.max_updates) as show:
         report = fit_once(predictor, dataset, given.max_updates, once_begun(show))
     if report.diverged:
         raise DataError(

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         agent, task, console = run.load_agent(), run.task, Console(soft_wrap=True)
         with (
             contextlib.closing(make_env(task.env_id, task.kwargs)) as env,
-            progress(console, "recording episodes", episodes) as show,
+            progress(console, "episodes recorded", episodes) as show,
         ):
             show(0)
             recorded = record_demonstrations(agent, env, episodes, seed, show)

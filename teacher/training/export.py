@@ -86,7 +86,7 @@ def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
             for preference in ledger.targets()
             for side, segment in zip(SIDES, (preference.first, preference.second), strict=True)
         ]
-        with progress(console, "rendering clips", len(films)) as show:
+        with progress(console, "clips rendered", len(films)) as show:
             show(0)
             for count, film in enumerate(films, 1):
                 film.result()

@@ -1,7 +1,7 @@
 """Logging of each iteration's metrics to TensorBoard and the console."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,6 +50,13 @@ _TIMES = (
 _WAITED = _Column("waited", 9, "time/seconds_waited", _duration)
 # People may want something other than what the environment rewards, so for them its return comes last.
 _ENV_RETURN = replace(_RETURN, title="env return", width=12)
+# Dropped in this order if a line is too long for the terminal; the rest is in TensorBoard anyway.
+_EXPENDABLE = (
+    "predictor/loss", "labels/desired", "time/steps_per_second", "predictor/accuracy", "labels/asked",
+    "time/seconds_waited", "predictor/rank_correlation", "predictor/fresh_accuracy", SUCCESS_TAG,
+    BEHAVIOR_TAG, "time/seconds_left",
+)  # fmt: skip
+_STEPS_WIDTH = 11
 _WITH_PEOPLE = (_BEHAVIOR, *_LABELS, _FRESH, *_TIMES, _WAITED, _ENV_RETURN, _SUCCESS)
 _ALONE = (_RETURN, _SUCCESS, _BEHAVIOR, *_LABELS, _RANKS, *_TIMES)
 
@@ -70,7 +77,7 @@ def read_last(run_dir: Path) -> dict[str, float]:
 class Metrics:
     """Writes each iteration's metrics to TensorBoard and prints some of them to the console.
 
-    Console lines are at least 1,000 steps apart.
+    Console lines are at least 1,000 steps apart, and have the most important columns that fit the terminal.
 
     Args:
         folder: TensorBoard log directory.
@@ -89,6 +96,7 @@ class Metrics:
         self._num_timesteps = num_timesteps
         self._columns = _WITH_PEOPLE if people else _ALONE
         self._lines = 0
+        self._titles = ""
         self._next_line_at = 0
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -101,17 +109,28 @@ class Metrics:
             self._next_line_at = step + _STEPS_A_LINE
 
     def _print_line(self, step: int, values: Mapping[str, float]) -> None:
-        columns = [column for column in self._columns if _belongs(column.tag, values)]
-        if self._lines % _HEADER_EVERY == 0:
-            titles = "".join(column.title.rjust(column.width) for column in columns)
-            self.console.print(f"{'steps':>11}{titles}", style="bold", highlight=False)
+        belonging = [column for column in self._columns if _belongs(column.tag, values)]
+        columns = _fitted(belonging, self.console.width - _STEPS_WIDTH)
+        titles = "".join(column.title.rjust(column.width) for column in columns)
+        if self._lines % _HEADER_EVERY == 0 or titles != self._titles:
+            self.console.print(f"{'steps':>{_STEPS_WIDTH}}{titles}", style="bold", highlight=False)
+            self._lines, self._titles = 0, titles
         self._lines += 1
         cells = "".join(_cell(column, values).rjust(column.width) for column in columns)
-        self.console.print(f"{step:>11,}{cells}", highlight=False)
+        self.console.print(f"{step:>{_STEPS_WIDTH},}{cells}", highlight=False)
 
     def close(self) -> None:
         """Flush and close the event files."""
         self._writer.close()
+
+
+def _fitted(columns: Sequence[_Column], width: int) -> Sequence[_Column]:
+    """Return the columns without the most expendable, so that a line has ``width`` characters at most."""
+    for tag in _EXPENDABLE:
+        if sum(column.width for column in columns) <= width:
+            break
+        columns = [column for column in columns if column.tag != tag]
+    return columns
 
 
 def _belongs(tag: str, values: Mapping[str, float]) -> bool:

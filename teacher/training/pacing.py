@@ -34,7 +34,9 @@ def hold(run: Run, teaching: Teaching) -> bool:
             run.tell_waiting(needed)
             run.console.show_trouble(teaching.collector.status)
             paused = run.console.show_pause(teaching.collector.status)
-            show("paused on the site" if paused else f"waiting for labels: {needed}  {run.address}")
+            show(
+                "paused on the site" if paused else f"waiting for {pluralize(needed, 'label')}  {run.address}"
+            )
             time.sleep(POLL_SECONDS)
         run.console.show_pause(teaching.collector.status)
     run.tell_waiting(None)
@@ -78,7 +80,7 @@ def take_last_labels(run: Run, teaching: Teaching) -> None:
                 break
             run.tell_waiting(ledger.open())
             rest = pluralize(ledger.open(), "label")
-            show(f"training is done; waiting for the last {rest}  {run.address}  (Ctrl-C exits)")
+            show(f"waiting for the last {rest}", run.address, "(Ctrl-C exits)")
             time.sleep(POLL_SECONDS)
     run.tell_waiting(None)
 

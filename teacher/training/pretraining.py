@@ -32,8 +32,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
         explore_states(run, teaching)
     needed = run.config.num_pretrain_labels
     ledger, collector = teaching.ledger, teaching.collector
-    title = f"pretraining labels  {run.address}".rstrip()
-    with progress(run.console.rich, title, needed) as show, run.timer.waiting():
+    with progress(run.console.rich, "pretraining labels", needed, run.address) as show, run.timer.waiting():
         show(ledger.usable("pretraining"))
         while (answered := ledger.usable("pretraining")) < needed:
             interrupts.check()
@@ -52,7 +51,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
         show(answered)
     run.tell_waiting(None)
     teaching.receive()
-    with progress(run.console.rich, "training the predictor", run.config.pretrain_iters) as show:
+    with progress(run.console.rich, "updates of the predictor", run.config.pretrain_iters) as show:
         fit(run, teaching, **first_limits(run.config), progress=once_begun(show))
     teaching.pretrained = True
     return True
@@ -66,7 +65,7 @@ def explore_states(run: Run, teaching: Teaching) -> None:
     """
     agent = cast(SAC, run.agent)  # the settings refuse --pretrain_steps with other agents
     steps = run.config.pretrain_steps
-    with progress(run.console.rich, "exploring states", steps) as show:
+    with progress(run.console.rich, "steps of exploration", steps) as show:
         show(run.step)
         while True:
             interrupts.check()

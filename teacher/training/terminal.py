@@ -3,30 +3,77 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.status import Status
+from rich.table import Table
 
 _PRINT_SECONDS = 30.0
+_LEAST_BAR, _MOST_BAR, _TIME_WIDTH, _SPINNER_WIDTH = 10, 40, 7, 2  # characters
+
+
+class _FittedProgress(Progress):
+    """Progress bar that starts with the count, and shows what else fits the terminal's present width.
+
+    Args:
+        console: terminal to print to.
+        title: what is counted.
+        address: URL to show; empty for none.
+    """
+
+    def __init__(self, console: Console, title: str, address: str) -> None:
+        self._terminal, self._title, self._address = console, title, address
+        super().__init__(console=console)
+
+    def make_tasks_table(self, tasks: Iterable[Task]) -> Table:
+        """Return the progress display."""
+        tasks = list(tasks)
+        room = self._terminal.width - len(f"{tasks[0].completed:.0f}/{tasks[0].total:.0f}" if tasks else "")
+        columns: list[ProgressColumn] = [MofNCompleteColumn()]
+        bar_at = len(columns)
+        for text in (self._title, self._address):
+            if text and len(text) < room:
+                columns.append(TextColumn(text, markup=False))
+                room -= len(text) + 1
+                bar_at += text == self._title
+        if room > _LEAST_BAR + _TIME_WIDTH:
+            bar = BarColumn(min(_MOST_BAR, room - _TIME_WIDTH - 2))
+            columns[bar_at:bar_at] = [bar, TimeRemainingColumn()]
+        self.columns = tuple(columns)
+        return super().make_tasks_table(tasks)
 
 
 @contextmanager
-def progress(console: Console, title: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(console: Console, title: str, total: int, address: str = "") -> Iterator[Callable[[int], None]]:
     """Show a progress bar, and yield a function that sets the number of items completed so far.
 
     The bar appears when the function is first called. When the ``with`` block ends, the bar is set to 100%.
     If the console is not a terminal, a line is printed at most twice a minute instead.
+
+    Args:
+        console: console to print to.
+        title: what is counted, such as ``pretraining labels``.
+        total: number of items.
+        address: URL to show beside it; empty for none.
     """
     if not console.is_terminal:
         say = _ThrottledPrinter(console)
-        yield lambda completed: say(f"{title}: {completed} of {total}")
+        yield lambda completed: say(f"{completed} of {total} {title}  {address}".rstrip())
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with contextlib.ExitStack() as shown:
-        bar = Progress(*columns, console=console)
+        bar = _FittedProgress(console, title, address)
         task = bar.add_task(title, total=total)
 
         def show(completed: int) -> None:
@@ -46,8 +93,15 @@ def once_begun(show: Callable[[int], None]) -> Callable[[int], None]:
     return lambda completed: show(completed) if completed else None
 
 
+class Show(Protocol):
+    """Function that sets the text of a status line."""
+
+    def __call__(self, text: str, *more: str) -> None:
+        """Show ``text``, and each of ``more`` that the terminal is wide enough for."""
+
+
 @contextmanager
-def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], None]]:
+def waiting(console: Console, after: float = 0.0) -> Iterator[Show]:
     """Show a status line, and yield a function that sets its text.
 
     On a terminal, the line is updated in place. Otherwise a line is printed at most twice a minute. Nothing
@@ -57,9 +111,13 @@ def waiting(console: Console, after: float = 0.0) -> Iterator[Callable[[str], No
     with contextlib.ExitStack() as stack:
         statuses: list[Status] = []
 
-        def show(text: str) -> None:
+        def show(text: str, *more: str) -> None:
             if time.monotonic() < begin:
                 return
+            for each in more:
+                longer = f"{text}  {each}"
+                if not console.is_terminal or len(longer) + _SPINNER_WIDTH <= console.width:
+                    text = longer
             if not console.is_terminal:
                 say(text)
             elif statuses:

@@ -150,7 +150,7 @@ def _clone(agent: Agent, demonstrations: Demonstrations, seed: int, console: Con
     """
     single = len(demonstrations.episode_returns) == 1
     split = demonstrations.split(1 if single else TRAIN_FRACTION, seed=seed)
-    with progress(console, "cloning the demonstrations", CLONING_EPOCHS) as show:
+    with progress(console, "epochs of cloning", CLONING_EPOCHS) as show:
         counted = _Counted(split, show)
         losses = clone(agent, counted, CLONING_EPOCHS, patience=None if single else CLONING_PATIENCE)
     kept = losses[-1] if single else min(losses, key=lambda loss: loss.validation)

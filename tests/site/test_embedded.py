@@ -131,7 +131,7 @@ def test_an_exported_public_address_is_served_and_used_in_links(site: dict[str, 
         assert requests.get(f"{site['url']}/livez", headers={"Host": host}, timeout=60).status_code == 200
     assert requests.get(f"{site['url']}/livez", headers={"Host": "evil"}, timeout=60).status_code == 400
     put = put_experiment(site, state)
-    assert put.json()["invite_url"].startswith("http://labels.example:8080/join/")
+    assert put.json()["invite_url"].startswith("http://labels.example:8080/j/")
 
 
 def test_a_folder_that_was_there_before_stays_open_but_not_what_the_site_writes(

@@ -26,7 +26,7 @@ from django.urls import URLResolver, get_resolver
 from django.utils import timezone
 
 from human_feedback_site.feedback.models import Invite
-from human_feedback_site.feedback.services import experiments, invites
+from human_feedback_site.feedback.services import accounts, experiments, invites
 from human_feedback_site.feedback.services.accounts import create_token, labeler_named, revoke_tokens
 from human_feedback_site.feedback.services.watching import watch_url
 from human_feedback_site.feedback.tables.columns import TABLES
@@ -155,8 +155,11 @@ PAGES = [
     Row("join/<str:token>", "GET", "/join/forged", (404,) * 6),
     Row("join/<str:token>", "GET", "{join}", (302, 200, 200, 200, 200, 200)),  # who is signed in is asked
     Row("join/<str:token>", "POST", "{join}", (302,) * 6),
-    Row("watch/<str:token>", "GET", "/watch/forged", (404,) * 6),
-    Row("watch/<str:token>", "GET", "{watch}", (302,) * 6),
+    Row("j/<str:token>", "GET", "/j/forged", (404,) * 6),
+    Row("j/<str:token>", "GET", "{short}", (302, 200, 302, 200, 200, 200)),
+    Row("j/<str:token>", "POST", "{short}", (302,) * 6),
+    Row("w/<str:token>", "GET", "/w/forged", (404,) * 6),
+    Row("w/<str:token>", "GET", "{watch}", (302,) * 6),
     Row("session", "GET", "/session", TO_ALL),
     Row("accounts/login/", "GET", "/accounts/login/", TO_ALL),
     Row("accounts/login/", "POST", "/accounts/login/", (302,) * 6, {"username": "ada", "password": PASSWORD}),
@@ -206,7 +209,7 @@ ENDPOINTS = [
 ]
 ROWS = PAGES + ENDPOINTS
 # What nobody gets: beside each there is a row of the same address with a link that is good.
-FORGED = {"/join/forged", "/media/forged"}
+FORGED = {"/j/forged", "/join/forged", "/media/forged", "/w/forged"}
 MORE_METHODS = {
     "accounts/login/": {"PUT"},  # Django takes it for a POST
     "i18n/setlang/": METHODS,  # all but POST only lead on
@@ -290,6 +293,7 @@ def places_of(trainer: Trainer, browser: Browser, name: str) -> dict[str, object
         "run_id": trainer.run_id,
         "invite": invite.pk,
         "join": invites.link_of(invite, ""),
+        "short": accounts.invite_url(trainer.experiment, name, ""),
         "watch": watch_url(trainer.experiment, name, trainer.user.api_tokens.earliest("pk"), ""),
     }
 
@@ -312,7 +316,7 @@ def send(client: Client, row: Row, places: dict[str, object], method: str | None
         transaction.set_rollback(True)
     client.cookies = cookies
     # An invitation's address may carry a participant's number; what is refused unread leads nowhere.
-    is_told_nothing = row.route.startswith("join/") and response.status_code not in {403, 405}
+    is_told_nothing = row.route.startswith(("j/", "join/")) and response.status_code not in {403, 405}
     assert_guarded(response, "strict-origin" if is_told_nothing else "same-origin")
     if row.is_api and response.status_code >= 400:
         problem = json.loads(response.content)
@@ -373,7 +377,7 @@ def test_what_belongs_to_another_experiment_is_not_reached_by_the_way_of_ones_ow
     shown = foreign["comparison"]
     clients["other"].post(f"/experiments/walker/examples/{shown}", {"better": "first"})
     removal = f"{E}examples/{{comparison}}/remove"  # of what need not be there
-    links = {"{join}", "{clip}"}  # are good for everybody
+    links = {"{join}", "{short}", "{watch}", "{clip}"}  # are good for everybody
     named = [row for row in ROWS if "{" in row.path and row.path not in {removal, *links}]
     found = {(str(row), send(clients["owner"], row, foreign).status_code) for row in named}
     assert [row for row, status in found if status != 404] == []

@@ -33,14 +33,14 @@ def test_the_reply_says_where_to_label(trainer: Trainer) -> None:
     assert reply["page_url"] == "http://testserver/experiments/hopper/"
     assert reply["run_id"] == trainer.run_id
     assert reply["label_url"] == "http://testserver/experiments/hopper/label"
-    assert reply["invite_url"].startswith("http://testserver/join/")
+    assert reply["invite_url"].startswith("http://testserver/j/")
 
 
 def test_addresses_for_people_use_the_public_url(trainer: Trainer, settings: Settings) -> None:
     settings.PUBLIC_URL = "https://teach.example.org"
     reply = trainer.put()
     assert reply["label_url"] == "https://teach.example.org/experiments/hopper/label"
-    assert reply["invite_url"].startswith("https://teach.example.org/join/")
+    assert reply["invite_url"].startswith("https://teach.example.org/j/")
 
 
 @pytest.mark.parametrize("name", ["with space", "a" * 101, "a.b", "ä", "a%00b"])

@@ -22,6 +22,7 @@ from human_feedback_site.feedback.models import (
     Participation,
 )
 from human_feedback_site.feedback.models.names import name_from, normalized
+from human_feedback_site.feedback.services import short_links
 
 INVITE_SALT = "feedback.invite"
 TOKEN_DAYS = 365  # default lifetime of a token
@@ -113,12 +114,13 @@ def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
 
 
 def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
-    """Return a signed sign-in URL for a labeler invited to ``experiment``.
+    """Return a short signed sign-in URL for a labeler invited to ``experiment``.
 
     A run prints this URL for its first labeler. The URL is not stored in the database.
     """
-    token = signing.dumps({"experiment": experiment.pk, "labeler": labeler_name}, salt=INVITE_SALT)
-    return base_url.rstrip("/") + reverse("join", args=[token])
+    labeler = Labeler.objects.get(invited_by=experiment.owner_id, name=labeler_name)
+    code = short_links.make_code(experiment.pk, labeler.pk, INVITE_SALT)
+    return base_url.rstrip("/") + reverse("short-join", args=[code])
 
 
 def kept_invite(token: str) -> int | None:
@@ -127,6 +129,8 @@ def kept_invite(token: str) -> int | None:
     A link printed by a run has no stored invitation. Raises :class:`django.core.signing.BadSignature` if the
     token is forged.
     """
+    if short_links.parse_code(token) is not None:
+        return None
     number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
     return number
 
@@ -134,17 +138,22 @@ def kept_invite(token: str) -> int | None:
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
     """Return the labeler and the experiment encoded in the token of an invitation link printed by a run.
 
-    Raises :class:`django.core.signing.BadSignature` if the token is forged or expired, :class:`NotFoundError`
-    if the experiment no longer exists, and :class:`WithdrawnError` if the labeler was removed from the
-    experiment or the labeler's account is disabled.
+    Runs before 0.2 printed longer tokens. Raises :class:`django.core.signing.BadSignature` if the token is
+    forged or expired, :class:`NotFoundError` if the experiment no longer exists, and :class:`WithdrawnError`
+    if the labeler was removed from the experiment or the labeler's account is disabled.
     """
-    claims = signing.loads(token, salt=INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
-    experiment = Experiment.objects.filter(pk=claims["experiment"]).first()
+    code = short_links.parse_code(token)
+    if code is None:
+        claims = signing.loads(token, salt=INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
+        number, named = claims["experiment"], Q(name=claims["labeler"])
+    elif code.check(INVITE_SALT):
+        number, named = code.experiment, Q(pk=code.labeler)
+    else:
+        raise signing.BadSignature("The code was not made by this site.")
+    experiment = Experiment.objects.filter(pk=number).first()
     if experiment is None:
         raise NotFoundError("This invitation's experiment no longer exists.")
-    invited = Labeler.objects.select_related("user").filter(
-        invited_by=experiment.owner_id, name=claims["labeler"]
-    )
+    invited = Labeler.objects.select_related("user").filter(named, invited_by=experiment.owner_id)
     labeler = invited.filter(experiments=experiment, user__is_active=True).first()
     if labeler is None:
         raise WithdrawnError("This invitation was withdrawn.")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core import signing
 from django.test import Client
+from django.utils.http import base36_to_int, int_to_base36
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.services.short_links import make_code
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -75,6 +80,32 @@ def test_a_forged_link_is_not_valid(link: str, forged: str) -> None:
     assert response.status_code == 404
     assert "not valid" in response.content.decode()
     assert signed_in_as(client) is None
+
+
+def test_a_runs_link_is_short_and_cannot_be_guessed(link: str, trainer: Trainer, settings: Settings) -> None:
+    experiment, labeler = trainer.experiment, Labeler.objects.get(name="mia")
+    assert re.fullmatch(r"/j/[0-9a-z-]+", link)
+    assert len(link) <= 24
+    one, two, hour, signature = link.removeprefix("/j/").split("-")
+    other = accounts.invite(experiment, "noa")
+    for forged in (
+        f"{one}-{int_to_base36(other.pk)}-{hour}-{signature}",
+        f"{int_to_base36(experiment.pk + 1)}-{two}-{hour}-{signature}",
+        f"{one}-{two}-{int_to_base36(base36_to_int(hour) + 1)}-{signature}",
+        f"{one}-{two}-{hour}-{'2' * 10}",
+        make_code(experiment.pk, labeler.pk, "feedback.watch"),
+    ):
+        assert Client().get(f"/j/{forged}").status_code == 404
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "a new key", [settings.SECRET_KEY]
+    assert signed_in_as_after(Client(), link) == "mia"
+    settings.SECRET_KEY_FALLBACKS = []
+    assert Client().get(link).status_code == 404
+
+
+def test_links_of_earlier_versions_still_work(link: str, trainer: Trainer) -> None:
+    claims = {"experiment": trainer.experiment.pk, "labeler": "mia"}
+    old = f"/join/{signing.dumps(claims, salt=accounts.INVITE_SALT)}"
+    assert signed_in_as_after(Client(), old) == "mia"
 
 
 def test_a_link_of_an_experiment_that_is_gone_is_not_valid(link: str) -> None:

@@ -124,8 +124,8 @@ def test_an_old_link_no_longer_works(links: dict[str, str], settings: Settings) 
 
 
 def test_an_invitation_is_no_watch_link(trainer: Trainer, links: dict[str, str]) -> None:
-    token = links["invite"].removeprefix("/join/")
-    assert Client().get(f"/watch/{token}").status_code == 404
+    token = links["invite"].removeprefix("/j/")
+    assert Client().get(f"/w/{token}").status_code == 410
     stranger = User.objects.create(username="eve", is_staff=True)
     create_token(stranger)
     forged = watch_url(trainer.experiment, "you", stranger.api_tokens.get(), "")

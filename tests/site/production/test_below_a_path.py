@@ -140,7 +140,7 @@ def test_a_trainer_is_told_addresses_below_the_path(below: Below) -> None:
     experiment = below.put("told", pairs=1)
     assert experiment.page_url == f"{below.url}/experiments/{experiment.name}/"
     assert experiment.label_url == f"{below.url}/experiments/{experiment.name}/label"
-    assert experiment.invite_url.startswith(f"{below.url}/join/")
+    assert experiment.invite_url.startswith(f"{below.url}/j/")
     assert list(client.statuses(experiment.name).values()) == ["open"]
     client.close()
 
@@ -240,7 +240,7 @@ def test_commands_write_links_below_the_path(running: Below) -> None:
     name = running.put("commanded").name
     for options in ([], ["--site-url", running.url], ["--site-url", f"{running.proxy.url}{PATH}/"]):
         command = running.site.run("manage.py", "create_invite", name, "mia", *options)
-        assert command.stdout.startswith(f"{running.url}/join/"), command.stderr
+        assert command.stdout.startswith(f"{running.url}/j/"), command.stderr
     assert requests.get(command.stdout.strip(), timeout=60).url == f"{running.url}/experiments/{name}/label"
 
 

@@ -226,7 +226,7 @@ def test_others_reach_it_by_its_public_address_only(
 ) -> None:
     site = join(public_state)  # who asks for nothing special joins
     client = FeedbackClient(site.url, site.token)
-    assert client.put_experiment(experiment).invite_url.startswith("http://labels.example:8080/join/")
+    assert client.put_experiment(experiment).invite_url.startswith("http://labels.example:8080/j/")
     client.close()
     status = {
         host: requests.get(f"{site.url}/livez", headers={"Host": host}, timeout=60).status_code

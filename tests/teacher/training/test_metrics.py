@@ -113,6 +113,58 @@ def test_with_people_the_environments_own_return_comes_last_under_its_name(tmp_p
     assert (found["fresh acc"], found["waited"], found["env return"]) == ("-", "0:01:01", "12.5")
 
 
+@pytest.mark.parametrize("people", [False, True])
+def test_lines_fit_the_terminal_also_after_it_is_resized(tmp_path: Path, *, people: bool) -> None:
+    said = io.StringIO()
+    console = Console(file=said, width=160, soft_wrap=True)
+    metrics = Metrics(tmp_path, 10_000, 0, console, people=people)
+    widths = (160, 80, 60)
+    for step, width in enumerate(widths, 1):
+        console.width = width
+        metrics.log(1000 * step, {**VALUES, BEHAVIOR_TAG: 0.25, SUCCESS_TAG: 0.5})
+    metrics.close()
+    lines = said.getvalue().splitlines()
+    assert len(lines) == 2 * len(widths)  # with new titles for each width
+    for width, titles, values in zip(widths, lines[::2], lines[1::2], strict=True):
+        assert len(titles) == len(values) <= width
+        assert {"steps", "answered"} <= set(titles.split())
+        assert "return" in titles
+    assert ("loss" in lines[0], "loss" in lines[2], "behavior" in lines[2]) == (True, False, True)
+
+
+ADDRESS = "http://192.168.178.112:8000/j/1-2-ajs4-k7f3m2p9qx"
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (40, "33/33 pretraining labels"),
+        (80, f"33/33 pretraining labels {ADDRESS}"),
+        (110, rf"33/33 pretraining labels [━╸╺]{{27}} [\d:-]+ {ADDRESS}"),
+        (160, rf"33/33 pretraining labels [━╸╺]{{40}} [\d:-]+ {ADDRESS}"),
+    ],
+)
+def test_a_progress_bar_starts_with_the_count_and_has_room_for_the_address(width: int, expected: str) -> None:
+    said = io.StringIO()
+    console = Console(file=said, width=width, force_terminal=True, color_system=None)
+    with progress(console, "pretraining labels", 33, ADDRESS) as show:
+        show(33)
+        console.file = said = io.StringIO()
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.getvalue()).split("\n")
+    assert re.fullmatch(expected, lines[0].strip("\r ")), lines
+
+
+@pytest.mark.parametrize(
+    ("width", "more"), [(60, "  (Ctrl-C exits)"), (80, f"  {ADDRESS}"), (110, f"  {ADDRESS}  (Ctrl-C exits)")]
+)
+def test_a_status_line_has_what_fits(width: int, more: str) -> None:
+    said = io.StringIO()
+    with waiting(Console(file=said, width=width, force_terminal=True)) as show:
+        show("waiting for 12 labels", ADDRESS, "(Ctrl-C exits)")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.getvalue())
+    assert f"waiting for 12 labels{more}\n" in text.replace("\r", "").replace(" \n", "\n")
+
+
 def test_short_rollouts_do_not_flood_the_console(tmp_path: Path) -> None:
     said = io.StringIO()
     metrics = Metrics(tmp_path, 2600, 0, Console(file=said, width=200))
@@ -138,7 +190,7 @@ def test_without_a_terminal_waiting_is_told_once_not_twice_a_second() -> None:
     with progress(console, "answers", 4) as show_progress:
         for answered in range(5):
             show_progress(answered)
-    assert said.getvalue().splitlines() == ["waiting for 3", "answers: 0 of 4"]
+    assert said.getvalue().splitlines() == ["waiting for 3", "0 of 4 answers"]
 
 
 @pytest.mark.parametrize("terminal", [False, True])
