@@ -132,3 +132,11 @@ def test_django_takes_usernames_with_marks(db: None) -> None:
     User(username=HINDI, password="x").full_clean()
     with pytest.raises(ValidationError, match="valid username"):
         User(username="a b", password="x").full_clean()
+
+
+def test_commands_find_a_user_and_a_token_however_they_are_typed(db: None) -> None:
+    user = User.objects.create(username=COMPOSED, is_staff=True)
+    call_command("create_token", DECOMPOSED, name=DECOMPOSED, stdout=io.StringIO())
+    assert user.api_tokens.get().name == COMPOSED
+    call_command("revoke_tokens", DECOMPOSED, name=DECOMPOSED, stdout=io.StringIO())
+    assert not user.api_tokens.exists()

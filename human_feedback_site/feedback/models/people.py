@@ -160,7 +160,7 @@ class ApiToken(models.Model):
     """A trainer's API token; only its hash is stored."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
-    name = models.CharField(max_length=100, default="trainer", help_text="What the token is used for.")
+    name = NameField(max_length=100, default="trainer", help_text="What the token is used for.")
     experiment = models.CharField(
         max_length=100,
         default="",

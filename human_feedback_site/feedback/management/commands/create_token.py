@@ -38,7 +38,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, user: str, name: str, experiment: str, days: int, **options: Any) -> str:
         """Create the token and return it for Django to print."""
-        owner = User.objects.filter(username=user).first()
+        owner = User.objects.filter(username=User.normalize_username(user)).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}; create one with: manage.py createsuperuser")
         if not owner.is_staff or not owner.is_active:

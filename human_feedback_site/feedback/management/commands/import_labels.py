@@ -74,7 +74,8 @@ class Command(BaseCommand):
 
 
 def _new_experiment(options: dict[str, Any]) -> Experiment:
-    name, owner = options["experiment"], User.objects.filter(username=options["owner"], is_staff=True).first()
+    name, username = options["experiment"], User.normalize_username(options["owner"] or "")
+    owner = User.objects.filter(username=username, is_staff=True).first()
     if options["owner"] is None:
         raise CommandError(f"There is no experiment {name!r}; pass --owner USER to create it.")
     if owner is None:

@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, user: str, name: str | None, **options: Any) -> str:
         """Revoke the tokens and return how many were revoked, as a string for Django to print."""
-        owner = User.objects.filter(username=user).first()
+        owner = User.objects.filter(username=User.normalize_username(user)).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}.")
         tokens = owner.api_tokens.all()
