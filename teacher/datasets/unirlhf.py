@@ -85,8 +85,10 @@ def _of_table(folder: Path, path: Path) -> CrowdLabels:
         raise DataError(
             f"{folder} contains {about['feedback_type']} feedback; only comparative feedback can be read"
         )
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        delimiter = max(",;\t", key=file.readline().count)  # spreadsheets save with others
+        file.seek(0)
+        rows = list(csv.DictReader(file, delimiter=delimiter))
     starts = np.array([[int(row["start_indices_1"]), int(row["start_indices_2"])] for row in rows], np.int64)
     values = [_TABLE_VALUES[_parse_label(row["label"])] for row in rows]
     return CrowdLabels(

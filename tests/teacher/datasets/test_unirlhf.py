@@ -1,5 +1,6 @@
 """Labels of the Uni-RLHF platform, in both forms they come in, and the table they are about."""
 
+import csv
 import json
 import pickle
 import sys
@@ -68,6 +69,17 @@ def test_both_forms_say_the_same(files: Path, exported: Path) -> None:
         assert (labels.env_id, labels.length) == ("hopper-medium-v2", 5)
         np.testing.assert_array_equal(labels.starts, STARTS)
         assert labels.values.tolist() == VALUES
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", ","])
+def test_a_table_that_a_spreadsheet_saved_says_the_same(exported: Path, delimiter: str) -> None:
+    path = exported / "project.csv"
+    rows = list(csv.reader(path.read_text().splitlines()))
+    with path.open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows(rows)
+    labels = load_crowd_labels(exported)
+    np.testing.assert_array_equal(labels.starts, STARTS)
+    assert labels.values.tolist() == VALUES
 
 
 def test_labels_of_a_scripted_teacher_are_shares(files: Path) -> None:
