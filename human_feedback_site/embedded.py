@@ -76,11 +76,14 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         listener = _listen(options.bind, _last_port(folder / "lock"))
         port = listener.getsockname()[1]
+        host = socket.gethostname()  # while the site starts, a run on another machine must know who does
+        _overwrite(lock.fileno(), json.dumps({"host": host, "port": port, "url": None}))
         instance = uuid.uuid4().hex
         os.environ |= _environment(options, state_dir, port, instance)
         _prepare_database()
         announcement = {
             "pid": os.getpid(),
+            "host": host,
             "instance": instance,
             "url": f"http://{_own_host(options.bind)}:{port}",
             "port": port,
@@ -183,12 +186,15 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
     def _announce(self, **changes: object) -> None:
         """Write the announcement, updated with ``changes``, to ``site/lock`` as JSON."""
-        # Overwriting in place, padded with spaces, never leaves an empty file for a run to read.
-        text = json.dumps({**self._announcement, **changes}).ljust(os.fstat(self._lock).st_size)
-        os.pwrite(self._lock, text.encode(), 0)
+        _overwrite(self._lock, json.dumps({**self._announcement, **changes}))
 
     def _has_runs(self) -> bool:
         return any(_is_locked(path) for path in (self._folder / "runs").glob("*.lock"))
+
+
+def _overwrite(lock: int, text: str) -> None:
+    """Overwrite ``site/lock`` in place, padded with spaces, so that no run ever reads an empty file."""
+    os.pwrite(lock, text.ljust(os.fstat(lock).st_size).encode(), 0)
 
 
 def _do_chores(log: Path) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
+from human_feedback_site.file_systems import shares_memory
 from human_feedback_site.logs import FORMATTERS
 from human_feedback_site.private import make_private_folder
 
@@ -211,8 +212,9 @@ def read_database(state_dir: Path) -> dict[str, Any]:
     """Return the Django ``DATABASES`` entry for the database that ``DATABASE_URL`` specifies.
 
     If the variable is unset, the database is a SQLite file in the state folder. SQLite uses a write-ahead
-    log, ``synchronous=FULL`` (an acknowledged label survives a power failure) and immediate transactions (a
-    transaction takes the write lock before it reads, so it never acts on outdated data).
+    log (a rollback journal on a network file system), ``synchronous=FULL`` (an acknowledged label survives a
+    power failure) and immediate transactions (a transaction takes the write lock before it reads, so it never
+    acts on outdated data).
 
     PostgreSQL connections are persistent (for ten minutes), so that prepared statements can be reused. Each
     request health-checks its connection before using it.
@@ -229,10 +231,11 @@ def read_database(state_dir: Path) -> dict[str, Any]:
     if config["ENGINE"] == "django.db.backends.sqlite3":
         if config.get("HOST") or ":memory:" in config["NAME"]:  # "//" instead of "///", or not persistent
             raise _no_database()
+        journal = "WAL" if shares_memory(Path(config["NAME"]).absolute().parent) else "DELETE"
         config["OPTIONS"] = {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+            "init_command": f"PRAGMA journal_mode={journal}; PRAGMA synchronous=FULL;",
         }
     elif config["ENGINE"] == "django.db.backends.postgresql":
         if not config["NAME"] or not (config["HOST"] or options.get("host")):

@@ -22,7 +22,7 @@ import pytest
 from stack.process import running
 from stack.servers import S3
 
-pytest_plugins = ["tests.databases"]
+pytest_plugins = ["tests.databases", "tests.network_file_system"]
 
 
 SUITES = {

@@ -1,7 +1,10 @@
 """SQLite database of a run's comparisons, with their segments and decisions."""
 
+import logging
+import math
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from teacher.data.decisions import CERTAIN, FeedItem, Phase
-from teacher.data.ledger_file import LedgerReader, explained, open_to_write
+from teacher.data.ledger_file import LedgerReader, explained, is_held, open_to_write, path_of_copy, write_copy
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import DataError
@@ -27,6 +30,9 @@ _TARGETS = (
 )
 _TARGETS_AT_ONCE = 64
 _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
+_COPY_SECONDS = 60.0  # between copies for readers, on a network file system
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +76,35 @@ class Ledger:
         self._hard_labels = hard_labels
         self._lock = threading.RLock()
         self._opened = LedgerReader(path) if read_only else open_to_write(path)
+        self._is_held = not isinstance(self._opened, LedgerReader) and is_held(self._opened)
+        self._is_copied, self._warned, self._next_copy = False, False, math.inf
+        if self._is_held:
+            self.copy_for_readers()
+
+    def copy_for_readers(self) -> None:
+        """Bring the copy for readers up to date, on a file system where they can't open the ledger itself.
+
+        A checkpoint's ledger must hold all that the checkpoint knows, so call this before saving one.
+        """
+        with self._lock:
+            if self._is_held and not self._is_copied and not isinstance(self._opened, LedgerReader):
+                began = time.monotonic()
+                try:
+                    write_copy(self._opened, self.path)
+                    self._is_copied, self._warned = True, False
+                except (OSError, sqlite3.Error) as error:  # the next one may succeed
+                    if not self._warned:
+                        _log.warning("cannot copy %s for backups and other readers: %s", self.path, error)
+                    self._warned = True
+                lasted = time.monotonic() - began
+                self._next_copy = time.monotonic() + max(_COPY_SECONDS, 20 * lasted)
 
     def close(self) -> None:
         """Close the file. The ledger can't be used afterward."""
         with self._lock:
             self._opened.close()
+            if self._is_held:
+                path_of_copy(self.path).unlink(missing_ok=True)  # from now on, the file itself can be read
 
     def write(self, comparisons: Sequence[Comparison]) -> None:
         """Store comparisons with their segments, skipping any that are already stored."""
@@ -258,7 +288,9 @@ class Ledger:
         with self._lock, explained(self.path):
             if isinstance(self._opened, LedgerReader):
                 return self._opened.rows(query, parameters)
-            return self._opened.execute(query, parameters).fetchall()
+            rows = self._opened.execute(query, parameters).fetchall()
+            self._copy_if_due()
+            return rows
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -269,6 +301,12 @@ class Ledger:
             self._opened.execute("BEGIN IMMEDIATE")
             with self._opened as connection:
                 yield connection
+            self._is_copied = False
+            self._copy_if_due()
+
+    def _copy_if_due(self) -> None:
+        if time.monotonic() >= self._next_copy:
+            self.copy_for_readers()
 
 
 def _probability(item: FeedItem) -> float | None:

@@ -11,11 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from teacher.errors import DataError
+from teacher.platforms import is_local
 
 PATIENCE_SECONDS = 60.0
 """Timeout in seconds for locks held by other processes that are creating or reading the same file."""
 
 _RETRY_SECONDS = 0.005
+_HELD_SECONDS = 3.0  # timeout for the lock of a run that holds the file for as long as it lasts
+_NO_SHARED_MEMORY = (
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMLOCK,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+)
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _BESIDE = ("-wal", "-shm", "-journal")
 _APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": identifies ledgers among SQLite files
@@ -47,25 +55,68 @@ _SCHEMA = (
 def open_to_write(path: Path) -> sqlite3.Connection:
     """Open a ledger for writing; create it if the file is missing or empty.
 
-    A file that is not a ledger is never changed.
+    A file that is not a ledger is never changed. On a network file system, whose machines don't share memory,
+    the ledger has no write-ahead log: the connection keeps an exclusive lock until it is closed, and readers
+    use :func:`write_copy`'s copy.
 
     Raises:
-        DataError: the file is damaged or not writable, or not a ledger of a supported version.
+        DataError: the file is damaged or not writable, or not a ledger of a supported version, or another
+            process holds it.
     """
     with explained(path):
-        connection = _connect(path.absolute().as_uri())
-        try:
-            for setting in ("synchronous = FULL", "foreign_keys = ON"):
-                connection.execute(f"PRAGMA {setting}")
-            connection.execute("BEGIN IMMEDIATE")
-            with connection:  # the write lock keeps other processes from creating it
-                if _is_empty(connection, path):
-                    _make_tables(connection)
+        if is_local(path.absolute().parent):
+            try:
+                return _writing(path)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode not in _NO_SHARED_MEMORY:
+                    raise
+        return _writing(path, held=True)
+
+
+def _writing(path: Path, *, held: bool = False) -> sqlite3.Connection:
+    """Open a ledger for writing, with a write-ahead log or, if ``held``, with a lock until it is closed."""
+    connection = _connect(path.absolute().as_uri(), _HELD_SECONDS if held else PATIENCE_SECONDS)
+    try:
+        settings = (
+            *(("locking_mode = EXCLUSIVE",) if held else ()),
+            "synchronous = FULL",
+            "foreign_keys = ON",
+        )
+        for setting in settings:
+            connection.execute(f"PRAGMA {setting}").fetchall()
+        connection.execute("BEGIN EXCLUSIVE" if held else "BEGIN IMMEDIATE")
+        with connection:  # the write lock keeps other processes from creating it
+            if _is_empty(connection, path):
+                _make_tables(connection)
+        if held:
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            path.with_name(f"{path.name}-shm").unlink(missing_ok=True)  # left by a failed attempt to share it
+        else:
             _log_ahead(connection)
-        except BaseException:
-            connection.close()
-            raise
+            connection.execute("SELECT 1 FROM feed").fetchall()  # the first use of the shared memory
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def is_held(connection: sqlite3.Connection) -> bool:
+    """Return True if no other process can read the ledger that :func:`open_to_write` opened."""
+    return bool(connection.execute("PRAGMA locking_mode").fetchone() == ("exclusive",))
+
+
+def path_of_copy(path: Path) -> Path:
+    """Return the path of the copy that a run makes of a ledger that only it can open."""
+    return path.with_name(f"{path.name}-copy")
+
+
+def write_copy(connection: sqlite3.Connection, path: Path) -> None:
+    """Replace the copy of a ledger that only this process can open."""
+    copy = path_of_copy(path)
+    part = copy.with_name(f".{copy.name}.part")
+    part.unlink(missing_ok=True)
+    connection.execute("VACUUM INTO ?", (str(part),))
+    part.replace(copy)
 
 
 class LedgerReader:
@@ -85,8 +136,9 @@ class LedgerReader:
         if not path.exists():
             raise DataError(f"{path} does not exist; expected the ledger file of a run")
         self._path = path
+        self._is_local = is_local(path.absolute().parent)
         self._copy: sqlite3.Connection | None = None
-        self._copied: _Stamp | None = None
+        self._copied: tuple[Path, _Stamp] | None = None
         self.rows("SELECT 1 FROM feed", ())
 
     def rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -97,32 +149,47 @@ class LedgerReader:
                 try:
                     rows = self._rows_at(before, query, parameters)
                 except sqlite3.DatabaseError:
-                    if not _is_at_rest(before) or _stamp(self._path) == before:
+                    if not self._needs_no_lock(before) or _stamp(self._path) == before:
                         raise
                 else:
-                    if not _is_at_rest(before) or _stamp(self._path) == before:
+                    if not self._needs_no_lock(before) or _stamp(self._path) == before:
                         return rows
+
+    def _needs_no_lock(self, stamp: "_Stamp") -> bool:
+        """Return True if no process has the ledger open, which a network file system's files don't tell."""
+        return self._is_local and _is_at_rest(stamp)
 
     def close(self) -> None:
         """Remove what was kept for the next query."""
         if self._copy is not None:
             self._copy.close()
-            self._copy = None
+            self._copy = self._copied = None
 
     def _rows_at(self, stamp: "_Stamp", query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-        if self._copy is not None and self._copied == stamp:
-            return self._copy.execute(query, parameters).fetchall()
+        if self._copied == (self._path, stamp):
+            return self._rows_of_temporary(self._path, query, parameters)
         # Locks would need a -shm file beside a ledger that nobody holds. With readonly_shm, that of a killed
         # run stays as it is.
-        mode = "mode=ro&immutable=1" if _is_at_rest(stamp) else "mode=ro&readonly_shm=1"
+        mode = "mode=ro&immutable=1" if self._needs_no_lock(stamp) else "mode=ro&readonly_shm=1"
         try:
             with contextlib.closing(_reading(self._path, mode)) as connection:
                 return connection.execute(query, parameters).fetchall()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
+            code, copy = error.sqlite_errorcode, path_of_copy(self._path)
+            if code & 0xFF == sqlite3.SQLITE_BUSY and copy.exists():
+                return self._rows_of_temporary(copy, query, parameters)
+            if code & 0xFF not in _NOT_WRITABLE and code not in _NO_SHARED_MEMORY:
                 raise
-        self.close()
-        self._copy, self._copied = _copied(self._path), stamp
+        return self._rows_of_temporary(self._path, query, parameters)
+
+    def _rows_of_temporary(
+        self, path: Path, query: str, parameters: Sequence[object]
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of a query of a temporary copy of the ledger or of its run's copy."""
+        stamp = (path, _stamp(path))
+        if self._copy is None or self._copied != stamp:
+            self.close()
+            self._copy, self._copied = _copied(path), stamp
         return self._copy.execute(query, parameters).fetchall()
 
 
@@ -169,6 +236,10 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise DataError(
+                f"{path} is in use by another process, perhaps on another machine; end that run first"
+            ) from error
         raise DataError(
             f"{path} cannot be used: {error}; check its folder's permissions and the free disk space, then "
             "try again"
@@ -177,15 +248,14 @@ def explained(path: Path) -> Iterator[None]:
         raise DataError(f"{path} is damaged or not a ledger: {error}") from error
 
 
-def _connect(address: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        address, timeout=PATIENCE_SECONDS, isolation_level=None, check_same_thread=False, uri=True
-    )
+def _connect(address: str, timeout: float = PATIENCE_SECONDS) -> sqlite3.Connection:
+    return sqlite3.connect(address, timeout=timeout, isolation_level=None, check_same_thread=False, uri=True)
 
 
 def _reading(path: Path, mode: str) -> sqlite3.Connection:
     """Return a read-only connection to the file, or to an empty in-memory ledger if it has no tables yet."""
-    connection = _connect(f"{path.absolute().as_uri()}?{mode}")
+    timeout = PATIENCE_SECONDS if is_local(path.absolute().parent) else _HELD_SECONDS
+    connection = _connect(f"{path.absolute().as_uri()}?{mode}", timeout)
     try:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")

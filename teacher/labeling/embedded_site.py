@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -169,6 +170,7 @@ class _StateFolder:
                 return site
             status = None if child is None else child.poll()
             if status == 0:  # the child found a different process that is starting or stopping the site
+                self._refuse_other_host()
                 time.sleep(_RETRY_SECONDS)
             elif status is not None:
                 raise SiteUnreachableError(
@@ -195,6 +197,18 @@ class _StateFolder:
             return site if answer["instance"] == site["instance"] else None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):  # no file, or no valid response
             return None
+
+    def _refuse_other_host(self) -> None:
+        """Raise ConfigError if the process that uses the state folder runs on another machine."""
+        try:
+            host = json.loads((self.state_dir / "site" / "lock").read_text()).get("host")
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return
+        if host not in {None, socket.gethostname()}:
+            raise ConfigError(
+                f"--state_dir: the site in {self.state_dir} runs on {host}; run there, or with --site_url "
+                "and the site's public URL, or choose a different --state_dir"
+            )
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start a site process; it exits with status 0 if another site is using the state folder."""

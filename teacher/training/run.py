@@ -312,6 +312,7 @@ class Run:
         }
         if self.teaching is not None:
             state["teaching"] = self.teaching.state_dict()
+            self.teaching.ledger.copy_for_readers()
         save_state(self._checkpoint, state)
         self._saved_at = time.monotonic()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +17,8 @@ import pytest
 from django.conf import global_settings
 from django.core.exceptions import ImproperlyConfigured
 
-from human_feedback_site import environment, private
+from human_feedback_site import environment, file_systems, private
+from teacher import platforms
 from tests.site.conftest import settings_of
 
 KEY = "only-for-tests-" + "x" * 40
@@ -376,3 +379,22 @@ def test_sqlite_waits_for_its_turn_and_survives_a_power_cut(db: None) -> None:
         ]
     assert found == ["wal", 2, 20_000, 1]
     assert connection.settings_dict["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+
+
+def test_sqlite_on_a_network_file_system_has_no_write_ahead_log(
+    two_clients: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    for folder, journal in [(tmp_path, "wal"), (two_clients[0], "delete")]:
+        options = environment.read_database(folder)["OPTIONS"]
+        with contextlib.closing(sqlite3.connect(folder / "site.sqlite3")) as database:
+            database.executescript(options["init_command"])
+            assert database.execute("PRAGMA journal_mode").fetchone() == (journal,)
+            database.execute("CREATE TABLE t (x)")
+    with monkeypatch.context() as patch:  # shared memory that fails tells it, too
+        patch.setattr(file_systems.sys, "platform", "other")
+        assert [file_systems.shares_memory(folder) for folder in (tmp_path, two_clients[0])] == [True, False]
+
+
+def test_trainer_and_site_take_the_same_file_systems_for_local_ones() -> None:
+    assert file_systems._LOCAL == platforms._LOCAL

@@ -12,7 +12,7 @@ from human_feedback_site.feedback.backup.manifest import digest_of
 from human_feedback_site.feedback.errors import BackupError
 
 _SQLITE = b"SQLite format 3\0"
-_LOG_OF_WRITES = ("-wal", "-shm", "-journal")
+_BESIDE = ("-wal", "-shm", "-journal", "-copy")
 _UNFINISHED = re.compile(r"\..*\.part\d*")  # temporary name of a file that is still being written
 
 
@@ -41,7 +41,7 @@ def _files(folder: Path) -> Iterator[Path]:
     """Yield the files to copy, following symbolic links.
 
     Unfinished files are skipped, as are SQLite's ``-wal``, ``-shm`` and ``-journal`` files, because the
-    snapshot of a database already includes their changes.
+    snapshot of a database already includes their changes, and a run's ``-copy`` of its ledger.
     """
 
     def refuse(error: OSError) -> None:
@@ -56,9 +56,9 @@ def _files(folder: Path) -> Iterator[Path]:
             continue
         seen.add(real)
         for name in sorted(names):
-            is_log = any(name.endswith(end) and name.removesuffix(end) in names for end in _LOG_OF_WRITES)
+            is_beside = any(name.endswith(end) and name.removesuffix(end) in names for end in _BESIDE)
             path = Path(parent, name)
-            if not is_log and not _UNFINISHED.fullmatch(name) and path.is_file():
+            if not is_beside and not _UNFINISHED.fullmatch(name) and path.is_file():
                 yield path
 
 
@@ -70,13 +70,28 @@ def _is_sqlite(path: Path) -> bool:
 def copy_sqlite(source: Path, target: Path) -> None:
     """Copy a consistent snapshot of a SQLite file that may be in use, and check the copy.
 
+    On a network file system, a run holds its ledger for as long as it lasts. Then its own recent copy of the
+    ledger is used, which the run makes every minute and before each checkpoint.
+
     Raises:
         BackupError: SQLite can't read the file, or the copy is damaged.
     """
+    copy = source.with_name(f"{source.name}-copy")
+    patience = 0.5 if copy.exists() else 5.0
     try:
-        with closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as live:
+        address = f"{source.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=patience)) as live:
+            live.isolation_level = None
+            live.execute("BEGIN")
+            live.execute("SELECT 1 FROM sqlite_master").fetchall()  # backup() would wait for a lock forever
             copy_connection(live, target)
     except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY and copy.exists():
+            part = target.with_name(f".{target.name}.part")
+            shutil.copyfile(copy, part)  # whole, even if the run replaces it meanwhile
+            copy_sqlite(part, target)
+            part.unlink()
+            return
         raise BackupError(f"{source} cannot be copied: {error}") from error
 
 

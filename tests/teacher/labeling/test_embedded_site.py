@@ -18,6 +18,7 @@ import pytest
 import requests
 
 from teacher.errors import ConfigError, SiteUnreachableError
+from teacher.labeling import embedded_site
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import PACKAGES, SiteHandle, ensure_site
 from tests.reverse_proxy import reverse_proxy
@@ -260,3 +261,16 @@ def test_a_path_that_cannot_be_told_from_the_sites_own_is_refused(join: Any, sta
 
 def test_a_new_state_folder_is_its_owners_alone(site: SiteHandle) -> None:
     assert stat.S_IMODE(site.admin_password_file.parent.stat().st_mode) == 0o700
+
+
+def test_a_site_on_another_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "lock").write_text(json.dumps({"host": "gpu-7", "port": 8000, "url": None}))
+    monkeypatch.setattr(embedded_site, "COMMAND", (sys.executable, "-c", "pass"))  # as if it were locked
+    with pytest.raises(ConfigError) as caught:
+        ensure_site(tmp_path)
+    assert str(caught.value) == (
+        f"--state_dir: the site in {tmp_path} runs on gpu-7; run there, or with --site_url and the site's "
+        "public URL, or choose a different --state_dir"
+    )
