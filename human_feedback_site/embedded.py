@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
         listener = _listen(options.bind, _last_port(folder / "lock"))
         port = listener.getsockname()[1]
         host = socket.gethostname()  # while the site starts, a run on another machine must know who does
-        _overwrite(lock.fileno(), json.dumps({"host": host, "port": port, "url": None}))
+        _overwrite(lock.fileno(), json.dumps({**_last_announcement(folder / "lock"), "host": host}))
         instance = uuid.uuid4().hex
         os.environ |= _environment(options, state_dir, port, instance)
         _prepare_database()
@@ -296,10 +296,19 @@ def _is_claimed(port: int) -> bool:
 def _last_port(lock: Path) -> int | None:
     """Return the previous site's port, read from ``site/lock``; None if no port is recorded there."""
     try:
-        port = int(json.loads(lock.read_text())["port"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        port = int(_last_announcement(lock)["port"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return port if 0 < port < 65536 else None
+
+
+def _last_announcement(lock: Path) -> dict[str, Any]:
+    """Return what the previous site wrote to ``site/lock``; an empty dictionary if that isn't readable."""
+    try:
+        found = json.loads(lock.read_text())
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _own_host(bind: str) -> str:

@@ -8,6 +8,7 @@ import os
 import socket
 import sqlite3
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -392,7 +393,7 @@ def test_sqlite_on_a_network_file_system_has_no_write_ahead_log(
             assert database.execute("PRAGMA journal_mode").fetchone() == (journal,)
             database.execute("CREATE TABLE t (x)")
     with monkeypatch.context() as patch:  # shared memory that fails tells it, too
-        patch.setattr(file_systems.sys, "platform", "other")
+        patch.setattr(sys, "platform", "other")
         assert [file_systems.shares_memory(folder) for folder in (tmp_path, two_clients[0])] == [True, False]
 
 
