@@ -19,7 +19,7 @@ from PIL import Image
 from teacher.clips.encode import Frame, encode
 from teacher.clips.fast_path import FastPath, is_mujoco
 from teacher.data.segments import Segment
-from teacher.envs.capture import as_frame, draw, prepare_drawing
+from teacher.envs.capture import draw, frame_of, prepare_drawing
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.recipe import EpisodeRecipe, library_versions
@@ -241,7 +241,7 @@ class ReplayRenderer:
             viewer._markers.clear()
 
     def _render(self) -> Frame:
-        return as_frame(draw(self._env), self._name)
+        return frame_of(self._env, self._name)
 
     def _draw_fast(self) -> Frame:
         bare: Any = self._env.unwrapped

@@ -33,6 +33,7 @@ def check_drawing(task: TaskInfo, seed: int) -> str:
         try:
             renderer.submit(job).result()
         except RenderError as error:
-            why = f"cannot render clips of {task.env_id} on this machine: {error}"
+            place = " on this machine" if "GL" in str(error) else ""
+            why = f"cannot render clips of {task.env_id}{place}: {error}"
             raise RenderError(with_install_command(why)) from error
         return renderer.note

@@ -15,6 +15,7 @@ from teacher.errors import EnvironmentUnsuitableError, RenderError, describe_exc
 LONGER_SIDE = 400
 """Maximum width and height of a captured frame, in pixels; larger frames are scaled down."""
 _QUALITY = 90
+_ROUNDING = 1e-3  # less than one of 255 levels
 
 
 def prepare_drawing() -> None:
@@ -49,6 +50,30 @@ def draw(env: Any) -> Any:
     return env.render()
 
 
+def frame_of(env: Any, name: str) -> NDArray[np.uint8]:
+    """Render an environment and return the frame, ``(height, width, 3)``.
+
+    Raises:
+        RenderError: ``render()`` returned no image.
+    """
+    try:
+        return as_frame(draw(env), name)
+    except RenderError as error:
+        modes = _modes(env)
+        raise error if "rgb_array" in modes else RenderError(f"{error}; {_told_modes(modes)}") from error
+
+
+def _modes(env: Any) -> list[str]:
+    return list(map(str, (env.metadata or {}).get("render_modes") or ()))
+
+
+def _told_modes(modes: list[str]) -> str:
+    return (
+        f"its metadata['render_modes'] is {modes}: add 'rgb_array', in which render() returns an image, or "
+        "'ansi', in which it returns text"
+    )
+
+
 class CapturedResets(SeededResets):
     """Wrapper that seeds every reset and returns a JPEG frame in ``info["frame"]`` from each step.
 
@@ -67,11 +92,14 @@ class CapturedResets(SeededResets):
 
     def _picture(self) -> bytes:
         try:
-            picture = draw(self.env)
+            modes = _modes(self.env)
+            if modes and "rgb_array" not in modes:  # its render() might print to the terminal
+                raise RenderError(_told_modes(modes))
+            picture = frame_of(self.env, self._name)
         except Exception as error:  # an environment may raise anything
+            own = str(error) if isinstance(error, RenderError) else describe_exception(error)
             raise EnvironmentUnsuitableError(
-                f"--capture_frames: {self._name} can't be rendered: "
-                f"{why_no_screen() or describe_exception(error)}"
+                f"--capture_frames: {self._name} can't be rendered: {why_no_screen() or own}"
             ) from error
         return jpeg(picture, self._name)
 
@@ -79,7 +107,8 @@ class CapturedResets(SeededResets):
 def as_frame(picture: Any, name: str = "the environment") -> NDArray[np.uint8]:
     """Convert the return value of an environment's ``render()`` to a uint8 image ``(height, width, 3)``.
 
-    Integers must be in [0, 255]; floats must be in [0, 1] and are scaled to [0, 255].
+    Integers must be in [0, 255]; floats must be in [0, 1], except for rounding errors, and are scaled to
+    [0, 255].
 
     Args:
         picture: the return value of ``render()``.
@@ -96,11 +125,12 @@ def as_frame(picture: Any, name: str = "the environment") -> NDArray[np.uint8]:
     low, high = (float(picture.min()), float(picture.max())) if picture.size else (0.0, 0.0)
     if np.issubdtype(picture.dtype, np.integer) and low >= 0 and high <= 255:
         return picture.astype(np.uint8)
-    if np.issubdtype(picture.dtype, np.floating) and low >= 0 and high <= 1:  # False for NaN
-        return (picture * 255).round().astype(np.uint8)
+    # The comparison is False for NaN.
+    if np.issubdtype(picture.dtype, np.floating) and low >= -_ROUNDING and high <= 1 + _ROUNDING:
+        return (picture.clip(0, 1) * 255).round().astype(np.uint8)
     raise RenderError(
-        f"{name} rendered {picture.dtype} values from {low:g} to {high:g}; frames must be uint8, or floats "
-        "from 0 to 1"
+        f"{name} rendered {picture.dtype} values from {low:.9g} to {high:.9g}; frames must be uint8, or "
+        "floats from 0 to 1"
     )
 
 

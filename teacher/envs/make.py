@@ -2,16 +2,19 @@
 
 import contextlib
 import dataclasses
+import importlib
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 
 from teacher.envs.families import resolve_env_id
 from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.horizon import FixedHorizon
+from teacher.envs.text import TextFrames, renders_only_text
 from teacher.envs.transform import KWARG, TransformedObservations
 
 _CONSOLE = threading.RLock()
@@ -31,7 +34,8 @@ def make_env(
         kwargs: arguments of ``gymnasium.make``, such as ``max_episode_steps``, and two more:
             ``fixed_horizon``, passed to :class:`FixedHorizon` as ``filling``, and ``obs_transform``, passed
             to :class:`TransformedObservations` as ``name``. Recipes store all of them.
-        render_mode: as in ``gymnasium.make``.
+        render_mode: as in ``gymnasium.make``; with ``rgb_array``, an environment that renders only text is
+            drawn by :class:`~teacher.envs.text.TextFrames`.
         rendering: further arguments that only affect rendering, such as ``width``, ``height`` and
             ``camera_name``. Recipes don't store them.
     """
@@ -41,9 +45,29 @@ def make_env(
     transform, filling = arguments.pop(KWARG, None), arguments.pop(FIXED, None)
     # Gymnasium's checker would print many warnings and slow down each step.
     with _quiet_mujoco():
-        env = gym.make(resolve_env_id(env_id), disable_env_checker=True, **arguments)
+        env = _made(resolve_env_id(env_id), arguments)
     env = env if filling is None else FixedHorizon(env, filling)
     return env if transform is None else TransformedObservations(env, transform)
+
+
+def _made(env_id: str, arguments: dict[str, Any]) -> gym.Env[Any, Any]:
+    is_text = arguments.get("render_mode") == "rgb_array" and renders_only_text(_render_modes(env_id))
+    if is_text:
+        arguments = {**arguments, "render_mode": "ansi"}
+    env = gym.make(env_id, disable_env_checker=True, **arguments)
+    return TextFrames(env) if is_text else env
+
+
+def _render_modes(env_id: str) -> Any:
+    """Return the render modes in the metadata of an environment's class; None if there are none."""
+    with contextlib.suppress(Exception):  # importing it may raise anything, which gymnasium.make reports
+        module, _, name = env_id.rpartition(":")
+        if module:
+            importlib.import_module(module)
+        entry: Any = gym.spec(name).entry_point
+        kind: Any = load_env_creator(entry) if isinstance(entry, str) else entry
+        return kind.metadata.get("render_modes")
+    return None
 
 
 def make_again(env: Any) -> gym.Env[Any, Any] | None:

@@ -1,7 +1,8 @@
 """Episodes of a random or given policy, for a run's first queries, and a check that replay works."""
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 
 from teacher.envs.episodes import EpisodeRecorder, replay
 from teacher.envs.exploration import Actor
@@ -16,31 +17,54 @@ _RANDOM_STREAM = 1
 _POLICY_STREAM = 3
 
 
+Tell = Callable[[int], None]
+
+
 def random_trajectories(
-    task: TaskInfo, seed: int, num_envs: int = 8, workers: int = 1
+    task: TaskInfo, seed: int, num_envs: int = 8, workers: int = 1, tell: Tell = lambda steps: None
 ) -> Iterator[Trajectory]:
     """Yield an endless stream of complete episodes from a uniform random policy.
 
-    ``workers`` is the number of threads that step the environments; it does not affect the episodes.
+    Args:
+        task: properties of the environment.
+        seed: seed of the episodes and actions.
+        num_envs: number of environments.
+        workers: number of threads that step the environments; it does not affect the episodes.
+        tell: progress callback, called after each step with the total number of steps so far.
     """
     envs = make_vector_env(task, num_envs, [seed, _RANDOM_STREAM], workers)
     envs.action_space.seed(seed)
-    yield from _finished(envs, lambda _: envs.action_space.sample())
+    yield from _finished(envs, lambda _: envs.action_space.sample(), tell)
 
 
-def policy_trajectories(task: TaskInfo, seed: int, act: Actor, num_envs: int = 8) -> Iterator[Trajectory]:
+def policy_trajectories(
+    task: TaskInfo, seed: int, act: Actor, num_envs: int = 8, tell: Tell = lambda steps: None
+) -> Iterator[Trajectory]:
     """Yield an endless stream of complete episodes from the policy ``act``."""
-    yield from _finished(make_vector_env(task, num_envs, [seed, _POLICY_STREAM]), act)
+    yield from _finished(make_vector_env(task, num_envs, [seed, _POLICY_STREAM]), act, tell)
 
 
-def _finished(envs: EpisodeRecorder, act: Actor) -> Iterator[Trajectory]:
+def _finished(envs: EpisodeRecorder, act: Actor, tell: Tell) -> Iterator[Trajectory]:
     try:
         observations, _ = envs.reset()
-        while True:
+        for step in itertools.count(1):
             observations, *_ = envs.step(act(observations))
+            tell(step * envs.num_envs)
             yield from (trajectory for trajectory in envs.drain() if trajectory.finished)
     finally:
         envs.close()
+
+
+def check_capture(task: TaskInfo, seed: int) -> None:
+    """Check that a frame can be captured.
+
+    Raises:
+        EnvironmentUnsuitableError: the environment can't be rendered.
+    """
+    with contextlib.closing(make_vector_env(task, 1, [seed, _RANDOM_STREAM])) as envs:
+        envs.action_space.seed(seed)
+        envs.reset()
+        envs.step(envs.action_space.sample())
 
 
 def check_replay(task: TaskInfo, seed: int) -> None:

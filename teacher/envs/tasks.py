@@ -144,7 +144,14 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
         EnvironmentUnsuitableError: the environment is unknown or can't be made.
     """
     env_id = resolve_env_id(env_id)
-    limit = kwargs.get("max_episode_steps") or find_spec(env_id).max_episode_steps
+    spec = find_spec(env_id)
+    if spec.entry_point is None:
+        raise EnvironmentUnsuitableError(
+            f"{env_id} is registered only as a vector environment (vector_entry_point), but teach needs "
+            "single ones: register an entry_point too, or in Python pass gymnasium.make_vec(...) to "
+            "HumanPreferencesVectorWrapper"
+        )
+    limit = kwargs.get("max_episode_steps") or spec.max_episode_steps
     refusals: list[EnvironmentUnsuitableError] = []
     if limit is None:
         refusals.append(

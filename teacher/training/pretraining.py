@@ -128,11 +128,15 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     missing = 2 * count - (len(shown) if shown else 0)
     pool = SegmentPool(run.segment_length, capacity=missing, seed=seed)
     with waiting(run.console.rich, after=SLOW_SECONDS) as show:
-        for trajectory in random_trajectories(run.task, seed):
+
+        def look(steps: int) -> None:
+            interrupts.check()
+            show(f"random actions: {len(pool)} of {pluralize(missing, 'segment')} ({steps:,} steps)")
+
+        for trajectory in random_trajectories(run.task, seed, tell=look):
             pool.extend([trajectory])
             if len(pool) >= missing:
                 break
-            show(f"random actions: {len(pool)} of {pluralize(missing, 'segment')}")
     if shown:
         pool.absorb(shown)
     return pool.sample_pairs(count)
@@ -150,8 +154,14 @@ def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
     """
     pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
     too_short = 0
-    for trajectory in policy_trajectories(run.task, seed, run.act):
-        too_short = 0 if pool.extend([trajectory]) else too_short + 1
-        if len(pool) >= count or too_short >= TRIAL_EPISODES:
-            break
+    with waiting(run.console.rich, after=SLOW_SECONDS) as show:
+
+        def look(steps: int) -> None:
+            interrupts.check()
+            show(f"current policy: {len(pool)} of {pluralize(count, 'segment')} ({steps:,} steps)")
+
+        for trajectory in policy_trajectories(run.task, seed, run.act, tell=look):
+            too_short = 0 if pool.extend([trajectory]) else too_short + 1
+            if len(pool) >= count or too_short >= TRIAL_EPISODES:
+                break
     return pool

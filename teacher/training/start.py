@@ -14,7 +14,7 @@ from teacher.data.checkpoint import CHECKPOINT_NAME
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.early_ends import LEAKS, fillings, told_early
 from teacher.envs.make import make_env
-from teacher.envs.random_episodes import check_replay, random_trajectories
+from teacher.envs.random_episodes import check_capture, check_replay, random_trajectories
 from teacher.envs.tasks import Examined, examine, make_vector_env
 from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
@@ -124,9 +124,9 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
                 agent = make_agent(on_cpu if start is None else config, envs)
                 if start is not None:
                     start.check(agent)
-    if config.predictor == "human" and not task.captures:
+    if config.predictor == "human":
         with collecting(problems):
-            check_replay(task, config.seed)
+            (check_capture if task.captures else check_replay)(task, config.seed)
     if config.predictor == "rl":
         return
     with collecting(problems):

@@ -19,6 +19,7 @@ from teacher.clips.encode import Frame, encode
 from teacher.clips.render import CLIP_SIZE, ReplayRenderer, captured
 from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
+from teacher.envs.text import TextFrames
 from teacher.errors import ConfigError, RenderError
 from teacher.reward.images import is_image_space
 from teacher.wrapper.recording import Source
@@ -116,6 +117,8 @@ class ClipSource:
 
     def _make(self) -> gym.Env[Any, Any]:
         env = cast(Callable[[], gym.Env[Any, Any]], self._config.env_fn)()
+        if env.render_mode == "ansi":
+            env = TextFrames(env)
         if env.render_mode != "rgb_array":
             raise RenderError(
                 f"env_fn made an environment with render_mode={env.render_mode!r}; it must use 'rgb_array'"

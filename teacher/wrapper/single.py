@@ -9,6 +9,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import episode_seeds
+from teacher.envs.text import TextFrames
 from teacher.errors import ConfigError
 from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
@@ -59,6 +60,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     """
 
     def __init__(self, env: gym.Env[Any, Any], reward_predictor_network: Any = None, **settings: Any) -> None:
+        if env.render_mode == "ansi" and not settings.get("synthetic_prefs", True):
+            env = TextFrames(env)
         super().__init__(env)
         trainer: PreferenceTrainer | None = find_open(settings.pop(SAME_AS, None))
         if trainer is None:

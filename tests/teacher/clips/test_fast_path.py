@@ -244,6 +244,7 @@ def test_floats_from_0_to_1_are_scaled_to_bytes() -> None:
     assert (frame == 128).all()
     assert (as_frame(RED.astype(np.int64)) == RED).all()
     assert (as_frame(RED.astype(np.float32) / 255) == RED).all()
+    assert (as_frame(RED * np.float32(1.0000001 / 255) - 1e-7) == RED).all(), "rounding errors"
 
 
 @pytest.mark.parametrize(
@@ -251,6 +252,7 @@ def test_floats_from_0_to_1_are_scaled_to_bytes() -> None:
     [
         (RED.astype(np.float32), "float32 values from 0 to 255; frames must be uint8, or floats from 0 to 1"),
         (RED.astype(np.int64) - 1, "int64 values from -1 to 254"),
+        (RED / 254, "float64 values from 0 to 1.00393701; frames must be uint8, or floats from 0 to 1"),
         (np.full((2, 4, 3), np.nan), "float64 values from nan to nan"),
         (np.zeros((2, 4, 3), bool), "bool values from 0 to 0"),
         (np.zeros((2, 4), np.uint8), r"shape \(2, 4\); expected an RGB array"),

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
-from teacher.clips.render import captured
+from teacher.clips.render import ReplayRenderer, captured
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
-from teacher.envs.random_episodes import check_replay, random_trajectories
+from teacher.envs.random_episodes import check_capture, check_replay, random_trajectories
+from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
 from teacher.settings.config import TeachConfig
@@ -191,3 +192,81 @@ def test_people_are_asked_only_about_what_can_be_shown(
     assert main([*line.split(), "--allow_variable_horizon"]) == 2
     assert "pass --capture_frames" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+class Words(gym.Env[Any, Any]):
+    """Renders text, in red where it is; a frame is longer every step."""
+
+    metadata: dict[str, Any] = {"render_modes": ["human", "ansi"], "render_fps": 5}  # noqa: RUF012
+    observation_space = gym.spaces.Box(0, 99, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.full(1, self.steps, np.float32), 0.0, False, False, {}
+
+    def render(self) -> Any:
+        text = f"step\n{'.' * self.steps}\x1b[41m@\x1b[0m"
+        return text if self.render_mode == "ansi" else print(text)
+
+
+class Printed(Words):
+    metadata: dict[str, Any] = {"render_modes": ["human"]}  # noqa: RUF012
+
+
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: list[Any] = [Words, Printed]
+    for kind in kinds:
+        spec = gym.envs.registration.EnvSpec(f"{kind.__name__}-v0", kind, max_episode_steps=30)
+        monkeypatch.setitem(gym.registry, spec.id, spec)
+
+
+def test_text_is_drawn_in_frames_of_one_size(words: None, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = ClipSpec(EpisodeRecipe("Words-v0", {}, 1, np.zeros(12, int)))
+    frames = list(ReplayRenderer("Words-v0", {}).frames(spec))
+    assert {frame.shape for frame in frames} == {(60, 88, 3)}
+    red = [np.argwhere(frame[..., 0] > 2 * frame[..., 1] + 50)[:, 1].mean() for frame in frames]
+    assert red[0] < red[1] < red[3], "the mark moves to the right"
+    check_capture(describe_task("Words-v0", captures=True), 1)
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
+def test_what_renders_no_image_is_refused_with_the_cause(
+    words: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(EnvironmentUnsuitableError) as refused:
+        check_capture(describe_task("Printed-v0", captures=True), 1)
+    why = (
+        "its metadata['render_modes'] is ['human']: add 'rgb_array', in which render() returns an image, or "
+        "'ansi', in which it returns text"
+    )
+    assert str(refused.value) == f"--capture_frames: Printed-v0 can't be rendered: {why}"
+    assert not capsys.readouterr().out
+    with pytest.raises(RenderError) as failed:
+        list(
+            ReplayRenderer("Printed-v0", {}).frames(
+                ClipSpec(EpisodeRecipe("Words-v0", {}, 1, np.zeros(1, int)))
+            )
+        )
+    assert str(failed.value).endswith(f"expected an RGB array of shape (height, width, 3); {why}")
+
+
+def test_each_of_several_mujoco_environments_is_captured() -> None:
+    envs = make_vector_env(describe_task("Reacher-v5", captures=True), 2, 1)
+    with contextlib.closing(envs):
+        envs.reset()
+        for _ in range(2):
+            envs.step(envs.action_space.sample())
+        frames = [decoded(frame).astype(int) for one in envs.drain() for frame in one.frames or ()]
+    assert len(frames) == 4
+    assert all(frame.std() > 10 for frame in frames)
+    assert np.abs(frames[1] - frames[3]).max() > 50, "another target"

@@ -20,6 +20,15 @@ def test_random_trajectories_are_finished_and_reproducible() -> None:
     assert len({t.seed for t in first}) == 12
 
 
+def test_progress_is_told_before_the_first_episode_ends() -> None:
+    told: list[int] = []
+    episodes = random_trajectories(
+        describe_task("teacher/MovingDot-v1"), seed=1, num_envs=2, tell=told.append
+    )
+    next(episodes)
+    assert told == list(range(2, 82, 2))
+
+
 def test_random_actions_fill_the_action_box() -> None:
     trajectory = next(random_trajectories(describe_task("ShortHumanoid-v1"), seed=0, num_envs=1))
     assert np.abs(trajectory.actions).max() == pytest.approx(0.4, abs=0.01)

@@ -189,6 +189,13 @@ def test_an_id_like_no_other_is_refused() -> None:
     assert "gymnasium.registry" in refusal("QQQQ")
 
 
+def test_an_id_of_vector_environments_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gym.envs.registration.EnvSpec("Many-v0", vector_entry_point="many:Many", max_episode_steps=9)
+    monkeypatch.setitem(gym.registry, "Many-v0", spec)
+    with pytest.raises(EnvironmentUnsuitableError, match=r"only as a vector .* to HumanPreferencesVectorWr"):
+        describe_task("Many-v0")
+
+
 def test_a_missing_module_is_refused() -> None:
     assert refusal("no_such_module:Env-v0").startswith("can't import no_such_module:")
 
