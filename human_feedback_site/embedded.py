@@ -204,6 +204,7 @@ def _do_chores(log: Path) -> None:
     """
     from django.db import connections  # noqa: PLC0415 (needs environment variables)
 
+    from human_feedback_site.feedback.health import log_once, temporary_reason  # noqa: PLC0415
     from human_feedback_site.feedback.services.chores import CHORES, EVERY_MINUTE  # noqa: PLC0415
 
     for minute in itertools.count():
@@ -213,8 +214,12 @@ def _do_chores(log: Path) -> None:
                 continue
             try:
                 chore()
-            except Exception:
-                _log.exception("The maintenance task %r failed and will be retried later", name)
+            except Exception as error:
+                reason = temporary_reason(error)
+                if reason is None:
+                    _log.exception("The maintenance task %r failed and will be retried later", name)
+                else:
+                    log_once(f"Maintenance tasks failed and will be retried later: {reason}", error)
         try:
             connections.close_all()
         except Exception:

@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import csrf, defaults
@@ -15,6 +14,7 @@ from rest_framework.exceptions import APIException, NotAuthenticated, Validation
 from rest_framework.response import Response
 from rest_framework.views import exception_handler as drf_exception_handler
 
+from human_feedback_site.feedback import health
 from human_feedback_site.feedback.errors import (
     ConflictError,
     FeedbackError,
@@ -155,13 +155,16 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return a 500 response, or 503 if the database or media store failed and a retry may help."""
+    """Return a 500 response, or 503 if the database, media store or disk failed and a retry may help."""
     error = sys.exception()
-    away = isinstance(error, OperationalError | InterfaceError)
+    reason = health.temporary_reason(error)
+    if reason is not None:
+        health.log_once(reason, error)
+        response = unavailable(f"{reason} Try again soon.") if _is_api(request) else _failure_page(503)
+        response._has_been_logged = True  # type: ignore[attr-defined]  # so that Django logs no traceback
+        return response
     if not _is_api(request):
-        return _failure_page(503 if away or isinstance(error, MediaStoreError) else 500)
-    if away:
-        return unavailable("The database does not answer. Try again soon.")
+        return _failure_page(500)
     detail = f"Internal error; see request {current_request_id()} in the site's log. A retry may help."
     return _problem_response(500, detail)
 

@@ -69,7 +69,7 @@ def livez(request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Readiness check: return 200 if the database responds and is fully migrated, otherwise 503."""
+    """Readiness check: return 200 if the site can do its work, otherwise 503."""
     obstacle = health.obstacle()
     ready = {"status": "ready", "instance": settings.INSTANCE_ID}
     return JsonResponse(ready) if obstacle is None else unavailable(obstacle)

@@ -158,6 +158,7 @@ class S3Media:
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
+        self._probe_client: S3Client | None = None
         self.bucket = parts.netloc
         self.prefix = parts.path.strip("/")
 
@@ -213,6 +214,16 @@ class S3Media:
         """Return a presigned URL for the public endpoint."""
         with self.errors():
             return self._signer.link(self.full(key), settings.MEDIA_LINK_SECONDS)
+
+    def probe(self, seconds: float) -> None:
+        """Raise :class:`MediaStoreError` if the bucket can't be listed within about ``seconds``."""
+        with self.errors():
+            if self._probe_client is None:
+                limits: dict[str, Any] = {"connect_timeout": seconds, "read_timeout": seconds}
+                self._probe_client = s3_client(
+                    settings.S3_ENDPOINT_URL, retries={"total_max_attempts": 1}, **limits
+                )
+            self._probe_client.list_objects_v2(Bucket=self.bucket, Prefix=self.full(""), MaxKeys=1)
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager that re-raises botocore and OS errors as :class:`MediaStoreError`.
@@ -304,16 +315,19 @@ def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
         options: additional options for botocore's ``Config``.
     """
     config = Config(
-        connect_timeout=5,
-        read_timeout=10,
-        # "standard" retries with exponential backoff and jitter.
-        retries={"mode": "standard", "total_max_attempts": 3},
         # Bucket names as host names need DNS entries, which self-hosted servers rarely have.
         s3={"addressing_style": "path" if endpoint else "auto"},
         # Servers other than Amazon's don't support its newer checksums.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        **{"signature_version": "s3v4", **options},
+        **{
+            "signature_version": "s3v4",
+            "connect_timeout": 5,
+            "read_timeout": 10,
+            # "standard" retries with exponential backoff and jitter.
+            "retries": {"mode": "standard", "total_max_attempts": 3},
+            **options,
+        },
     )
     # A new session, because the default one would keep the credentials of earlier settings.
     session = botocore.session.get_session()

@@ -96,7 +96,7 @@ def test_without_a_connection_nine_pairs_are_here_and_then_it_does_not_say_go_on
     labeling.press("ArrowRight")
     labeling.wait_for("offline")
     expect(away.locator("span:visible")).to_have_text(
-        "No connection. Your answers are kept in this browser and sent when the site is back."
+        ["No connection.", "Your answers are kept in this browser and sent when the site is back."]
     )
     labeling.page.context.set_offline(offline=False)
     labeling.expect_saved(1 + AHEAD)

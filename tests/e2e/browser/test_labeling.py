@@ -119,6 +119,22 @@ def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPa
     assert len({label.comparison_id for label in site.labels()}) == len(site.labels()) == 2
 
 
+def test_a_site_that_cannot_save_says_so_and_answers_are_kept(site: Site, labeling: LabelingPage) -> None:
+    site.add(2)
+    labeling.open(site.invite())
+    full = json.dumps({"status": 503, "detail": "The disk of the database is full. Try again soon."})
+    labeling.page.route(LABELS, replying(status=503, content_type=PROBLEM, body=full))
+    labeling.press("ArrowLeft")
+    away = labeling.page.locator("#away")
+    expect(away).to_contain_text("The site can’t save answers right now.")
+    expect(away.locator("span:visible").last).to_have_text(
+        "You can keep answering: your answers are kept in this browser and sent when the site is back."
+    )
+    labeling.page.unroute(LABELS)
+    labeling.expect_saved(1)
+    expect(away).to_be_hidden()
+
+
 def test_the_next_pairs_are_here_before_they_are_needed(site: Site, labeling: LabelingPage) -> None:
     site.add(3)
     fetched: list[str] = []

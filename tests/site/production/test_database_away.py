@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -91,8 +92,18 @@ class Visitor:
     def get(self, path: str) -> requests.Response:
         return requests.get(self._url + path, headers=self._headers, timeout=120, allow_redirects=False)
 
+    def put(self, path: str, body: object) -> requests.Response:
+        return requests.put(self._url + path, json=body, headers=self._headers, timeout=120)
+
     def statuses(self, *paths: str) -> list[int]:
         return [self.get(path).status_code for path in paths]
+
+    def wait_until(self, status: int) -> None:
+        """Wait until ``/readyz``, which reuses its last result for a moment, returns ``status``."""
+        deadline = time.monotonic() + 120
+        while self.statuses("/readyz") != [status]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +132,7 @@ def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, vis
     paths = ("/readyz", "/api/v1/experiments/x/decisions", "/", "/livez")
     assert visitor.statuses(*paths) == [200, 404, 302, 200]
     postgres.stop()
+    visitor.wait_until(503)
     for path in paths[:2]:
         answer = visitor.get(path)
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
@@ -133,6 +145,7 @@ def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, vis
     assert page.headers["X-Request-ID"] in page.text
     assert visitor.statuses("/livez") == [200]
     postgres.start()
+    visitor.wait_until(200)
     assert visitor.statuses(*paths) == [200, 404, 302, 200]
 
 
@@ -148,11 +161,42 @@ def test_a_request_in_progress_fails_for_the_time_being_too(postgres: Postgres, 
 
 
 def test_a_database_that_hangs_does_not_hold_the_probes(postgres: Postgres, visitor: Visitor) -> None:
-    assert visitor.statuses("/readyz") == [200]
+    visitor.wait_until(200)
     with postgres.hanging():
-        assert visitor.statuses("/readyz") == [503]  # a visitor would wait longer than the site does
+        visitor.wait_until(503)  # a visitor would wait longer than the site does
         assert visitor.statuses("/livez") == [200]
-    assert visitor.statuses("/readyz") == [200]
+    visitor.wait_until(200)
+
+
+def test_a_database_that_cannot_be_written_is_named_in_one_line(postgres: Postgres, visitor: Visitor) -> None:
+    visitor.wait_until(200)
+    experiment = {
+        "run_id": str(UUID(int=1)),
+        "env_id": "x",
+        "prompt": "x",
+        "fps": 20,
+        "has_true_reward": False,
+    }
+    with closing(psycopg.connect(postgres.url, autocommit=True)) as other:
+        try:
+            other.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+            other.execute("SELECT pg_reload_conf()")
+            visitor.wait_until(503)
+            assert "The database is read-only." in visitor.get("/readyz").json()["detail"]
+            logged = len(visitor.site.text())
+            for _ in range(2):
+                answer = visitor.put("/api/v1/experiments/hopper", experiment)
+                assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+                assert answer.json()["detail"] == "The database is read-only. Try again soon."
+            said = visitor.site.text()[logged:]
+            assert "Traceback" not in said
+            assert said.count("cannot execute") == 1
+        finally:
+            other.execute("SET default_transaction_read_only = off")
+            other.execute("ALTER SYSTEM RESET default_transaction_read_only")
+            other.execute("SELECT pg_reload_conf()")
+    visitor.wait_until(200)
+    assert visitor.put("/api/v1/experiments/hopper", experiment).status_code == 201
 
 
 def test_sigterm_lets_a_request_end_and_leaves_no_connection(postgres: Postgres, visitor: Visitor) -> None:

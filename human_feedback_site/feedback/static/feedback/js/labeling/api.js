@@ -47,6 +47,8 @@ const TRY_LATER = [408, 425, 429];
 
 /** The site did not respond, or asked to retry later. */
 export class Away extends Error {}
+/** The site responded, but can't do its work at the moment, for example because its disk is full. */
+export class Failing extends Away {}
 /** Something between browser and site, such as a proxy, rejects this request; other requests may get through. */
 export class Stuck extends Away {}
 /** The user is signed out. */
@@ -109,7 +111,8 @@ export class Api {
     const problem = await refusal(reply);
     if (problem) throw new Refused(problem.detail);
     const passes = reply.status < 400 || reply.status >= 500 || TRY_LATER.includes(reply.status);
-    throw new (passes ? Away : Stuck)(`HTTP ${reply.status}`);
+    const kind = !passes ? Stuck : isProblem(reply) ? Failing : Away;
+    throw new kind(`HTTP ${reply.status}`);
   }
 
   /** @param {string} url */
@@ -158,11 +161,16 @@ async function request(url, options) {
  * @param {Response} reply
  */
 async function refusal(reply) {
-  if (!reply.headers.get("Content-Type")?.startsWith("application/problem+json")) return null;
+  if (!isProblem(reply)) return null;
   const problem = await json(reply);
   if (problem.type === NO_CONSENT) throw new NoConsent();
   const final = reply.status === 404 || reply.status === 409 || (reply.status === 400 && problem.errors?.length > 0);
   return final ? problem : null;
+}
+
+/** True if a response is the site's own, not a proxy's. @param {Response} reply */
+function isProblem(reply) {
+  return reply.headers.get("Content-Type")?.startsWith("application/problem+json") ?? false;
 }
 
 /** @param {Response} reply */

@@ -2,7 +2,7 @@
 
 import { written } from "../dom.js";
 import "../media.js";
-import { Api, Away, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
+import { Api, Away, Failing, NoConsent, OtherAccount, Refused, SignedOut, newUuid } from "./api.js";
 import { Beside } from "./beside.js";
 import { listenToButtons, listenToKeys } from "./controls.js";
 import { Kept } from "./kept.js";
@@ -157,7 +157,7 @@ class Labeling {
     this.outbox.on("saved", (saved) => this.#saved(saved));
     this.outbox.on("refused", (entry, error) => this.#refused(entry, error));
     this.outbox.on("stuck", (entry, error) => this.#stuck(entry, error));
-    this.outbox.on("away", () => this.#away());
+    this.outbox.on("away", (failing) => this.#away(failing));
     this.outbox.on("stopped", (error) => this.#failed(error));
     this.prefetch.on("reply", (reply) => this.#replied(reply));
     this.prefetch.on("ready", () => this.#fillScreen());
@@ -340,8 +340,10 @@ class Labeling {
     return ["finished", "stopped", "done"].includes(this.siteState) && !this.outbox.entries.length;
   }
 
-  #away() {
+  /** @param {boolean} failing true if the site responds, but can't do its work */
+  #away(failing) {
     this.screen.siteIsThere(false);
+    this.screen.failing(failing);
     if (this.#over) return;
     this.presence.missed();
     if (this.recalling) this.screen.say("undo_later");
@@ -356,7 +358,7 @@ class Labeling {
 
   /** @param {unknown} error */
   #failed(error) {
-    if (error instanceof Away) this.#away();
+    if (error instanceof Away) this.#away(error instanceof Failing);
     else if (error instanceof SignedOut) this.#stop("signed-out");
     else if (error instanceof OtherAccount) this.#stop("other-account");
     else if (error instanceof NoConsent) location.reload();

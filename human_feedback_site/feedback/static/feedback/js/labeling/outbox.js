@@ -2,7 +2,7 @@
 // survives a reload or a closed tab, and tabs never overwrite each other's. Sending one twice is harmless, because the
 // site recognizes its UUID.
 
-import { Away, OtherAccount, Refused, SignedOut, Stuck } from "./api.js";
+import { Away, Failing, OtherAccount, Refused, SignedOut, Stuck } from "./api.js";
 import { Emitter } from "./emitter.js";
 
 /** @import { Answer, Answered, Api, Undone } from "./api.js" */
@@ -27,11 +27,11 @@ const MOST_STUCK = 3;
  *
  * Events: `added` (here or in another tab), `change` (the unsaved entries changed), `saved`, `elsewhere` (another tab
  * saved or discarded an entry), `refused` (rejected by the site), `stuck` (blocked on the way, for example by a proxy;
- * other entries are sent first from now on), `away` (the site can't be reached), `stopped` (signed out or a different
+ * other entries are sent first from now on), `away` (the site can't be reached, or is failing), `stopped` (signed out or a different
  * account: nothing is sent until `flush` is called again).
  * @extends {Emitter<{
  *   added: [Entry], change: [], saved: [Saved], elsewhere: [], refused: [Entry, Refused], stuck: [Entry, Stuck],
- *   away: [], stopped: [SignedOut | OtherAccount],
+ *   away: [boolean], stopped: [SignedOut | OtherAccount],
  * }>}
  */
 export class Outbox extends Emitter {
@@ -177,7 +177,7 @@ export class Outbox extends Emitter {
     }
     if (!(error instanceof Away)) throw error;
     this.away = true;
-    this.emit("away");
+    this.emit("away", error instanceof Failing);
     this.#again();
   }
 

@@ -305,6 +305,12 @@ export class Screen {
     }
   }
 
+  /** Say that the site can't save answers, instead of that there is no connection. @param {boolean} is */
+  failing(is) {
+    element("away-lost").hidden = is;
+    element("away-failing").hidden = !is;
+  }
+
   /** Offer to continue with loaded pairs while the site can't be reached. @param {boolean} are */
   pairsAreHere(are) {
     part(document, "[data-action=anyway]").hidden = !are;
