@@ -114,9 +114,25 @@ class ExtraStepsSAC(SAC):
         """Train as SAC does, then take the extra steps."""
         metrics = super().update(rollout, rewards, critic_epochs=critic_epochs)
         if self._extra and metrics:
-            self._train(self._extra, explores=False)
+            self._take_extra()
             self._extra = 0
         return metrics
+
+    def _take_extra(self) -> None:
+        self._train(self._extra, explores=False)
+
+
+class CriticRefitSAC(ExtraStepsSAC):
+    """SAC that takes ``EXTRA_STEPS`` gradient steps of the critics only after each change of the reward."""
+
+    def _take_extra(self) -> None:
+        actor = {name: values.clone() for name, values in self.policy.actor.state_dict().items()}
+        state = self._step.state_dict()
+        for _ in range(0, self._extra, self.config.train_freq):
+            self._train(self.config.train_freq, explores=False)
+            self.policy.actor.load_state_dict(actor)
+        kept = ("critic", "steps")
+        self._step.load_state_dict({**state, **{name: self._step.state_dict()[name] for name in kept}})
 
 
 @dataclass(frozen=True)
@@ -146,5 +162,6 @@ VARIANTS: Mapping[str, Variant] = {
     "normalized": Variant("SAC, normalized observations", settings={"normalize_observations": True}),
     "mixed-replay": Variant("SAC, mixed replay", MixedReplaySAC),
     "extra-steps": Variant("SAC, 500 steps after each change", ExtraStepsSAC),
+    "critic-refit": Variant("SAC, 500 critic steps after each change", CriticRefitSAC),
     "ppo": Variant("PPO", PPO),
 }

@@ -10,7 +10,7 @@ import torch
 
 from agents.sac_step import SACConfig
 from benchmarks import agent_variants, bpref_run
-from benchmarks.agent_variants import LayerNormSAC, MixedReplaySAC, ResetSAC
+from benchmarks.agent_variants import CriticRefitSAC, ExtraStepsSAC, LayerNormSAC, MixedReplaySAC, ResetSAC
 from benchmarks.bpref_run import EpisodesFile, PredictorFiles
 from benchmarks.changing_reward import job_of, main
 from benchmarks.changing_reward_run import Job, opened, tanh_network
@@ -126,6 +126,23 @@ def test_mixed_replay_draws_half_of_each_minibatch_from_the_newest_episodes(
     newest = len(agent.buffer) - 10
     assert (drawn[::2] >= newest).all()
     assert (drawn[1::2] < newest).mean() == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", [ExtraStepsSAC, CriticRefitSAC])
+def test_a_changed_reward_is_followed_by_extra_steps(
+    kind: type[ExtraStepsSAC], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_variants, "EXTRA_STEPS", 16)
+    both = [trained(sac(kind, learning_starts=8), 16) for _ in range(2)]
+    both[1].relabel(lambda *columns: np.ones(len(columns[0])))
+    rollouts = [agent.collect() for agent in both]
+    for agent, rollout in zip(both, rollouts, strict=True):
+        agent.update(rollout, rollout.rewards)
+    after = [agent.state_dict() for agent in both]
+    assert [state["optimizer"]["steps"] for state in after] == [24, 40]
+    assert after[1]["optimizer"]["critic"]["steps"] == 40
+    moved = [state["optimizer"]["actor"]["steps"] for state in after]
+    assert moved == ([24, 24] if kind is CriticRefitSAC else [24, 40])
 
 
 def test_the_tanh_network_is_bounded() -> None:
