@@ -9,9 +9,10 @@ agents train on them without asking anybody. Rewards are:
   ``tanh`` is PEBBLE's network, three layers of 256 units and a tanh.
 - ``sequence``: every stored predictor, from the step at which the stored run began to train on it.
 
-A return on ``last`` far below that on ``true`` is the reward's fault. Lock-in is the return on ``sequence``
-divided by that on ``last``: what is missing to 1 is the agent's fault, which does not unlearn. Returns are
-true ones of the final deterministic policy over 20 episodes: interquartile means over the seeds.
+Returns are true ones of the final deterministic policy over 20 episodes: interquartile means over the seeds.
+With R_random that of random actions, f = (R - R_random) / (R_true - R_random): an f far below 1 on ``last``
+is the reward's fault. Lock-in = (R_sequence - R_random) / (R_last - R_random): what is missing to 1 is the
+agent's fault, which does not unlearn.
 
     python -m benchmarks.bpref --side sac-ours --labels 500 --seeds 1 --keep_predictors
     python -m benchmarks.changing_reward --run runs/bpref/dm_control-walker-walk/sac-ours-oracle-500-250000-1
@@ -25,6 +26,7 @@ skipped, and so are those that another process is making: start the same command
 
 import argparse
 import itertools
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,7 +39,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # 
 import numpy as np  # noqa: E402
 
 from benchmarks.agent_variants import VARIANTS  # noqa: E402
-from benchmarks.changing_reward_run import REWARDS, Job, make  # noqa: E402
+from benchmarks.changing_reward_run import REWARDS, Job, make, require_finished  # noqa: E402
 from benchmarks.results import append, iqm, load  # noqa: E402
 from teacher.errors import TeacherError  # noqa: E402
 from teacher.files import locked_folder  # noqa: E402
@@ -54,18 +56,26 @@ def selected(options: argparse.Namespace) -> list[tuple[Job, Path | None]]:
     """Return the runs that the command line selects, with the folders of the stored runs.
 
     Raises:
-        ConfigError: a folder is not one of a run.
+        TeacherError: a folder is not one of a finished run with its predictors.
     """
     chosen = list[tuple[Job, Path | None]]()
-    for folder, reward, agent in itertools.product(options.run, options.reward, options.agent):
+    for folder in options.run:
         config, _ = load_config(folder)
-        stored, source = (None, "") if reward == "true" else (folder.absolute(), str(config.name))
-        for seed in options.seeds or [config.seed]:
-            steps = options.steps or config.num_timesteps
+        require_finished(folder)
+        steps, seeds = options.steps or config.num_timesteps, options.seeds or [config.seed]
+        chosen += [(_random(config.env_id, seed), None) for seed in seeds]
+        for seed, reward, agent in itertools.product(seeds, options.reward, options.agent):
+            stored, source = (None, "") if reward == "true" else (folder.absolute(), str(config.name))
             chosen.append((Job(config.env_id, source, reward, agent, steps, seed), stored))
-    for env_id, agent, seed in itertools.product(options.env, options.agent, options.seeds or [1]):
-        chosen.append((Job(env_id, "", "true", agent, options.steps or STEPS, seed), None))
+    for env_id, seed in itertools.product(options.env, options.seeds or [1]):
+        chosen.append((_random(env_id, seed), None))
+        for agent in options.agent:
+            chosen.append((Job(env_id, "", "true", agent, options.steps or STEPS, seed), None))
     return chosen
+
+
+def _random(env_id: str, seed: int) -> Job:
+    return Job(env_id, "", "random", "default", 0, seed)
 
 
 def job_of(result: Result) -> Job:
@@ -73,39 +83,52 @@ def job_of(result: Result) -> Job:
     return Job(**{name: result[name] for name in Job.__dataclass_fields__})
 
 
-def grouped(results: Sequence[Result]) -> dict[tuple[str, str, int, str, str], list[Result]]:
-    """Group results by task, stored run, steps, reward and agent, in that order."""
-    groups: dict[tuple[str, str, int, str, str], list[Result]] = {}
+Key = tuple[str, int, str, str, str]
+"""Task, steps, stored run, reward and agent."""
+
+
+def grouped(results: Sequence[Result]) -> dict[Key, list[Result]]:
+    """Group results by what :data:`Key` names, in that order."""
+    groups: dict[Key, list[Result]] = {}
     for result in results:
         job = job_of(result)
-        groups.setdefault((job.env_id, job.source, job.steps, job.reward, job.agent), []).append(result)
+        groups.setdefault((job.env_id, job.steps, job.source, job.reward, job.agent), []).append(result)
     rewards, agents = list(REWARDS), list(VARIANTS)
-    return dict(
-        sorted(groups.items(), key=lambda of: (*of[0][:3], rewards.index(of[0][3]), agents.index(of[0][4])))
-    )
+    order = sorted(groups, key=lambda key: (*key[:3], rewards.index(key[3]), agents.index(key[4])))
+    return {key: groups[key] for key in order}
 
 
 def score(results: Sequence[Result]) -> float:
-    """Return the interquartile mean of the returns."""
-    return float(iqm(np.array([result["return"] for result in results])))
+    """Return the interquartile mean of the returns; NaN if there are none."""
+    return float(iqm(np.array([result["return"] for result in results]))) if results else math.nan
+
+
+def shares(groups: Mapping[Key, Sequence[Result]], key: Key) -> tuple[float, float]:
+    """Return a row's f and, for a sequence, its lock-in; NaN for what is unknown."""
+    env_id, steps, source, reward, agent = key
+    random = score(groups.get((env_id, 0, "", "random", "default"), []))
+    true = score(groups.get((env_id, steps, "", "true", agent), []))
+    last = score(groups.get((env_id, steps, source, "last", agent), []))
+    gained = score(groups[key]) - random
+    return gained / (true - random), gained / (last - random) if reward == "sequence" else math.nan
 
 
 def print_tables(results: Sequence[Result]) -> None:
-    """Print a Markdown table for each task, stored run and number of steps."""
+    """Print a Markdown table for each task and number of steps."""
     groups, shown = grouped(results), None
-    for (env_id, source, steps, reward, agent), group in groups.items():
-        if shown != (env_id, source, steps):
-            shown = env_id, source, steps
-            print(f"\n{env_id}, {steps:,} steps{f', stored run {source}' if source else ''}\n")
-            head = "| reward | agent | seeds | return | lock-in | returns while training | CPU h |"
-            print(f"{head}\n|{'---|' * 7}")
-        last = groups.get((env_id, source, steps, "last", agent), [])
-        lock_in = f"{score(group) / score(last):.2f}" if reward == "sequence" and last else ""
+    for key, group in groups.items():
+        env_id, steps, source, reward, agent = key
+        if shown != (env_id, steps):
+            shown = env_id, steps
+            head = "| stored run | reward | agent | seeds | return | f | lock-in | while training | CPU h |"
+            print(f"\n{env_id}, {steps:,} steps\n\n{head}\n|{'---|' * 9}")
+        known = ["" if math.isnan(share) else f"{share:.2f}" for share in shares(groups, key)]
         curve = np.array([result["curve"] for result in group], dtype=np.float64)[:, 3::4]
-        means = ["" if np.isnan(part).all() else f"{np.nanmean(part):.0f}" for part in curve.T]
+        means = ["" if np.isnan(part).all() else f"{np.nanmean(part):.1f}" for part in curve.T]
         hours = np.median([result["cpu_seconds"] for result in group]) / 3600
-        cells = [REWARDS[reward], VARIANTS[agent].title, str(len(group)), f"{score(group):.0f}"]
-        print("| " + " | ".join([*cells, lock_in, ", ".join(means), f"{hours:.2f}"]) + " |")
+        cells = [source, REWARDS[reward], VARIANTS[agent].title * bool(steps), str(len(group))]
+        cells += [f"{score(group):.1f}", *known, ", ".join(means), f"{hours:.2f}"]
+        print("| " + " | ".join(cells) + " |")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -118,7 +141,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--run", nargs="+", type=Path, default=[], metavar="FOLDER", help="folders of stored runs")
     add("--env", nargs="+", default=[], metavar="ID", help="tasks to train in on the true reward only")
-    add("--reward", nargs="+", choices=REWARDS, default=list(REWARDS), help="default: all")
+    add("--reward", nargs="+", choices=list(REWARDS)[1:], default=list(REWARDS)[1:], help="default: all")
     add("--agent", nargs="+", choices=VARIANTS, default=["default"], help=", ".join(VARIANTS))
     add("--steps", type=as_whole_number, help=f"default: the stored run's, or {STEPS:,} with --env")
     add("--seeds", nargs="+", type=int, help="default: the stored run's, or 1 with --env")

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import nn
 
 from agents.defaults import defaults_for
 from agents.sac import SAC
 from benchmarks.agent_variants import VARIANTS
-from benchmarks.bpref_run import EVALUATION_EPISODES, PREDICTORS_NAME, SMALL, PredictorFiles
+from benchmarks.bpref_run import EVALUATION_EPISODES, PREDICTORS_NAME, SMALL, EpisodesFile, PredictorFiles
 from benchmarks.results import Curve
 from benchmarks.teaching_run import mean_return, versions
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, save_state
@@ -27,15 +28,18 @@ from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.errors import DataError
 from teacher.queries.offline import fit_once
 from teacher.reward.correlation import correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.relabeling import relabeled
 from teacher.settings.config import slug
 from teacher.settings.options import MAX_UPDATES, REWARD_STD_SAC, RewardConfig
+from teacher.settings.saved_config import load_config
 from teacher.training.parts import predicted_rewards
 
 REWARDS: Mapping[str, str] = {
+    "random": "random actions",
     "true": "true reward",
     "last": "last predictor, frozen",
     "linear": "linear, all labels, frozen",
@@ -185,10 +189,35 @@ class Training:
         if self.predictor is not None:
             self.agent.relabel(partial(relabeled, self.predictor))
 
+    def repeat(self, stored: Path) -> None:
+        """Take over the policy and the episodes of a stored run, if training would only repeat it."""
+        self.agent.load_policy(load_state(stored / CHECKPOINT_NAME)["agent"])
+        recorded = EpisodesFile.read(stored)
+        self.episodes = [[step, episode_return, 0.0] for step, episode_return, _ in recorded]
+        self._before = recorded[-1][2]
+
     def save(self) -> None:
         """Write the checkpoint."""
         state = {"agent": self.agent.state_dict(), "episodes": self.episodes}
         save_state(self._checkpoint, {**state, "cpu_seconds": self.cpu_seconds})
+
+
+def repeats(job: Job, stored: Path) -> bool:
+    """Return True if the stored run is this run: the same agent, seed and predictors."""
+    config, _ = load_config(stored)
+    agent = {"sac": "default", "ppo": "ppo"}.get(str(config.agent))
+    same = (config.num_timesteps, config.seed, agent) == (job.steps, job.seed, job.agent)
+    return same and job.reward == "sequence"
+
+
+def require_finished(stored: Path) -> None:
+    """Raise :class:`DataError` unless a folder has a finished run with all its predictors."""
+    config, _ = load_config(stored)
+    step = int(load_state(stored / CHECKPOINT_NAME, with_arrays=False)["agent"]["total_steps"])
+    if step < config.num_timesteps:
+        raise DataError(f"{stored} has taken {step:,} of {config.num_timesteps:,} steps; finish it first")
+    if not PredictorFiles.read(stored / PREDICTORS_NAME):
+        raise DataError(f"{stored} has no predictors; make it with benchmarks.bpref --keep_predictors")
 
 
 @contextlib.contextmanager
@@ -205,24 +234,34 @@ def make(job: Job, stored: Path | None, runs_dir: Path) -> dict[str, Any]:
     """Make a run, or go on with it, and return its line of the results file."""
     torch.set_num_threads(1)
     threadpool_limits(1, "blas")
+    if job.reward == "random":
+        returned = mean_return(describe_task(job.env_id), job.seed, EVALUATION_EPISODES, act=None)
+        return {**asdict(job), "return": returned, "curve": [], "cpu_seconds": 0.0, "versions": versions()}
     folder = job.folder(runs_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with opened(job, stored, folder) as training:
-        training.train(job.steps)
-        true, predicted = Curve(job.steps), Curve(job.steps)
-        for step, true_return, predicted_return in training.episodes:
-            true.add(int(step), true_return)
-            predicted.add(int(step), predicted_return)
-        returns = np.array(training.episodes).reshape(-1, 3).T
-        act = partial(training.agent.act, deterministic=True)
-        taught: dict[str, Any] = {} if stored is None else {"predicted": predicted.means()}
+        if stored is not None and repeats(job, stored):
+            training.repeat(stored)
+        else:
+            training.train(job.steps)
+        steps, true, predicted = np.array(training.episodes).reshape(-1, 3).T
+        taught = {}
         if stored is not None and job.reward != "sequence":
-            taught["correlation"] = round(correlation(returns[1], returns[2]), 4)
+            together = round(correlation(predicted, true), 4)
+            taught = {"predicted": _curve(job, steps, predicted), "correlation": together}
+        act = partial(training.agent.act, deterministic=True)
         return {
             **asdict(job),
             "return": mean_return(training.task, job.seed, EVALUATION_EPISODES, act),
-            "curve": true.means(),
+            "curve": _curve(job, steps, true),
             **taught,
             "cpu_seconds": training.cpu_seconds,
             "versions": versions(),
         }
+
+
+def _curve(job: Job, steps: NDArray[Any], returns: NDArray[Any]) -> list[float | None]:
+    curve = Curve(job.steps)
+    for step, episode_return in zip(steps, returns, strict=True):
+        curve.add(int(step), float(episode_return))
+    return curve.means()

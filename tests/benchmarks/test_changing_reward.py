@@ -1,5 +1,6 @@
 """The benchmark of changing rewards replays a stored run, and compares agents on its predictors."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import parameters_to_vector
 
+from agents.base import to_arrays
 from agents.sac_step import SACConfig
 from benchmarks import agent_variants, bpref_run
 from benchmarks.agent_variants import CriticRefitSAC, ExtraStepsSAC, LayerNormSAC, MixedReplaySAC, ResetSAC
-from benchmarks.bpref_run import EpisodesFile, PredictorFiles
-from benchmarks.changing_reward import job_of, main
-from benchmarks.changing_reward_run import Job, opened, tanh_network
-from benchmarks.results import Curve, load
+from benchmarks.bpref_run import PredictorFiles
+from benchmarks.changing_reward import main
+from benchmarks.changing_reward_run import Job, opened, repeats, tanh_network
+from benchmarks.results import load
 from teacher.datasets.predictor_files import load_predictor
 from teacher.envs.tasks import describe_task, make_vector_env
 
@@ -46,28 +49,49 @@ def test_predictors_newer_than_the_checkpoint_are_dropped(tmp_path: Path) -> Non
     assert [step for step, _ in PredictorFiles.read(tmp_path)] == [32, 64]
 
 
-def test_missing_runs_are_made_and_the_sequence_repeats_the_stored_run(
+def test_the_agent_of_a_stored_run_repeats_it_on_its_predictors(stored: Path, tmp_path: Path) -> None:
+    job = Job("Pendulum-v1", stored.name, "sequence", "ppo", STEPS, 3)
+    with opened(job, stored, tmp_path) as training:
+        training.train(STEPS)
+        episodes = [episode[:2] for episode in training.episodes]
+        policy = to_arrays(training.agent.policy.state_dict())
+    with opened(job, stored, tmp_path / "copy") as training:
+        assert repeats(job, stored)
+        training.repeat(stored)
+        copied = to_arrays(training.agent.policy.state_dict())
+    assert np.allclose([episode[:2] for episode in training.episodes], episodes, rtol=0, atol=1e-3)
+    assert all(np.array_equal(values, copied[name]) for name, values in policy.items())
+
+
+def test_unfinished_runs_are_refused(
+    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "Pendulum-v1" / stored.name
+    shutil.copytree(stored, copied)
+    shutil.rmtree(copied / bpref_run.PREDICTORS_NAME)
+    with pytest.raises(SystemExit):
+        main(["--run", str(copied)])
+    assert "has no predictors; make it with benchmarks.bpref --keep_predictors" in capsys.readouterr().err
+
+
+def test_missing_runs_are_made_and_lock_in_is_shown(
     stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "results.jsonl"
     command = ["--run", str(stored), "--agent", "ppo", "--runs", str(tmp_path), "--results", str(path)]
     command += ["--reward", "linear", "last", "sequence"]
     assert main(command) == 0
-    assert [job.reward for job in map(job_of, load(path))] == ["linear", "last", "sequence"]
-    assert {job.source for job in map(job_of, load(path))} == {stored.name}
-    assert all(-2000 < line["return"] < 0 and line["curve"][-1] < 0 for line in load(path))
-    _, frozen, replayed = load(path)
-    curve = Curve(STEPS)
-    for step, episode_return, _ in EpisodesFile.read(stored):
-        curve.add(step, episode_return)
-    assert replayed["curve"] == pytest.approx(curve.means(), abs=0.01)
-    assert len(frozen["predicted"]) == len(frozen["curve"])
-    assert -1 <= frozen["correlation"] <= 1
-    shares = {line["reward"]: line["return"] for line in load(path)}
-    assert f"| {shares['sequence'] / shares['last']:.2f} |" in capsys.readouterr().out
+    lines = {line["reward"]: line for line in load(path)}
+    assert list(lines) == ["random", "linear", "last", "sequence"]
+    assert [lines[reward]["source"] for reward in lines] == ["", *[stored.name] * 3]
+    assert all(-2000 < line["return"] < 0 for line in lines.values())
+    assert len(lines["last"]["predicted"]) == len(lines["last"]["curve"])
+    assert -1 <= lines["last"]["correlation"] <= 1
+    gained = {reward: line["return"] - lines["random"]["return"] for reward, line in lines.items()}
+    assert f"| {gained['sequence'] / gained['last']:.2f} |" in capsys.readouterr().out
     assert main([*command, "--show"]) == 0
     assert main(command) == 0
-    assert len(load(path)) == 3, "finished runs are not made again"
+    assert len(load(path)) == 4, "finished runs are not made again"
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -109,9 +133,9 @@ def test_layer_norm_makes_critics_independent_of_the_scale_of_the_first_layer() 
 def test_resets_draw_new_networks_and_keep_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_variants, "RESET_EVERY", 64)
     agent = trained(sac(ResetSAC, learning_starts=1000), 56)
-    before = torch.cat([parameter.flatten() for parameter in agent.policy.actor.parameters()])
+    before = parameters_to_vector(agent.policy.actor.parameters()).clone()
     trained(agent, 64)
-    after = torch.cat([parameter.flatten() for parameter in agent.policy.actor.parameters()])
+    after = parameters_to_vector(agent.policy.actor.parameters())
     assert not torch.allclose(before, after)
     assert len(agent.buffer) == 64
 
