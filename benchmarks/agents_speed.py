@@ -5,7 +5,8 @@ TRPO's critic), 64-64 tanh networks, and one thread each for torch, XLA and BLAS
 256-256 ReLU networks, and a gradient step on 256 transitions per environment step. All run in one process and
 take turns; a turn is a few rollouts with their updates. The table shows median steps per second, our speed
 divided by each other side's, the split of our time between rollout and update, and sbx's compile time, which
-its median excludes. Times are wall-clock, so run nothing else at the same time. sbx is optional.
+its median excludes. Times are wall-clock, so run nothing else at the same time. sbx is optional. SAC
+takes most of the time: 3,200 gradient steps per side and environment, at 4 to 18 ms each.
 
     python benchmarks/agents_speed.py
     python benchmarks/agents_speed.py --envs Hopper-v5 --rounds 5 --workers 2
@@ -27,6 +28,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # 
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import mujoco  # noqa: E402
 import sb3_contrib  # noqa: E402
 import stable_baselines3 as sb3  # noqa: E402
 import torch  # noqa: E402
@@ -43,7 +45,7 @@ from agents.trpo import TRPO, TRPOConfig  # noqa: E402
 from teacher.envs.tasks import describe_task, make_vector_env  # noqa: E402
 
 NUM_ENVS, NUM_STEPS = 8, 256
-SAC_STEPS = 512  # environment steps per slice
+SAC_STEPS = 128  # environment steps per slice
 SIDES = ("ours", "sb3", "sbx")
 ALGORITHMS = ("ppo", "trpo", "sac")
 ENVS = ("Hopper-v5", "HalfCheetah-v5", "CartPole-v1")
@@ -245,6 +247,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="threads that step our environments")
     parser.add_argument("--json", type=Path, help="write the results to this JSON file")
     options = parser.parse_args()
+    mujoco.set_mju_user_warning(lambda _: None)  # deprecations in Gymnasium's models
     torch.set_num_threads(1)
     pairs = [
         (algorithm, env_id)

@@ -16,7 +16,6 @@ import importlib.util
 import os
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):  # 
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+import mujoco  # noqa: E402
 import stable_baselines3 as sb3  # noqa: E402
 import torch  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=20, help="turns per side (default: 20)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    mujoco.set_mju_user_warning(lambda _: None)  # deprecations in Gymnasium's models
     sides = {name: ours(name, options.env) for name in ("default", "autograd", "layer-norm")}
     sides["sb3"] = theirs("sb3", options.env)
     if importlib.util.find_spec("sbx") is not None:
