@@ -15,6 +15,7 @@ from rich.console import Console
 
 from agents.distributed import Ranks, joined_ranks
 from agents.errors import AgentError
+from teacher import interrupts
 from teacher.errors import (
     ConfigError,
     ForgottenError,
@@ -51,8 +52,8 @@ def main(read: Callable[[], RunSettings]) -> int:
 def _lead(read: Callable[[], RunSettings], followers: Followers) -> int:
     """Train as rank 0, and at the end make the other ranks exit with the same status."""
     if followers.ranks.size > 1:
-        signal.signal(signal.SIGTERM, _interrupt_once)
         signal.signal(signal.SIGINT, _interrupt_once)
+        interrupts.handle(_interrupt_once)
     status = 1
     try:
         status = _run(read, followers)
@@ -162,7 +163,7 @@ def _train_or_save(run: Run, resume: str) -> bool:
         ) from error
     except Exception:  # save what was learned, whatever the error
         # torchrun sends SIGTERM when another process dies. Ignore it, because this exception says why.
-        signal.signal(signal.SIGTERM, _disregard)
+        interrupts.handle(_disregard)
         with contextlib.suppress(StorageError):
             run.save()
         run.console.print(f"To resume once the error is fixed: {resume}", style="yellow")
@@ -207,6 +208,6 @@ def _interrupt_once(number: int, _: object) -> None:
 
     torchrun forwards Ctrl-C, so each of its processes receives the signal twice.
     """
-    for each in (signal.SIGTERM, signal.SIGINT):
+    for each in (signal.SIGINT, *interrupts.ENDING):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

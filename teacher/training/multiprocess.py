@@ -18,6 +18,7 @@ from agents.distributed import ALONE, Ranks
 from agents.errors import AgentError, RankLostError
 from teacher.data.checkpoint import State, dump_state, parse_state
 from teacher.errors import TeacherError
+from teacher.interrupts import handle
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import RunSettings, TeachConfig, from_fields
 from teacher.training.parts import make_agent, make_envs, make_predictor, predicted_rewards
@@ -70,9 +71,11 @@ class Followers:
 
 def follow(ranks: Ranks) -> int:
     """Run this process as a follower until rank 0 ends the run or is lost; return the exit status."""
-    # Ctrl-C reaches all processes of a terminal. Only rank 0 acts on it: it saves and stops the others.
+    # Ctrl-C and batch systems signal all processes. Only rank 0 acts on it: it saves and stops the
+    # others.
     interrupts: list[int] = []
     signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    handle(lambda number, _: interrupts.append(number))
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a Python handler would wait for collectives to end
     try:
         message = _receive(ranks)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -275,7 +276,7 @@ def test_its_end_says_of_how_many_labels_wanted_there_was_something_to_ask_about
 
 @pytest.mark.usefixtures("short_rollouts")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, *interrupts.ENDING])
 def test_an_interrupt_that_python_drops_ends_training_with_the_round(
     number: signal.Signals,
     monkeypatch: pytest.MonkeyPatch,
@@ -298,6 +299,41 @@ def test_an_interrupt_that_python_drops_ends_training_with_the_round(
     assert len(rounds) == 1
     assert "Saved at step" in capsys.readouterr().out
     interrupts.check()  # what begins later in this process is not interrupted
+
+
+@pytest.mark.usefixtures("short_rollouts")
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_during_the_save_that_another_asked_for_does_not_spoil_it(
+    first: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As from a shell and the kernel when a terminal is closed, and from SLURM when the time is up."""
+
+    def save_under_fire(run: Run, **options: Any) -> None:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+        save(run, **options)
+
+    def iterate(run: Run, **options: Any) -> Any:
+        monkeypatch.setattr(Run, "save", save_under_fire)
+        signal.raise_signal(first)
+
+    monkeypatch.chdir(tmp_path)
+    save = Run.save
+    monkeypatch.setattr(loop, "iterate", iterate)
+    assert main("-p rl -e ShortReacher-v1 -n x -t 3000 -V".split()) == 130
+    assert "Saved at step" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "ShortReacher-v1" / "x" / "checkpoint.npz").exists()
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As SIGHUP under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupts.listening():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_sigterm_while_a_failure_is_saved_does_not_hide_the_failure(
@@ -422,3 +458,17 @@ def test_ctrl_c_while_libraries_are_being_loaded_is_one_line(tmp_path: Path) -> 
     )
     assert (ended.returncode, ended.stdout) == (130, "")
     assert ended.stderr == "teach: interrupted before training started\n"
+
+
+def test_what_is_printed_after_the_terminal_is_gone_raises_nothing() -> None:
+    code = (
+        "import os, time\nfrom teacher import interrupts\n"
+        "try:\n    with interrupts.listening():\n        print('ready', flush=True)\n        time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    print('saved', flush=True)\n    os._exit(7)"
+    )
+    child, terminal = pty.fork()
+    if not child:
+        os.execv(sys.executable, [sys.executable, "-c", code])  # noqa: S606 (no shell needed)
+    assert os.read(terminal, 5) == b"ready"
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
