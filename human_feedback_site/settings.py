@@ -86,7 +86,7 @@ MEDIA_KEEP_DAYS = read_count("MEDIA_KEEP_DAYS", 30)  # days after an experiment'
 LEASE_SECONDS = 60
 INVITE_MAX_AGE_SECONDS = 30 * 24 * 3600
 ACTIVE_LABELER_SECONDS = 120
-TRAINER_AWAY_SECONDS = 600  # without a request from the trainer, which polls every few seconds
+TRAINER_AWAY_SECONDS = 180  # without a request from the trainer, which polls every few seconds
 
 # Hosts and networks that webhooks may reach although they are private, even by http.
 WEBHOOK_ALLOWED_HOSTS = read_hosts_and_networks("WEBHOOK_ALLOWED_HOSTS")

@@ -31,7 +31,8 @@ class RunSummary:
         last_return: mean true return of the most recent episodes as of the checkpoint; None if unknown.
         saved: Unix timestamp of the checkpoint; None if there is no checkpoint.
         state: ``running`` while a process holds the folder's lock; otherwise, ``done`` if all steps have been
-            taken, ``new`` if there is no checkpoint yet, or else ``stopped``.
+            taken, ``new`` if there is no checkpoint yet, ``finished`` if someone finished it on the site, or
+            else ``stopped``.
         seconds_left: estimated seconds of training left, excluding waits for labels; None if unknown.
     """
 
@@ -65,8 +66,10 @@ def summarize(folder: Path) -> RunSummary:
         steps = max(steps, steps_told)
     elif outline is None:
         state = "new"
+    elif steps >= config.num_timesteps:
+        state = "done"
     else:
-        state = "done" if steps >= config.num_timesteps else "stopped"
+        state = "finished" if outline.get("finished_on_site") else "stopped"
     return RunSummary(
         folder,
         config,

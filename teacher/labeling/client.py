@@ -20,6 +20,7 @@ from teacher.labeling.bearer import BearerToken
 
 MAX_COMPARISONS_PER_REQUEST = 200
 _TIMEOUT = (5.0, 30.0)  # seconds: connect timeout, read timeout
+_GOODBYE_TIMEOUT = (1.0, 1.0)
 _TRY_LATER = frozenset({408, 425, 429})
 _PAGE = 1000  # maximum number of items per response
 _MAX_DETAILS = 3  # maximum number of errors quoted in a message
@@ -254,6 +255,11 @@ class FeedbackClient:
         body = {"points": to_builtins(points), "waiting_for": waiting_for}
         return self._call(lambda data: int(data["stored"]), "POST", _path(experiment, "points"), body)
 
+    def say_goodbye(self, experiment: str, points: Sequence[Point]) -> None:
+        """Store the last points, and tell the site that this trainer stops; wait two seconds at most."""
+        body = {"points": to_builtins(points), "waiting_for": None, "stopped": True}
+        self._call(lambda data: data["stored"], "POST", _path(experiment, "points"), body, _GOODBYE_TIMEOUT)
+
     def add_episode(self, experiment: str, step: int, key: str) -> None:
         """Show labelers the episode video recorded at environment step ``step``.
 
@@ -276,11 +282,12 @@ class FeedbackClient:
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
+        timeout: tuple[float, float] = _TIMEOUT,
     ) -> T:
         try:
             # Redirects are errors, because following one would turn a PUT or POST into a GET.
             response = self._session.request(
-                method, self.site_url + path, json=body, timeout=_TIMEOUT, allow_redirects=False
+                method, self.site_url + path, json=body, timeout=timeout, allow_redirects=False
             )
         except requests.RequestException as error:
             raise SiteUnreachableError(

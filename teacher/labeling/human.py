@@ -73,6 +73,7 @@ class HumanCollector:
         self._feed: Feed | None = None
         self._next_poll = 0.0
         self._missing = 0
+        self._has_left = False
         self._to_store = Backoff()
         self._to_site = Backoff() if revive is None else Backoff(_REVIVED_SECONDS)
         self._trouble: Exception | None = None
@@ -153,6 +154,7 @@ class HumanCollector:
             SiteRefusedError: the site refused to finish the experiment.
             ForgottenError: the experiment was deleted on the site.
         """
+        self._has_left = True  # a finished experiment needs no goodbye
         self.close()
         self._waiting_for = None
         call_with_retries(self._finish_experiment, _FINISH_DELAYS, self._revive)
@@ -171,11 +173,15 @@ class HumanCollector:
             pass  # reads decisions that came after the last poll
 
     def close(self) -> None:
-        """Stop the background thread; unregistered comparisons stay in the ledger."""
+        """Stop the background thread and tell the site; unregistered comparisons stay in the ledger."""
         self._stop.set()
         self._wake.set()
         self._thread.join(_CLOSE_SECONDS)
         self._publisher.close()
+        if not (self._thread.is_alive() or self._has_left or self._to_site.away):
+            self._has_left = True
+            with contextlib.suppress(SiteUnreachableError, SiteRefusedError):  # the site will notice anyway
+                self._client.say_goodbye(self._settings.name, list(islice(self._points, _MAX_POINTS)))
 
     def _as_forgotten_if_deleted(self, error: SiteRefusedError) -> TeacherError:
         if error.status != HTTPStatus.NOT_FOUND:

@@ -110,6 +110,7 @@ class Run:
                     teaching.load_state_dict(state["teaching"])
         # -inf, so that a new run is saved right after its first round
         self._saved_at = -math.inf if state is None else time.monotonic()
+        self._last_return: float | None = None if state is None else state.get("return")
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
         self._progress = ProgressFile(config.run_dir)
 
@@ -307,10 +308,11 @@ class Run:
         last = self.statistics.true_return
         state: State = {
             "agent": self.agent.state_dict(),
-            "return": None if math.isnan(last) else last,
+            "return": self._last_return if math.isnan(last) else last,
             "waited": self.timer.waited,
         }
         if self.teaching is not None:
+            state["finished_on_site"] = self.teaching.collector.status.state == "finished"
             state["teaching"] = self.teaching.state_dict()
             self.teaching.ledger.copy_for_readers()
         save_state(self._checkpoint, state)

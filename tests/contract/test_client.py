@@ -92,6 +92,11 @@ def post_points(client: FeedbackClient, body: Any) -> Any:
     return {"stored": client.post_points(NAME, points, body["waiting_for"])}
 
 
+def say_goodbye(client: FeedbackClient, body: Any) -> Any:
+    client.say_goodbye(NAME, [Point(**point) for point in body["points"]])
+    return {"stored": len(body["points"])}
+
+
 def cancel(client: FeedbackClient, body: Any) -> Any:
     return {"cancelled": client.cancel(NAME, [UUID(uuid) for uuid in body["comparisons"]])}
 
@@ -119,6 +124,7 @@ CALLS: dict[str, Call] = {
     "26-finish": put,
     "28-miss-an-experiment": read_feed(0, "nobodys"),
     "29-gold-register": register,
+    "30-say-goodbye": say_goodbye,
 }
 OF_SCRIPTED_LABELERS = {"12-invite-a-labeler", "14-ask-for-the-truth-of-a-lease"}
 LIST = "24-list-comparisons"

@@ -136,10 +136,10 @@ def test_a_trainer_that_is_away_waits_for_nobody_until_it_is_back(
 ) -> None:
     wait_for(trainer, 7)
     Experiment.objects.update(state=state)
-    silence(400)
+    silence(120)
     assert chores.forget_stale_runs() == "0 found"
     assert browser.ask()["waiting_for"] == 7
-    silence(610)
+    silence(190)
     assert chores.forget_stale_runs() == "1 found"
     assert browser.ask()["waiting_for"] is None
     assert is_away()
@@ -150,7 +150,7 @@ def test_a_trainer_that_is_away_waits_for_nobody_until_it_is_back(
 
 def test_labeling_goes_on_without_the_trainer(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
-    silence(610)
+    silence(190)
     chores.forget_stale_runs()
     assert browser.answer(browser.lease()[0])["status"] == "counted"
     assert is_away()  # what labelers do is no sign of life of the trainer
@@ -158,14 +158,14 @@ def test_labeling_goes_on_without_the_trainer(trainer: Trainer, browser: Browser
 
 def test_a_finished_run_is_not_away(trainer: Trainer) -> None:
     trainer.put(state="finished")
-    silence(610)
+    silence(190)
     assert not is_away()
 
 
 def test_a_trainer_that_was_never_heard_from_counts_from_the_beginning(trainer: Trainer) -> None:
     Experiment.objects.update(trainer_seen_at=None)
     assert not is_away()
-    Experiment.objects.update(created_at=Now() - timedelta(seconds=610))
+    Experiment.objects.update(created_at=Now() - timedelta(seconds=190))
     assert is_away()
 
 
@@ -181,7 +181,7 @@ def test_a_trainer_that_was_never_heard_from_counts_from_the_beginning(trainer: 
     ids=["put", "register", "decisions", "cancel", "points"],
 )
 def test_what_a_trainer_asks_is_its_sign_of_life(trainer: Trainer, sign: Callable[[Trainer], object]) -> None:
-    silence(610)
+    silence(190)
     sign(trainer)
     assert not is_away()
 
@@ -209,7 +209,7 @@ def test_a_database_whose_clock_is_ahead_takes_every_sign_of_life(trainer: Train
 def test_bots_are_no_trainers(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [lease] = browser.lease()
-    silence(610)
+    silence(190)
     trainer.get(f"{trainer.path}/leases/{lease['uuid']}")
     trainer.post(f"{trainer.path}/invites", {"labeler": "bot-1"})
     assert is_away()

@@ -157,7 +157,7 @@ def test_examples_of_other_experiments_that_show_its_clips_are_named(trainer: Tr
 @pytest.mark.parametrize(
     ("state", "seconds", "refused"),
     [
-        *(("running", 590, True), ("running", 610, False), ("paused", 590, True)),
+        *(("running", 170, True), ("running", 190, False), ("paused", 170, True)),
         *(("finished", 50, True), ("finished", 70, False)),
     ],
 )

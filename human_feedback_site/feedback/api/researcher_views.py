@@ -215,6 +215,8 @@ class PointsView(TrainerView):
         stored = experiments.store_points(experiment, points)
         if "waiting_for" in body:
             experiments.set_waiting_for(experiment, body["waiting_for"])
+        if body["stopped"]:
+            experiments.note_stopped(experiment)
         return Response(s.StoredSerializer({"stored": stored}).data)
 
 

@@ -155,6 +155,12 @@ class Experiment(models.Model):
     trainer_seen_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Approximate time of the trainer's last request."
     )
+    trainer_left_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When the trainer said that it stops. Empty: it may be running.",
+    )
     feed_cursor = models.PositiveBigIntegerField(
         null=True,
         blank=True,

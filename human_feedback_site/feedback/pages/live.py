@@ -97,7 +97,8 @@ class Live:
     """Data for the live section; the template also gets the experiment itself.
 
     Attributes:
-        away_since: time of the trainer's last request if the trainer appears to be offline, else None.
+        away_since: when the trainer stopped, or its last request if it appears to be offline; else None.
+        open: number of comparisons that still need labels.
         answered: number of comparisons with at least one label.
         asked: number of comparisons requested, excluding canceled ones and attention checks.
         films: environment step of each full-episode video to show, newest first.
@@ -106,6 +107,7 @@ class Live:
     state: str
     prompt: str
     away_since: datetime | None
+    open: int
     answered: int
     asked: int
     figures: Sequence[Figure]
@@ -133,10 +135,11 @@ def live_view_of(experiment: Experiment) -> Live:
         state=experiment.state,
         prompt=experiment.prompt,
         away_since=away_since,
+        open=status.progress.open,
         answered=status.progress.answered,
         asked=status.progress.asked,
         figures=_figures(experiment, status, away_since),
-        pace=_pace(experiment, status),
+        pace=_pace(experiment, status, away_since),
         curves=[_checked(curve, status.crowd.labelers) for curve in _curves(status.points, known)],
         environment_curves=_curves(status.points, own),
         more_curves=_curves(status.points, others),
@@ -164,10 +167,12 @@ def _figures(
     ]
 
 
-def _pace(experiment: Experiment, status: monitoring.ExperimentStatus) -> Sequence[Figure]:
+def _pace(
+    experiment: Experiment, status: monitoring.ExperimentStatus, away_since: datetime | None
+) -> Sequence[Figure]:
     accuracy, agreement = status.latest("predictor/accuracy"), status.crowd.agreement
     left, waited = status.latest("time/seconds_left"), status.latest("time/seconds_waited")
-    is_over = experiment.state == Experiment.State.FINISHED
+    is_over = experiment.state == Experiment.State.FINISHED or away_since is not None
     return [
         _figure(
             _duration(None if left is None or is_over else left / 60),
@@ -181,7 +186,7 @@ def _pace(experiment: Experiment, status: monitoring.ExperimentStatus) -> Sequen
         ),
         _figure(f"{status.rate:.1f}", _("answers per minute"), _("In the last ten minutes")),
         _figure(
-            _duration(status.minutes_left),
+            _duration(None if is_over else status.minutes_left),
             _("until the last answer"),
             _("Time until all requested labels are in, at the current rate"),
         ),

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
 from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.selectors.experiments import experiments_to_label
+from human_feedback_site.feedback.services.experiments import trainer_away_since
 
 VERDICTS: Mapping[str, Promise] = {
     Outcome.FIRST: _("First is better"),
@@ -83,7 +84,7 @@ def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Exper
 
     Annotations: ``asked`` is the number of comparisons that are not canceled, and ``answered`` is the number
     of comparisons with at least one label. ``managed`` is True if the experiment is in ``managed``, and
-    ``invited`` if the user may label it.
+    ``invited`` if the user may label it; ``away_since`` is when an absent trainer was last active.
     """
     invited = experiments_to_label(user).filter(pk=OuterRef("pk"))
     return (
@@ -94,6 +95,7 @@ def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Exper
         .annotate(
             asked=Count("comparisons", filter=~Q(comparisons__status=Comparison.Status.CANCELLED)),
             answered=Count("comparisons", filter=Q(comparisons__n_labels__gt=0)),
+            away_since=trainer_away_since(),
         )
         .order_by("-pk")
     )

@@ -153,7 +153,9 @@ def refuse_while_training(experiment: Experiment) -> None:
     finished = experiment.state == Experiment.State.FINISHED
     patience = timedelta(seconds=_STOPPED_SECONDS if finished else settings.TRAINER_AWAY_SECONDS)
     seen = experiment.trainer_seen_at
-    if experiment.deletion_asked_at is not None or seen is None or timezone.now() - seen >= patience:
+    if experiment.trainer_left_at is not None or experiment.deletion_asked_at is not None:
+        return
+    if seen is None or timezone.now() - seen >= patience:
         return
     first = "wait" if finished else "stop the trainer or finish the experiment, then wait"
     raise TrainerAtWorkError(

@@ -103,8 +103,15 @@ def hear_from_trainer(experiment: Experiment) -> None:
     """Record the time of the trainer's request, but at most once every 30 seconds."""
     seen = experiment.trainer_seen_at
     # abs(): if this machine's clock differs from the database's, write each time rather than never.
-    if seen is None or abs(timezone.now() - seen) > _SIGN_OF_LIFE_EVERY:
-        Experiment.objects.filter(pk=experiment.pk).update(trainer_seen_at=Now())
+    is_due = seen is None or abs(timezone.now() - seen) > _SIGN_OF_LIFE_EVERY
+    if is_due or experiment.trainer_left_at is not None:
+        Experiment.objects.filter(pk=experiment.pk).update(trainer_seen_at=Now(), trainer_left_at=None)
+
+
+def note_stopped(experiment: Experiment) -> None:
+    """Record that the trainer has saved its run and is about to end; its next request undoes this."""
+    set_waiting_for(experiment, None)
+    Experiment.objects.filter(pk=experiment.pk).update(trainer_left_at=Now())
 
 
 def note_feed_cursor(experiment: Experiment, cursor: int) -> None:
@@ -114,13 +121,13 @@ def note_feed_cursor(experiment: Experiment, cursor: int) -> None:
 
 
 def trainer_away() -> Q:
-    """Return a condition for unfinished experiments whose trainer has been silent for too long.
+    """Return a condition for unfinished experiments whose trainer has stopped or been silent for too long.
 
     The limit is the setting ``TRAINER_AWAY_SECONDS``.
     """
     since = Now() - timedelta(seconds=settings.TRAINER_AWAY_SECONDS)
     silent = Q(trainer_seen_at__lt=since) | Q(trainer_seen_at=None, created_at__lt=since)
-    return silent & ~Q(state=Experiment.State.FINISHED)
+    return (silent | Q(trainer_left_at__isnull=False)) & ~Q(state=Experiment.State.FINISHED)
 
 
 def trainer_away_since() -> Case:
@@ -128,7 +135,7 @@ def trainer_away_since() -> Case:
 
     It is NULL if the trainer isn't absent.
     """
-    return Case(When(trainer_away(), then=Coalesce("trainer_seen_at", "created_at")))
+    return Case(When(trainer_away(), then=Coalesce("trainer_left_at", "trainer_seen_at", "created_at")))
 
 
 def register_comparisons(experiment: Experiment, comparisons: Sequence[NewComparison]) -> tuple[int, int]:

@@ -249,3 +249,56 @@ def test_a_long_absence_of_the_trainer_is_told(trainer: Trainer, researcher_brow
     assert 'id="away"' not in html_of(researcher_browser)
     Experiment.objects.update(trainer_seen_at=F("trainer_seen_at") - timedelta(hours=1))
     assert 'id="away"' in html_of(researcher_browser)
+
+
+def goodbye(trainer: Trainer) -> None:
+    trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": None, "stopped": True})
+
+
+def test_a_run_that_said_goodbye_is_stopped_until_it_is_heard_again(
+    trainer: Trainer, researcher_browser: Client
+) -> None:
+    trainer.register(2)
+    report(trainer, time__seconds_left=2640)
+    trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": 1})
+    running = html_of(researcher_browser)
+    assert all(
+        text in running for text in ('badge running">running', "44 min", '<a class="button" id="label"')
+    )
+    goodbye(trainer)
+    stopped = html_of(researcher_browser)
+    assert '<span class="badge">stopped' in stopped
+    assert "The run was stopped on" in stopped
+    assert "2 open pairs can still be labeled" in stopped
+    assert '<a class="button quiet" id="label"' in stopped
+    assert not any(text in stopped for text in ("44 min", 'badge running"', '<b class="number due">1'))
+    assert trainer.experiment.waiting_for is None
+    home = " ".join(researcher_browser.get("/").content.decode().split())
+    assert '<span class="badge">stopped' in home
+    trainer.post(
+        f"{trainer.path}/cancel", {"comparisons": [str(each.uuid) for each in Comparison.objects.all()]}
+    )
+    again = html_of(researcher_browser)  # any request of the trainer
+    assert 'badge running">running' in again
+    assert 'id="away"' not in again
+    goodbye(trainer)
+    assert 'id="label"' not in html_of(researcher_browser)  # nothing is left to label
+    trainer.put()
+    assert trainer.experiment.trainer_left_at is None
+
+
+def test_without_a_goodbye_a_run_is_stopped_after_three_minutes(
+    trainer: Trainer, researcher_browser: Client
+) -> None:
+    for seconds, badge in ((170, "running"), (190, "stopped")):
+        Experiment.objects.update(trainer_seen_at=Now() - timedelta(seconds=seconds))
+        assert f">{badge}</span>" in html_of(researcher_browser)
+    assert "No contact with the trainer since" in html_of(researcher_browser)
+
+
+def test_a_finished_run_stays_finished_when_it_says_goodbye(
+    trainer: Trainer, researcher_browser: Client
+) -> None:
+    trainer.put(state="finished")
+    goodbye(trainer)
+    assert '<span class="badge">finished' in html_of(researcher_browser)

@@ -4,12 +4,16 @@ import fcntl
 import re
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from teacher.cli.ls import summarize
+from teacher.queries.collector import CollectorStatus
+from teacher.queries.judges import oracle
+from teacher.queries.synthetic import UnrecordedTeacher
 from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import load_config, save_config
 from teacher.teach import main
@@ -55,6 +59,30 @@ def test_runs_are_listed_with_how_far_they_came(runs: Path, capsys: pytest.Captu
     ]
     assert [row[-1] for row in rows.values()] == ["new", "done", "stopped"]
     assert rows["new"][1:3] == ["rl", "0/5M"]
+
+
+def test_a_run_finished_on_the_site_is_finished_and_keeps_its_return(runs: Path) -> None:
+    folder = runs / "Pendulum-v1" / "done"
+    before = summarize(folder).last_return
+    config, run_id = load_config(folder)
+    save_config(replace(config, num_timesteps=10**6), run_id)
+    assert summarize(folder).state == "stopped"
+    with open_run(folder) as run:
+        run.begin()  # and is stopped before its first episode has ended
+    assert (summarize(folder).state, summarize(folder).last_return) == ("stopped", before)
+    with open_run(folder) as run:
+        run.begin()
+        assert run.teaching is not None
+        run.teaching.collector = Finished(oracle)
+    assert (summarize(folder).state, summarize(folder).last_return) == ("finished", before)
+
+
+class Finished(UnrecordedTeacher):
+    """As the site says it of an experiment that somebody has finished there."""
+
+    @property
+    def status(self) -> CollectorStatus:
+        return CollectorStatus(state="finished")
 
 
 def test_a_run_that_is_held_is_running_and_can_still_begin(runs: Path) -> None:

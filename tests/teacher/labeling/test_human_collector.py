@@ -277,6 +277,42 @@ def test_curves_and_what_training_waits_for_reach_the_site(
     assert points == [(40, "agent/true_reward_per_episode", 3.5), (41, "labels/answered", 2.0)]
 
 
+def test_a_run_that_ends_says_goodbye_with_its_last_points(
+    start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left_at() -> Any:
+        database = Path(site.storage).parent / "site.sqlite3"
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            return connection.execute(
+                "SELECT trainer_left_at, count(step) FROM feedback_experiment "
+                "LEFT JOIN feedback_trainingpoint ON feedback_experiment.id = experiment_id WHERE name = ?",
+                (asking.settings.name,),
+            ).fetchone()
+
+    with start_asking() as asking:
+        monkeypatch.setattr(human, "POLL_SECONDS", 60.0)
+        asking.collector.report({"labels/answered": 2.0}, 41, 3)
+        assert left_at()[0] is None
+    left, points = left_at()
+    assert left is not None
+    assert points == 1
+    with start_asking() as asking:
+        assert left_at() == (None, 1)
+
+
+def test_no_goodbye_is_said_to_a_site_that_is_away(
+    start_asking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start_asking() as asking:
+        goodbyes: list[object] = []
+        monkeypatch.setattr(asking.client, "say_goodbye", lambda *_: goodbyes.append(1))
+        asking.collector._stop.set()
+        asking.collector._wake.set()
+        asking.collector._thread.join()
+        asking.collector._to_site.failed(SiteUnreachableError("it is away"))
+    assert goodbyes == []
+
+
 def test_another_runs_name_is_refused_at_once(start_asking: Any, site: SiteHandle, experiment: Any) -> None:
     with start_asking():
         client = FeedbackClient(site.url, site.token)

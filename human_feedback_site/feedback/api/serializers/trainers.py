@@ -222,6 +222,10 @@ class PointsRequestSerializer(serializers.Serializer[Any]):
         required=False,
         help_text="Number of answers training is waiting for; null: it is not waiting; absent: unchanged.",
     )
+    stopped = serializers.BooleanField(
+        default=False,
+        help_text="True: the run is saved and its trainer ends, until its next request. Labeling continues.",
+    )
 
 
 class StoredSerializer(serializers.Serializer[Any]):
