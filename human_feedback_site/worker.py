@@ -46,8 +46,8 @@ class _Parser(HTTPRequestParser):  # type: ignore[misc]
         if isinstance(self.error, RequestEntityTooLarge):
             self.too_large, self.error, self.expect_continue = True, None, False
             self.headers["CONNECTION"] = "close"
-            # A chunked body has no declared length.
-            self.headers.setdefault("CONTENT_LENGTH", str(self.body_bytes_received))
+            if self.chunked:  # then a declared length means nothing
+                self.headers["CONTENT_LENGTH"] = str(self.body_bytes_received)
         return consumed
 
 

@@ -24,15 +24,15 @@ LOG_SECONDS = 10.0  # the same reason is logged at most once in this time
 LEAST_FREE_BYTES = 16 * 2**20
 _SECONDS = 2  # to wait for a lock or the media store
 _AWAY: Final = "The database does not answer."
-_READ_ONLY: Final = "The database is read-only."
+READ_ONLY: Final = "The database is read-only."
 _FULL: Final = "The disk of the database is full."
 _BUSY: Final = ("57014", "SQLITE_BUSY")  # waits for a lock
 # Reasons by the beginnings of PostgreSQL's and SQLite's error codes.
 _REASONS: Final = {
-    "25006": _READ_ONLY,
+    "25006": READ_ONLY,
     "53100": _FULL,
     "53300": "The database has no free connections.",
-    "SQLITE_READONLY": _READ_ONLY,
+    "SQLITE_READONLY": READ_ONLY,
     "SQLITE_FULL": _FULL,
     "SQLITE_IOERR": "The disk of the database has errors or is full.",
 }

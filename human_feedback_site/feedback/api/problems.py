@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import csrf, defaults
@@ -160,6 +161,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
     reason = health.temporary_reason(error)
     if reason is not None:
         health.log_once(reason, error)
+        if reason == health.READ_ONLY:
+            connection.close()  # after a failover, a new connection may reach a server that can be written
         response = unavailable(f"{reason} Try again soon.") if _is_api(request) else _failure_page(503)
         response._has_been_logged = True  # type: ignore[attr-defined]  # so that Django logs no traceback
         return response

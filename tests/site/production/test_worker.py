@@ -158,7 +158,7 @@ def test_heads_have_no_body_and_chunked_bodies_arrive_whole(site: Site) -> None:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_the_site_refuses_a_body_that_is_too_large_and_the_client_reads_it(site: Site, chunked: bool) -> None:
     size = settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1
-    length = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
+    length = b"Content-Length: 5\r\nTransfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
     with site.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n" % length) as client:
         client.sendall((b"%x\r\n" % size if chunked else b"") + b"x" * size)
         answer = b"".join(iter(lambda: client.recv(65536), b""))

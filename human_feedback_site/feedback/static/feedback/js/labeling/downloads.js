@@ -99,6 +99,11 @@ export class Downloads extends Emitter {
     return this.#rate && count ? (2 * sum * 1000) / count / this.#rate : null;
   }
 
+  /** True if the connection is known to be slow. */
+  get slow() {
+    return this.pairMs !== null && this.pairMs >= FAST_MS;
+  }
+
   /** True if data arrived within the last few seconds. */
   get flowing() {
     const last = this.#arrived.at(-1);

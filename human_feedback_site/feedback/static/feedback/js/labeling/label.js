@@ -381,7 +381,7 @@ class Labeling {
     if (this.player.pair?.lease === entry.lease) {
       this.#next();
       // Later, so that the next pair doesn't wait for it.
-      setTimeout(() => this.screen.state === "judging" && this.news.show());
+      setTimeout(() => this.screen.state === "judging" && !this.prefetch.slow && this.news.show());
     }
     this.prefetch.answered(entry.lease);
   }

@@ -61,6 +61,11 @@ export class Prefetch extends Emitter {
     return this.#downloads.flowing;
   }
 
+  /** True if the connection is so slow that nothing else should use it. */
+  get slow() {
+    return this.#downloads.slow;
+  }
+
   #tellRest() {
     if (performance.now() - this.#restAt < REST_EVERY_MS) return;
     this.#restAt = performance.now();
