@@ -12,7 +12,8 @@ agents train on them without asking anybody. Rewards are:
 Returns are true ones of the final deterministic policy over 20 episodes: interquartile means over the seeds.
 With R_random that of random actions, f = (R - R_random) / (R_true - R_random): an f far below 1 on ``last``
 is the reward's fault. Lock-in = (R_sequence - R_random) / (R_last - R_random): what is missing to 1 is the
-agent's fault, which does not unlearn.
+agent's fault, which does not unlearn. The predicted return is that by the last predictor, in parentheses that
+of the agent trained on the true reward: if it is higher, the agent has not found its own reward's maximum.
 
     python -m benchmarks.bpref --side sac-ours --labels 500 --seeds 1 --keep_predictors
     python -m benchmarks.changing_reward --run runs/bpref/dm_control-walker-walk/sac-ours-oracle-500-250000-1
@@ -48,6 +49,10 @@ from teacher.settings.saved_config import load_config  # noqa: E402
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 STEPS = 100_000
+COLUMNS = (
+    *("stored run", "reward", "agent", "seeds", "return", "f", "lock-in", "predicted return"),
+    *("returns while training", "CPU h"),
+)
 
 Result = Mapping[str, Any]
 
@@ -113,6 +118,16 @@ def shares(groups: Mapping[Key, Sequence[Result]], key: Key) -> tuple[float, flo
     return gained / (true - random), gained / (last - random) if reward == "sequence" else math.nan
 
 
+def _predicted(results: Sequence[Result]) -> str:
+    """Format the mean predicted return, and that of agents on the true reward if all are known."""
+    cells = []
+    for name, form in (("predicted_return", "{:.0f}"), ("predicted_return_of_true", "({:.0f})")):
+        values = [result.get(name) for result in results]
+        if None not in values:
+            cells.append(form.format(np.mean(np.array(values, dtype=np.float64))))
+    return " ".join(cells)
+
+
 def print_tables(results: Sequence[Result]) -> None:
     """Print a Markdown table for each task and number of steps."""
     groups, shown = grouped(results), None
@@ -120,14 +135,13 @@ def print_tables(results: Sequence[Result]) -> None:
         env_id, steps, source, reward, agent = key
         if shown != (env_id, steps):
             shown = env_id, steps
-            head = "| stored run | reward | agent | seeds | return | f | lock-in | while training | CPU h |"
-            print(f"\n{env_id}, {steps:,} steps\n\n{head}\n|{'---|' * 9}")
+            print(f"\n{env_id}, {steps:,} steps\n\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
         known = ["" if math.isnan(share) else f"{share:.2f}" for share in shares(groups, key)]
         curve = np.array([result["curve"] for result in group], dtype=np.float64)[:, 3::4]
         means = ["" if np.isnan(part).all() else f"{np.nanmean(part):.1f}" for part in curve.T]
         hours = np.median([result["cpu_seconds"] for result in group]) / 3600
         cells = [source, REWARDS[reward], VARIANTS[agent].title * bool(steps), str(len(group))]
-        cells += [f"{score(group):.1f}", *known, ", ".join(means), f"{hours:.2f}"]
+        cells += [f"{score(group):.1f}", *known, _predicted(group), ", ".join(means), f"{hours:.2f}"]
         print("| " + " | ".join(cells) + " |")
 
 

@@ -20,7 +20,7 @@ from agents.sac import SAC
 from benchmarks.agent_variants import VARIANTS
 from benchmarks.bpref_run import EVALUATION_EPISODES, PREDICTORS_NAME, SMALL, EpisodesFile, PredictorFiles
 from benchmarks.results import Curve
-from benchmarks.teaching_run import mean_return, versions
+from benchmarks.teaching_run import evaluation_episodes, mean_return, versions
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, save_state
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
@@ -28,6 +28,7 @@ from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.queries.offline import fit_once
 from teacher.reward.correlation import correlation
@@ -195,6 +196,7 @@ class Training:
         recorded = EpisodesFile.read(stored)
         self.episodes = [[step, episode_return, 0.0] for step, episode_return, _ in recorded]
         self._before = recorded[-1][2]
+        self.predictor = load_predictor(PredictorFiles.read(stored / PREDICTORS_NAME)[-1][1])
 
     def save(self) -> None:
         """Write the checkpoint."""
@@ -245,19 +247,42 @@ def make(job: Job, stored: Path | None, runs_dir: Path) -> dict[str, Any]:
         else:
             training.train(job.steps)
         steps, true, predicted = np.array(training.episodes).reshape(-1, 3).T
-        taught = {}
+        taught: dict[str, Any] = {}
         if stored is not None and job.reward != "sequence":
             together = round(correlation(predicted, true), 4)
             taught = {"predicted": _curve(job, steps, predicted), "correlation": together}
-        act = partial(training.agent.act, deterministic=True)
+        played = _played(training, job)
+        if training.predictor is not None:
+            taught["predicted_return"] = _predicted_return(training.predictor, played)
+            taught["predicted_return_of_true"] = _of_true(training, job, runs_dir)
         return {
             **asdict(job),
-            "return": mean_return(training.task, job.seed, EVALUATION_EPISODES, act),
+            "return": round(float(np.mean([episode.true_return for episode in played])), 3),
             "curve": _curve(job, steps, true),
             **taught,
             "cpu_seconds": training.cpu_seconds,
             "versions": versions(),
         }
+
+
+def _played(training: Training, job: Job) -> list[Trajectory]:
+    act = partial(training.agent.act, deterministic=True)
+    return evaluation_episodes(training.task, job.seed, EVALUATION_EPISODES, act)
+
+
+def _predicted_return(predictor: RewardPredictor, episodes: Sequence[Trajectory]) -> float:
+    return round(float(np.mean([predictor.step_rewards(episode).sum() for episode in episodes])), 3)
+
+
+def _of_true(training: Training, job: Job, runs_dir: Path) -> float | None:
+    """Return the predicted return of the same agent trained on the true reward; None if it is not there."""
+    folder = replace(job, source="", reward="true").folder(runs_dir)
+    if not (folder / CHECKPOINT_NAME).exists() or training.predictor is None:
+        return None
+    with opened(replace(job, source="", reward="true"), None, folder) as other:
+        if other.agent.total_steps < job.steps:
+            return None
+        return _predicted_return(training.predictor, _played(other, job))
 
 
 def _curve(job: Job, steps: NDArray[Any], returns: NDArray[Any]) -> list[float | None]:

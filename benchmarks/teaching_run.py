@@ -151,17 +151,23 @@ def evaluate(point: Point, act: Act | None) -> float:
 
 def mean_return(task: TaskInfo, seed: int, episodes: int, act: Act | None) -> float:
     """Return the mean return over new episodes; None takes random actions."""
+    played = evaluation_episodes(task, seed, episodes, act)
+    return round(float(np.mean([episode.true_return for episode in played])), 3)
+
+
+def evaluation_episodes(task: TaskInfo, seed: int, episodes: int, act: Act | None) -> list[Trajectory]:
+    """Return new episodes, in the order of their ends; None takes random actions."""
     envs = make_vector_env(task, episodes, [seed, _EVALUATION_STREAM])
     envs.action_space.seed(seed)
-    returns: dict[int, float] = {}
+    played: dict[int, Trajectory] = {}
     observations, _ = envs.reset()
-    while len(returns) < episodes:
+    while len(played) < episodes:
         observations, *_ = envs.step(envs.action_space.sample() if act is None else act(observations))
         for trajectory in envs.drain():
             if trajectory.finished and trajectory.episode_index == 0:
-                returns[trajectory.env_index] = trajectory.true_return
+                played[trajectory.env_index] = trajectory
     envs.close()
-    return round(float(np.mean(list(returns.values()))), 3)
+    return list(played.values())
 
 
 def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: int) -> dict[str, Any]:

@@ -79,19 +79,21 @@ def test_missing_runs_are_made_and_lock_in_is_shown(
 ) -> None:
     path = tmp_path / "results.jsonl"
     command = ["--run", str(stored), "--agent", "ppo", "--runs", str(tmp_path), "--results", str(path)]
-    command += ["--reward", "linear", "last", "sequence"]
+    command += ["--reward", "true", "last", "linear", "sequence"]
     assert main(command) == 0
     lines = {line["reward"]: line for line in load(path)}
-    assert list(lines) == ["random", "linear", "last", "sequence"]
-    assert [lines[reward]["source"] for reward in lines] == ["", *[stored.name] * 3]
+    assert list(lines) == ["random", "true", "last", "linear", "sequence"]
+    assert [lines[reward]["source"] for reward in lines] == ["", "", *[stored.name] * 3]
     assert all(-2000 < line["return"] < 0 for line in lines.values())
     assert len(lines["last"]["predicted"]) == len(lines["last"]["curve"])
     assert -1 <= lines["last"]["correlation"] <= 1
     gained = {reward: line["return"] - lines["random"]["return"] for reward, line in lines.items()}
     assert f"| {gained['sequence'] / gained['last']:.2f} |" in capsys.readouterr().out
+    assert lines["last"]["predicted_return_of_true"] == lines["sequence"]["predicted_return_of_true"]
+    assert lines["last"]["predicted_return"] != lines["sequence"]["predicted_return"]
     assert main([*command, "--show"]) == 0
     assert main(command) == 0
-    assert len(load(path)) == 4, "finished runs are not made again"
+    assert len(load(path)) == 5, "finished runs are not made again"
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
