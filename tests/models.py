@@ -120,6 +120,7 @@ class PredictorCase:
         observations = drawn(self.observation_space, 2 * count)
         if self.is_centered:
             observations = observations + np.array([1e6, 0, 0, 0])
+        observations[count : 2 * count : 4] = observations[:count:4]  # as in an absorbing state
         return {
             "state": observations[:count],
             "action": drawn(self.action_space, count),
@@ -139,6 +140,10 @@ PREDICTORS: Mapping[str, PredictorCase] = {
         is_centered=True,
     ),
     "linear": PredictorCase(RewardConfig(inputs="action,state", model="linear"), VECTOR, MATRIX),
+    "absorbing": PredictorCase(RewardConfig(inputs="next_state,absorbing", model="linear"), GRID, MATRIX),
+    "absorbing-discrete": PredictorCase(
+        RewardConfig(inputs="action,absorbing,terminated", model="network"), MultiDiscrete([3, 4]), MATRIX
+    ),
     "discrete": PredictorCase(
         RewardConfig(inputs="action,next_state", members=1, model="network"),
         MultiDiscrete([3, 4], start=[1, 2]),

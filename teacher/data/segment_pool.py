@@ -80,7 +80,8 @@ class SegmentPool:
 
         A trajectory may be passed again after it has grown. An episode shorter than ``length`` yields no
         segments. :class:`SegmentCutter` decides where segments start, and :func:`readable_steps` decides
-        which steps are usable.
+        which steps are usable. If the episode absorbs, no segment ends more than ``length`` steps after the
+        observation last changed. Otherwise, most pairs would be ties between segments without any change.
 
         Args:
             trajectories: new trajectories, or ones that have grown since the last call.
@@ -214,5 +215,9 @@ class SegmentPool:
         cutter = self._cutters.get(trajectory)
         if cutter is None:
             cutter = self._cutters[trajectory] = SegmentCutter(self.length, self._random)
-        parts = cutter.cut(readable_steps(trajectory), finished=trajectory.finished)
+        steps, finished = readable_steps(trajectory), trajectory.finished
+        if trajectory.absorbs:
+            upto = trajectory.moving_steps + self.length
+            steps, finished = min(steps, upto), finished or steps >= upto
+        parts = cutter.cut(steps, finished=finished)
         return [slice_of(trajectory, part.start, part.stop) for part in parts]

@@ -42,6 +42,9 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         filling: ``absorb`` or ``restart``.
         horizon: steps per episode; None to use the environment's own limit.
 
+    Attributes:
+        absorbs: True for ``absorb``.
+
     Raises:
         EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or ``filling`` is
             invalid.
@@ -61,6 +64,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             )
         self.horizon: int = found
         self._restarts = filling == "restart"
+        self.absorbs = filling == "absorb"
         self._steps = 0
         self._last: Any = None
         self._ended = False

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
 
@@ -30,6 +31,8 @@ class Trajectory:
         succeeded: for a finished episode of an environment that reports success, whether it did so in any
             step; None for other episodes.
         replayable: True if the episode can be replayed from :meth:`recipe`.
+        absorbs: True if the episode goes on after its end, with the final observation repeated; see
+            :class:`~teacher.envs.horizon.FixedHorizon`.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Trajectory:
         self.truncated = False
         self.succeeded: bool | None = None
         self.replayable = True
+        self.absorbs = kwargs.get(FIXED) == "absorb"
         self._env_id = env_id
         self._kwargs = kwargs
         self._length = 0
@@ -61,7 +65,8 @@ class Trajectory:
     ) -> "Trajectory":
         """Create the trajectory of a finished episode from arrays.
 
-        The arrays are not copied, and the episode can't be replayed.
+        The arrays are not copied, and the episode can't be replayed. Observations that stay the same until
+        the last step are taken for the end of the episode, repeated.
 
         Args:
             observations: ``(steps + 1, *observation_shape)``: observations before each step, and the final
@@ -88,7 +93,7 @@ class Trajectory:
         trajectory._observations, trajectory._actions = observations, actions
         trajectory._rewards, trajectory._length = true_rewards, len(actions)
         trajectory.terminated, trajectory.truncated = terminated, not terminated
-        trajectory.replayable = False
+        trajectory.replayable, trajectory.absorbs = False, True
         return trajectory
 
     def __len__(self) -> int:
@@ -148,6 +153,13 @@ class Trajectory:
     def true_return(self) -> float:
         """Return the sum of the environment's rewards so far."""
         return float(self.true_rewards.sum())
+
+    @property
+    def moving_steps(self) -> int:
+        """Return the number of steps up to the last one that changed the observation."""
+        before, after = self.observations, self.next_observations
+        changed = (before != after).reshape(len(self), -1).any(axis=1).nonzero()[0]
+        return int(changed[-1]) + 1 if changed.size else 0
 
     def recipe(self, upto: int | None = None) -> EpisodeRecipe:
         """Return the recipe of the first ``upto`` steps, or of all steps so far if ``upto`` is None.

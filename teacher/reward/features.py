@@ -72,7 +72,9 @@ class Features:
     """Converts batches of raw steps to float32 vectors that concatenate the chosen inputs.
 
     Inputs are concatenated in the order of ``INPUTS``. Box values are flattened, discrete values are one-hot
-    encoded, and ``terminated`` becomes 0 or 1. If values are so large that float32 can't resolve their
+    encoded, and ``terminated`` becomes 0 or 1. ``absorbing`` is 1 if the step did not change the observation;
+    in episodes extended by :class:`~teacher.envs.horizon.FixedHorizon`, it distinguishes repetitions of the
+    final observation from the step that led to it. If values are so large that float32 can't resolve their
     variation, they are centered before the conversion; see :meth:`center_on`.
 
     Args:
@@ -83,28 +85,31 @@ class Features:
     Attributes:
         size: length of a feature vector.
         columns: slice of the feature vector for each input, keyed by input name.
+        inputs: parts of a step that features are computed from.
 
     Raises:
         EnvironmentUnsuitableError: a space is not Box, Discrete or MultiDiscrete.
     """
 
     def __init__(self, observation_space: Space, action_space: Space, inputs: str | None) -> None:
-        self.inputs = frozenset((inputs or "state,action").split(","))
+        chosen = frozenset((inputs or "state,action").split(","))
+        self.inputs = chosen - {"absorbing"} | ({"state", "next_state"} if "absorbing" in chosen else set())
         states, actions = _Vectors("observations", observation_space), _Vectors("actions", action_space)
         sources = {"state": states, "action": actions, "next_state": states}
         readers: dict[str, tuple[int, Callable[[Steps], NDArray[Any]]]] = {
             "state": (states.size, lambda steps: states(steps.observations)),
             "action": (actions.size, lambda steps: actions(steps.actions)),
             "next_state": (states.size, lambda steps: states(steps.next_observations)),
+            "absorbing": (1, lambda steps: states.unchanged(steps)[..., None]),
             "terminated": (1, lambda steps: np.asarray(steps.terminations)[..., None]),
         }
-        read = {name: readers[name] for name in INPUTS if name in self.inputs}
+        read = {name: readers[name] for name in INPUTS if name in chosen}
         ends = list(itertools.accumulate(size for size, _ in read.values()))
         self.columns = {name: slice(end - read[name][0], end) for name, end in zip(read, ends, strict=True)}
         self.size = ends[-1]
         self.bytes_per_step = self.size * np.dtype(np.float32).itemsize
         self._readers = [reader for _, reader in read.values()]
-        self._sources = {name: source for name, source in sources.items() if name in self.inputs}
+        self._sources = {name: source for name, source in sources.items() if name in chosen}
         self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:
@@ -124,7 +129,7 @@ class Features:
         before = self._center()
         sources = list({source.what: source for source in self._sources.values()}.values())
         doubts = [source.center_on(dataset.columns[source.what]) for source in sources]
-        if "terminated" not in self.inputs and not any(source.varies for source in sources):
+        if self.columns.keys() <= self._sources.keys() and not any(source.varies for source in sources):
             doubts.append(
                 f"no predictor input varies by more than {SMALLEST_STD:g} across the labeled segments, "
                 "so the predictor can't learn from their labels; scale the observations, or change the "
@@ -211,6 +216,13 @@ class _Vectors:
             raise self._refusal(f"values from {array.min()} to {array.max()}")
         one_hot = [indices[..., [i]] == np.arange(count) for i, count in enumerate(self._counts)]
         return np.concatenate(one_hot, axis=-1)
+
+    def unchanged(self, steps: Steps) -> NDArray[np.bool_]:
+        """Return a mask of the steps that did not change the observation, ``(*batch,)``."""
+        before, after = np.asarray(steps.observations), np.asarray(steps.next_observations)
+        axes = tuple(range(before.ndim - len(self._shape), before.ndim))
+        same: NDArray[np.bool_] = (before == after).all(axis=axes)
+        return same
 
     def center_on(self, column: Column) -> str:
         """Update the center from a dataset column.

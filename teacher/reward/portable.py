@@ -41,13 +41,17 @@ class PortablePredictor(nn.Module):
     ) -> None:
         super().__init__()
         self.inputs = [name for name in INPUTS if name in read.inputs]
+        columns = read.columns if isinstance(read, Features) else self.inputs
+        self._sources = [("state", "next_state") if name == "absorbing" else (name,) for name in columns]
         centers = read.state_dict()
         both = {"observations": observation_space, "actions": action_space}
         encoders: list[nn.Module] = []
-        for name in self.inputs:
+        for name in columns:
             source = _SOURCES.get(name)
             if isinstance(read, Images):
                 encoders.append(_Image(len(observation_space.shape or ()), read.channel_axis))
+            elif name == "absorbing":
+                encoders.append(_Unchanged())
             elif source is None:
                 encoders.append(_Flag())
             else:
@@ -60,7 +64,11 @@ class PortablePredictor(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Return rewards ``(n,)`` for the tensors named by :attr:`inputs`, each ``(n, ...)``."""
-        encoded = [encode(tensor) for encode, tensor in zip(self.encoders, inputs, strict=True)]
+        named = dict(zip(self.inputs, inputs, strict=True))
+        encoded = [
+            encode(*(named[name] for name in names))
+            for encode, names in zip(self.encoders, self._sources, strict=True)
+        ]
         features = self.network.standardize(torch.cat(encoded, self._axis))
         return self._normalize(self.network(features))
 
@@ -84,6 +92,13 @@ class _Flag(nn.Module):
 
     def forward(self, flags: Tensor) -> Tensor:
         return flags.float().unsqueeze(1)
+
+
+class _Unchanged(nn.Module):
+    """Compares observations before and after each step; the feature is 1 if they are equal, otherwise 0."""
+
+    def forward(self, before: Tensor, after: Tensor) -> Tensor:
+        return (before == after).reshape(len(before), -1).all(1, keepdim=True).float()
 
 
 class _Vector(nn.Module):

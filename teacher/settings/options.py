@@ -42,7 +42,7 @@ Model = Literal["auto", "network", "linear"]
 
 MAX_UPDATES = 10_000
 """Default maximum number of updates in a fit; early stopping usually ends the fit sooner."""
-INPUTS = ("state", "action", "next_state", "terminated")
+INPUTS = ("state", "action", "next_state", "absorbing", "terminated")
 """Parts of a step that a reward model can use as inputs."""
 _NETWORKS, _LINEAR_MODELS = 3, 10  # default ensemble sizes; linear models take milliseconds to fit
 _MOST_WEIGHTS = 200_000_000
@@ -78,8 +78,9 @@ class RewardConfig:
 
     inputs: Annotated[
         str | None,
-        f"inputs of a reward model at each step: one or more of {','.join(INPUTS)}, joined by commas; for "
-        "images state, next_state or both",
+        f"inputs of a reward model at each step: one or more of {','.join(INPUTS)}, joined by commas; "
+        "absorbing = whether the observation stayed the same, added by --fixed_horizon absorb; for images "
+        "state, next_state or both",
         Fits(f"one or more of {','.join(INPUTS)}, separated by commas, none twice", _reads),
     ] = "next_state"  # None, from runs and files of earlier versions, means state,action, or state for images
     model: Annotated[
@@ -219,6 +220,12 @@ class RewardConfig:
         refuse_all(self, checks, "--reward.")
         if self.model == "linear":
             reject_unused(self, "linear model", "--reward.")
+
+    @property
+    def with_absorbing(self) -> "RewardConfig":
+        """Return the settings with the input ``absorbing`` added, if it is missing."""
+        names = (self.inputs or "state,action").split(",")
+        return self if "absorbing" in names else replace(self, inputs=",".join([*names, "absorbing"]))
 
     @property
     def num_members(self) -> int:

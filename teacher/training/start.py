@@ -21,6 +21,7 @@ from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, tr
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
+from teacher.reward.images import is_image_space
 from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import Check, named_values, refuse_all
@@ -76,6 +77,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
         problems += _refused_limit(examined, trial)
         problems += _refused_episodes(config, examined, trial)
         fitted, notes = _with_segments(config, examined, trial)
+        fitted = _with_absorbing(fitted, examined)
     settings = dataclasses.replace(settings, config=fitted, refused=None)
     plan = None if examined is None or examined.found is None else RunPlan(settings, examined.found)
     if plan is not None:
@@ -272,6 +274,14 @@ def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> Teac
     return EnvironmentUnsuitableError(
         f"{told_early(examined.env_id, trial)} {LEAKS}: {'; '.join(ways)}", remedy
     )
+
+
+def _with_absorbing(config: TeachConfig, examined: Examined) -> TeachConfig:
+    """Let the predictor tell steps after an episode's end from the one that led to it, except in images."""
+    space = None if examined.found is None else examined.found.observation_space
+    if config.fixed_horizon != "absorb" or space is None or is_image_space(space):
+        return config
+    return dataclasses.replace(config, reward=config.reward.with_absorbing)
 
 
 def _with_segments(config: TeachConfig, examined: Examined, trial: Trial) -> tuple[TeachConfig, list[str]]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from teacher.data.steps import StepsBatch
 from teacher.envs.capture import draw
+from teacher.envs.episodes import declares
 from teacher.envs.gl import select_gl, why_no_screen, with_install_command
 from teacher.envs.make import make_again
 from teacher.envs.tasks import DEFAULT_FPS
@@ -197,8 +199,17 @@ def begin(
         raise join_errors(problems)
     if isinstance(config.obs_transform_func, Flattened):
         _log.warning(told_flattened(observations, seen))
-    source = Source(env_id, seen, actions, replayable=config.env_fn is not None, fps=fps)
+    replayable = config.env_fn is not None
+    source = Source(env_id, seen, actions, replayable=replayable, fps=fps, absorbs=_absorbs(env))
     return PreferenceTrainer(episodes, source, can_draw, network)
+
+
+def _absorbs(env: Any) -> bool:
+    """Return True if an environment, or a vector environment's first one, repeats its final observation."""
+    one = next(iter(getattr(env.unwrapped, "envs", ())), env)
+    if isinstance(one, VectorEnv):  # its environments are in other processes
+        one = make_again(env)
+    return one is not None and declares(one, "absorbs")
 
 
 def is_of_parts(space: Space) -> bool:

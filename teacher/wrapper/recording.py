@@ -24,6 +24,7 @@ class Source:
         action_space: action space of one environment.
         replayable: True if the seed of every episode is known, so that episodes can be replayed.
         fps: frames per second of clips, with one frame per step.
+        absorbs: True if an episode goes on after its end, with the final observation repeated.
     """
 
     env_id: str
@@ -31,6 +32,7 @@ class Source:
     action_space: Space
     replayable: bool
     fps: int
+    absorbs: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,8 @@ class SegmentRecorder:
     """Records the steps of one environment and cuts them into segments while episodes are running.
 
     It buffers the steps of at most two segments and, if episodes can be replayed, all actions of the current
-    episode. :class:`SegmentCutter` chooses where segments start.
+    episode. :class:`SegmentCutter` chooses where segments start. If the environment absorbs, segments end as
+    in :meth:`SegmentPool.extend`.
 
     Args:
         source: properties of the environment.
@@ -73,6 +76,7 @@ class SegmentRecorder:
         self._seed = 0
         self._began = False
         self._collecting = True
+        self._still = 0  # latest steps that did not change the observation
         self._cutter = SegmentCutter(length, random)
         self._actions: list[Any] = []  # of the whole episode if it can be replayed
         self._rewards: list[float] = []
@@ -84,7 +88,7 @@ class SegmentRecorder:
 
     def begin(self, observation: Any, seed: int | None = None) -> None:
         """Start recording an episode whose reset used ``seed`` and returned ``observation``."""
-        self._seed, self._began, self.steps = seed or 0, True, 0
+        self._seed, self._began, self.steps, self._still = seed or 0, True, 0, 0
         self._actions = []
         self._hold_from(observation)
 
@@ -111,10 +115,13 @@ class SegmentRecorder:
         self._frames.append(step.frame)
         finished = step.terminated or step.truncated
         self._began = not finished
+        self._still = self._still + 1 if np.array_equal(self._states[-1], self._states[-2]) else 0
         if not self._collecting:
             self._hold_from(step.observation)
             return []
-        parts = self._cutter.cut(self.steps, finished=finished)
+        spare = max(0, self._still - self._length) if self._source.absorbs else 0
+        absorbed = self._source.absorbs and self._still >= self._length
+        parts = self._cutter.cut(self.steps - spare, finished=finished or absorbed)
         segments = [self._segment(part, step.terminated and part.stop == self.steps) for part in parts]
         self._drop(self._cutter.next_start - self._first)
         return segments

@@ -32,6 +32,43 @@ def test_an_episode_that_is_too_short_gives_none_and_draws_nothing() -> None:
     assert len(SegmentCutter(7, random, first=3).cut(10, finished=True)) == 1
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("moving", [3, 20, 50, 60])
+def test_an_absorbed_episode_is_cut_a_segment_after_its_end_by_the_pool_and_the_wrapper(
+    moving: int, seed: int
+) -> None:
+    observations = np.minimum(np.arange(61.0), moving)[:, None]
+    actions, rewards = -np.arange(60.0)[:, None], np.arange(60.0)
+    pool = SegmentPool(7, seed=seed)
+    growing = Trajectory("any", {"fixed_horizon": "absorb"}, 1)
+    source = Source("any", SPACE, SPACE, True, 30, absorbs=True)
+    recorder = SegmentRecorder(source, 7, np.random.default_rng(seed))
+    recorder.begin(observations[0], seed=1)
+    segments = []
+    for step in range(60):
+        growing.extend(observations[step : step + 2], actions[[step]], rewards[[step]], [])
+        growing.truncated = step == 59
+        pool.extend([growing])
+        step_taken = Step(actions[step], observations[step + 1], rewards[step], False, step == 59)
+        segments += recorder.add(step_taken)
+    starts = [segment.start for segment in pool.segments]
+    assert starts == [segment.start for segment in segments]
+    assert starts == list(range(starts[0], min(moving + 7, 60) - 6, 7))
+    assert all(start <= moving for start in starts), "none is cut where nothing happens any more"
+    recorded = SegmentPool(7, seed=seed)
+    recorded.extend([Trajectory.from_arrays(observations, actions, rewards)])
+    assert len(recorded) in (len(pool), len(pool) + 1)
+
+
+def test_other_episodes_are_cut_as_ever_where_they_stand_still() -> None:
+    pool = SegmentPool(7, seed=1)
+    standing = Trajectory("any", {"fixed_horizon": "restart"}, 1)
+    standing.extend(np.zeros((61, 1)), np.zeros((60, 1)), np.zeros(60), [])
+    standing.truncated = True
+    pool.extend([standing])
+    assert len(pool) >= 7
+
+
 @pytest.mark.parametrize("terminated", [True, False])
 def test_the_pool_and_the_wrapper_cut_the_same_segments(terminated: bool) -> None:
     observations = np.arange(61.0)[:, None]

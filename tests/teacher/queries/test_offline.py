@@ -203,6 +203,22 @@ def test_episodes_of_several_lengths_are_learned_from_where_that_is_allowed(lear
     learn_reward(iter(recorded([40, 40, 37])), by_first_number, *spaces, lesson)
 
 
+@pytest.mark.parametrize(("ends", "inputs"), [(15, "next_state,absorbing"), (40, "next_state")])
+def test_episodes_that_repeat_their_last_state_are_taken_as_absorbed(ends: int, inputs: str) -> None:
+    episodes = recorded([40] * 8)
+    padded = [
+        Trajectory.from_arrays(
+            np.concatenate([each.all_observations[:ends], each.all_observations[[ends] * (41 - ends)]]),
+            each.actions,
+            each.true_rewards,
+        )
+        for each in episodes
+    ]
+    lesson = OfflineConfig(n_labels=2, segment_steps=STEPS, max_updates=5)
+    spaces = gym.spaces.Box(-np.inf, np.inf, (3,)), gym.spaces.Box(-np.inf, np.inf, (1,))
+    assert learn_reward(padded, by_first_number, *spaces, lesson).config.inputs == inputs
+
+
 def test_episodes_that_have_not_ended_may_be_of_any_length(pendulum: TaskInfo, learn: Learn) -> None:
     envs = make_vector_env(pendulum, 2, seed=1)
     envs.action_space.seed(1)

@@ -1,7 +1,9 @@
 """What a predictor reads of steps, against arrays made by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.ppo import PPO, PPOConfig
+from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import StepsBatch
 from teacher.envs.tasks import describe_task, make_vector_env
@@ -26,16 +29,17 @@ CHOICE = spaces.Discrete(3, start=5)
 STEPS = StepsBatch(
     np.arange(12.0).reshape(3, 2, 2),
     np.array([5, 7, 6]),
-    np.arange(12.0).reshape(3, 2, 2) + 100,
+    np.arange(12.0).reshape(3, 2, 2) + np.array([100, 100, 0]).reshape(3, 1, 1),
     np.array([False, False, True]),
 )
 PARTS = {
     "state": [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]],
     "action": [[1, 0, 0], [0, 0, 1], [0, 1, 0]],
-    "next_state": [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111]],
+    "next_state": [[100, 101, 102, 103], [104, 105, 106, 107], [8, 9, 10, 11]],
+    "absorbing": [[0], [0], [1]],
     "terminated": [[0], [0], [1]],
 }
-ALL_SETS = [chosen for size in range(1, 5) for chosen in combinations(INPUTS, size)]
+ALL_SETS = [chosen for size in range(1, 6) for chosen in combinations(INPUTS, size)]
 
 
 @pytest.mark.parametrize("inputs", ALL_SETS, ids="+".join)
@@ -88,6 +92,29 @@ def test_steps_of_another_environment_are_refused_in_one_line(
         match=r"^the (observations|actions) must belong to the space .*, but have .*; use data from .*$",
     ):
         Features(GRID, CHOICE, "state,action")(StepsBatch(observations, actions))
+
+
+def test_a_reward_that_ends_with_the_episode_is_learned(make_segment: MakeSegment) -> None:
+    """The final observation says nothing about it, because the step that led there was paid."""
+    dataset = PreferenceDataset()
+    for number in range(60):
+        pair = []
+        for one in (0, 1):
+            segment = make_segment(2 * number + one)
+            moving = int(np.random.default_rng([number, one]).integers(1, 7))
+            final = segment.observations[min(moving, 5)]
+            observations = np.where(np.arange(6)[:, None] < moving, segment.observations, final)
+            pair.append(replace(segment, observations=observations, final_observation=final))
+        paid = [segment.next_observations[:, 0] != segment.observations[:, 0] for segment in pair]
+        value = 0.5 + 0.5 * np.sign(int(paid[0].sum()) - int(paid[1].sum()))
+        dataset.upsert([Preference(UUID(int=number + 1), pair[0], pair[1], float(value))])
+    space, actions = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
+    accuracy = {}
+    for inputs in ("next_state", "next_state,absorbing"):
+        predictor = RewardPredictor(space, actions, RewardConfig(inputs=inputs, model="linear"), seed=1)
+        accuracy[inputs] = predictor.fit(dataset).accuracy
+    assert accuracy["next_state"] < 0.75
+    assert accuracy["next_state,absorbing"] > 0.9
 
 
 def test_another_kind_of_space_is_refused_in_one_line() -> None:

@@ -305,6 +305,21 @@ def test_a_corrected_command_keeps_its_preset() -> None:
     assert (again.reward.inputs, again.agent, again.fixed_horizon) == (None, "trpo", "absorb")
 
 
+@pytest.mark.parametrize(
+    ("options", "inputs"),
+    [
+        ("--fixed_horizon absorb", "next_state,absorbing"),
+        ("--fixed_horizon absorb --reward.inputs state", "state,absorbing"),
+        ("--fixed_horizon absorb --preset paper", "state,action,absorbing"),
+        ("--fixed_horizon restart", "next_state"),
+        ("--allow_variable_horizon", "next_state"),
+    ],
+)
+def test_the_predictor_is_told_which_steps_follow_an_episodes_end(options: str, inputs: str) -> None:
+    plan, _ = checked(f"{FIRST} -e CartPole-v1 {options}")
+    assert plan.config.reward.inputs == inputs
+
+
 def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:
     line = "-p synth -n x -l 20 -L 10 -t 4e3 -e Hopper-v5 --env_kwargs"
     said = str(refused(f"""{line} '{{"frame_skip": 2}}'"""))

@@ -20,6 +20,7 @@ from teacher.envs.make import make_again
 from teacher.envs.trial import usual_length
 from teacher.errors import EnvironmentUnsuitableError
 from teacher.wrapper import episode_check
+from teacher.wrapper.builder import first_predictors
 from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.settings import WrapperConfig
 from tests.teacher.wrapper.conftest import Line, Wrap, WrapVector, play
@@ -139,6 +140,9 @@ def test_a_fixed_horizon_is_taken(wrap: Wrap, filling: Any, registered: str) -> 
 
     env = wrap(make(), segment_length=None, env_fn=make)
     assert env.trainer.config.segment_length == 15
+    _, predictor = first_predictors(env.trainer.config, env.trainer.source, None)
+    expected = "next_state,absorbing" if filling == "absorb" else "next_state"
+    assert predictor.config.inputs == expected
     play(env, 600)
     assert env.trainer.answers >= 12
 
