@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import Space
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
@@ -28,8 +29,15 @@ from agents.replay import ReplayBuffer, RewardFunction, Transitions
 from agents.rollout import Rollout, mean_metrics
 from agents.sac_step import Minibatch, SACConfig, SACStep
 from agents.sampling import StepSampler
-from agents.squashed_gaussian import SquashedActorCritic
+from agents.squashed_gaussian import SquashedActorCritic, SquashedGaussianHead
 from agents.state_entropy import MOST_PARTICLES, StateEntropy
+
+
+def require_spaces(observations: Space[Any], actions: Space[Any]) -> None:
+    """Raise :class:`UnsupportedSpaceError` if SAC does not support an environment's spaces."""
+    if is_image_space(observations):
+        raise UnsupportedSpaceError("SAC needs vector observations, not images; use PPO or TRPO.")
+    SquashedGaussianHead(actions)
 
 
 class SAC(BaseAgent):
@@ -69,8 +77,7 @@ class SAC(BaseAgent):
         buffer_folder: Path | None = None,
     ) -> None:
         observations, actions = envs.single_observation_space, envs.single_action_space
-        if is_image_space(observations):
-            raise UnsupportedSpaceError("SAC needs vector observations, not images; use PPO or TRPO.")
+        require_spaces(observations, actions)
         normalizer = ObservationNormalizer(observations, learns=config.normalize_observations)
         self._generator = torch.Generator().manual_seed(seed)
         sizes = config.hidden_sizes, config.activation

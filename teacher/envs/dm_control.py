@@ -57,7 +57,7 @@ class ControlTask(gym.Env[NDArray[np.float64], NDArray[np.float64]]):
         camera_id: int | str | None = None,
     ) -> None:
         suite = _import_dm_control()
-        require_task("DMControl", f"{domain}-{task}", ["-".join(names) for names in suite.ALL_TASKS])
+        require_task("DMControl", f"{domain}-{task}", task_names())
         # Gymnasium's TimeLimit truncates episodes, so that --max_episode_steps applies. LQR generates a
         # random model when it is loaded.
         with _without_advice():
@@ -125,6 +125,15 @@ class ControlTask(gym.Env[NDArray[np.float64], NDArray[np.float64]]):
 
     def _flat(self, parts: Any) -> NDArray[np.float64]:
         return np.concatenate([np.ravel(parts[name]) for name in sorted(parts)], dtype=np.float64)
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks, such as ``walker-walk``.
+
+    Raises:
+        EnvironmentUnsuitableError: ``dm_control`` can't be imported.
+    """
+    return ["-".join(names) for names in _import_dm_control().ALL_TASKS]
 
 
 def _import_dm_control() -> Any:

@@ -1,5 +1,6 @@
 """Replayable episodes: seeded resets, recording of executed actions, and replay."""
 
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat
@@ -134,8 +135,11 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             )
 
     def _failure(self, method: str, values: str, error: BaseException) -> EnvironmentUnsuitableError:
-        returned_others = "unpack" in str(error)  # raised by TimeLimit or a user's wrapper
-        remedy = f"{method} must return {values}; " if returned_others else ""
+        remedy = ""
+        if "unpack" in str(error):  # raised by TimeLimit or a user's wrapper
+            remedy = f"{method} must return {values}; "
+        elif method == "reset" and _uses_options(error):
+            remedy = "reset must work without options, which runs don't pass, so give them default values; "
         return EnvironmentUnsuitableError(
             f"{self._name} failed in {method}: {describe_exception(error)}; {remedy}fix the environment"
         )
@@ -144,6 +148,12 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
     def _name(self) -> str:
         spec = self.unwrapped.spec
         return spec.id if spec else one_line(self.unwrapped)
+
+
+def _uses_options(error: BaseException) -> bool:
+    """Return True if the line of code that raised an error uses ``options``, as in ``options["level"]``."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and "options" in (frames[-1].line or "")
 
 
 class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):

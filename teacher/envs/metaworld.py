@@ -20,6 +20,16 @@ _CAMERAS = ("topview", "corner", "corner2", "corner3", "corner4", "behindGripper
 _CAMERA = "corner4"  # the view of corner2, from nearer
 
 
+def task_names() -> list[str]:
+    """Return the names of all tasks, such as ``button-press``.
+
+    Raises:
+        EnvironmentUnsuitableError: ``metaworld`` can't be imported.
+    """
+    kinds = import_suite("metaworld.env_dict").ALL_V3_ENVIRONMENTS
+    return [name.removesuffix("-v3") for name in kinds]
+
+
 class ManipulationTask(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
     """A task of Meta-World, in which an arm with a gripper moves an object.
 
@@ -54,7 +64,7 @@ class ManipulationTask(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
         camera_name: str = _CAMERA,
     ) -> None:
         kinds = import_suite("metaworld.env_dict").ALL_V3_ENVIRONMENTS
-        require_task("Meta-World", task, [name.removesuffix("-v3") for name in kinds])
+        require_task("Meta-World", task, task_names())
         if camera_name not in _CAMERAS:
             raise EnvironmentUnsuitableError(
                 f"camera_name: expected one of {', '.join(_CAMERAS)}; got {camera_name!r}"

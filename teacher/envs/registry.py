@@ -6,7 +6,7 @@ import importlib
 import gymnasium as gym
 
 from teacher.envs.families import old_names
-from teacher.envs.suites import SUITES
+from teacher.envs.suites import SUITES, close_tasks
 from teacher.errors import EnvironmentUnsuitableError, describe_exception, one_line
 from teacher.extras import ENVIRONMENTS, extra_of
 from teacher.settings.functions import add_cwd_to_path
@@ -34,14 +34,25 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         return gym.spec(name)
     except gym.error.Error as error:
-        known = [*gym.registry, *old_names()]
-        close = [f"{module}:{name}" for start, module in ENVIRONMENTS.items() if name.startswith(start)]
-        close = close or difflib.get_close_matches(name, known, n=3)
-        other = f"if a module registers it, pass module:{name}"
-        hint = f"did you mean {', '.join(close)}?" if close else f"gymnasium.registry lists all IDs; {other}"
-        if suite := SUITES.get(name.partition("/")[0]):
-            hint = f"expected an ID such as {suite.example}"
-        raise EnvironmentUnsuitableError(f"no environment is registered as {env_id}; {hint}") from error
+        raise EnvironmentUnsuitableError(
+            f"no environment is registered as {env_id}; {_hint(module, name)}"
+        ) from error
+
+
+def _hint(module: str, name: str) -> str:
+    """Return what to do about an ID that is not registered."""
+    namespace = name.partition("/")[0]
+    if namespace in SUITES:
+        close = close_tasks(namespace, name)
+        example, extra = SUITES[namespace].example, SUITES[namespace].extra
+        other = f"expected an ID such as {example} (needs pip install 'rl-teacher[{extra}]')"
+    else:
+        of_module = [] if module else [one for start, one in ENVIRONMENTS.items() if name.startswith(start)]
+        close = [f"{one}:{name}" for one in of_module]
+        close = close or difflib.get_close_matches(name, [*gym.registry, *old_names()], n=3)
+        close = [f"{module}:{one}" for one in close] if module else close
+        other = f"gymnasium.registry lists all IDs; if a module registers it, pass module:{name}"
+    return f"did you mean {', '.join(close)}?" if close else other
 
 
 def reason(error: BaseException) -> str:

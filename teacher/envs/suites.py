@@ -111,6 +111,27 @@ def import_suite(module: str) -> ModuleType:
         ) from error
 
 
+def close_tasks(namespace: str, name: str) -> list[str]:
+    """Return the IDs of a suite's tasks that are most similar to a name; none if the suite isn't installed.
+
+    Args:
+        namespace: key of :data:`SUITES`.
+        name: ID that no suite has, such as ``dm_control/ball-in-cup-catch``.
+    """
+    module = SUITES[namespace].entry_point.partition(":")[0]
+    try:
+        known = {_plain(one): one for one in importlib.import_module(module).task_names()}
+    except EnvironmentUnsuitableError:
+        return []
+    wanted = _plain(re.sub(r"-v\d+$", "", name.partition("/")[2]))
+    close = [wanted] if wanted in known else difflib.get_close_matches(wanted, known, n=3)
+    return [f"{namespace}/{known[one]}" for one in close]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
 def require_task(title: str, task: str, known: Sequence[str]) -> None:
     """Check that a suite has a task.
 

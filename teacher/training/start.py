@@ -9,13 +9,15 @@ from typing import Any
 
 from rich.console import Console
 
+from agents.errors import UnsupportedSpaceError
+from agents.sac import require_spaces
 from teacher.clips.trial import check_drawing
 from teacher.data.checkpoint import CHECKPOINT_NAME
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.early_ends import LEAKS, fillings, told_early
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_capture, check_replay, random_trajectories
-from teacher.envs.tasks import Examined, examine, make_vector_env
+from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
 from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
@@ -111,13 +113,22 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
         *([] if is_whole else ["partly corrected"]),
     ]
     # The configuration already contains replacements for the invalid settings.
-    changes = dict(error.remedy.items() - remedies.items())
+    changes = {
+        name: value for name, value in error.remedy.items() if name not in remedies or remedies[name] != value
+    }
     return type(error)(f"{error}; {', '.join(how)}: {command_of(config, changes)}", error.remedy)
 
 
 def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
     """Check that the policy, demonstrations, replay, goal and network work with the environment."""
     config, task = plan.config, plan.task
+    of_agent: list[TeacherError] = []
+    with collecting(of_agent):
+        if config.agent == "sac":
+            _require_spaces_of_sac(task)
+    if of_agent:  # other checks would fail for the same reason
+        problems += of_agent
+        return
     with collecting(problems):
         start = warm_start_of(config)
         if start is not None or config.agent_settings:
@@ -145,6 +156,14 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
         with collecting(problems):
             own, space = config.network is not None, task.observation_space
             reject_unused_of_network(config.reward, space, own_network=own, prefix="--reward.")
+
+
+def _require_spaces_of_sac(task: TaskInfo) -> None:
+    try:
+        require_spaces(task.observation_space, task.action_space)
+    except UnsupportedSpaceError as error:
+        remedy = {"agent": "ppo", "agent_settings": {}, "pretrain_steps": 0}
+        raise EnvironmentUnsuitableError(f"-a sac: {str(error).rstrip('.')}", remedy) from error
 
 
 def _checks_of_exploration(config: TeachConfig) -> list[Check]:

@@ -1,5 +1,6 @@
 """Wrapper that learns the reward of a single Gymnasium environment from preferences."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any, SupportsFloat
 
@@ -19,9 +20,12 @@ from teacher.wrapper.controls import (
     predict,
     reward_before_predictor,
 )
+from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.processes import find_open
 from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.trainer import PreferenceTrainer
+
+_log = logging.getLogger("teacher.wrapper")
 
 SAME_AS = "same_as"
 """Keyword argument used only in a ``spec``: the name of the trainer to share, if it is still open."""
@@ -109,6 +113,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         )
         self._seeds: Iterator[int] = episode_seeds([trainer.config.seed], number, _MAX_BESIDE)
         self._observation: Any = None
+        self._warn_once = WarnOnce()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -123,7 +128,13 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         self._observation = self._trainer.transform(observation)
         self._recorder.begin(self._observation, seed)
         if options and self._trainer.source.replayable:
-            self._recorder.leave()  # a reset with options can't be replayed
+            self._recorder.leave()
+            self._warn_once(
+                _log,
+                "options",
+                "episodes that start with reset(options=...) can't be replayed, so no labels are requested "
+                "for them; leave out env_fn, and make the environment with render_mode='rgb_array'",
+            )
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:

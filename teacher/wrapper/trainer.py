@@ -15,15 +15,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from teacher.data.ledger import Ledger
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.errors import (
     BackgroundError,
     ConfigError,
+    EnvironmentUnsuitableError,
     TeacherError,
     describe_exception,
     pluralize,
+    short_repr,
 )
 from teacher.labeling.human import HumanCollector
 from teacher.queries.learning import PreferenceLearning
@@ -137,9 +141,23 @@ class PreferenceTrainer:
         return self.learning.pool
 
     def transform(self, observation: Any) -> Any:
-        """Apply ``obs_transform_func``, if there is one, to an observation."""
-        function = self.config.obs_transform_func
-        return observation if function is None else function(observation)
+        """Apply ``obs_transform_func``, if there is one, to an observation, and return an array.
+
+        Raises:
+            EnvironmentUnsuitableError: the observation does not have the shape that the environment declares.
+        """
+        function, space = self.config.obs_transform_func, self.source.observation_space
+        given = observation if function is None else function(observation)
+        try:
+            array = np.asarray(given, space.dtype)
+        except (TypeError, ValueError):
+            array = None
+        if array is None or array.shape != space.shape:
+            raise EnvironmentUnsuitableError(
+                f"{self.source.env_id} returned the observation {short_repr(given)}; expected an array of "
+                f"shape {space.shape} and dtype {space.dtype}; fix the environment"
+            )
+        return array
 
     @property
     def address(self) -> str:

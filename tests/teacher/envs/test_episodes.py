@@ -360,10 +360,11 @@ class Broken(gym.Env[NDArray[np.float32], np.int64]):
 
     def __init__(self, step: Any = None, reset: Any = (OBSERVATION, {})) -> None:
         self._step, self._reset = step, reset
+        self._needs_options = isinstance(reset, str)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         super().reset(seed=seed)
-        return self._result(self._reset)
+        return self._result(options["level"] if self._needs_options else self._reset)  # type: ignore[index]
 
     def step(self, action: np.int64) -> Any:
         return self._result(self._step)
@@ -416,6 +417,10 @@ def test_an_environment_that_breaks_in_a_step_is_an_error_of_one_line(
     [
         (RuntimeError("no power"), "failed in reset: RuntimeError: no power; fix the env"),
         (np.zeros(3), "failed in reset: ValueError.*; reset must return observation and info; fix the env"),
+        (
+            "level",
+            "failed in reset: TypeError: .* without options, which runs don't pass, so give them default",
+        ),
         ((np.zeros(3), {}), r"shape \(3,\) and dtype float64, .* \(2,\) and float32; fix the env"),
     ],
 )

@@ -196,6 +196,33 @@ def test_an_id_of_vector_environments_alone_is_refused(monkeypatch: pytest.Monke
         describe_task("Many-v0")
 
 
+def test_tasks_of_a_suite_are_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = {
+        "teacher.envs.dm_control": ["ball_in_cup-catch", "cartpole-swingup", "humanoid_CMU-run"],
+        "teacher.envs.metaworld": ["button-press", "drawer-open"],
+    }
+    for module, names in tasks.items():
+        monkeypatch.setattr(f"{module}.task_names", lambda names=names: names)
+    for written, meant in (
+        ("dm_control/ball-in-cup-catch", "dm_control/ball_in_cup-catch"),
+        ("dm_control/humanoid-cmu-run-v0", "dm_control/humanoid_CMU-run"),
+        ("dm_control/cartpole_swingup", "dm_control/cartpole-swingup"),
+        ("metaworld/button_press-v3", "metaworld/button-press"),
+    ):
+        assert refusal(written).endswith(f"; did you mean {meant}?")
+
+
+def test_an_id_of_a_suite_that_is_missing_is_refused_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    assert refusal("dm_control/ball-in-cup-catch").endswith(
+        "expected an ID such as dm_control/walker-walk (needs pip install 'rl-teacher[dmc]')"
+    )
+
+
+def test_close_ids_of_a_module_come_with_the_module() -> None:
+    assert "did you mean ale_py:ALE/Tennis-v5" in refusal("ale_py:ALE/Tenis-v5")
+
+
 def test_a_missing_module_is_refused() -> None:
     assert refusal("no_such_module:Env-v0").startswith("can't import no_such_module:")
 

@@ -166,7 +166,14 @@ def test_states_are_explored_before_the_first_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("-e CartPole-v1 --allow_variable_horizon", "SAC needs a bounded Box of floats as the action space"),
+        (
+            "-e CartPole-v1 --allow_variable_horizon --agent.buffer_size 900",
+            (
+                "-a sac: SAC needs a bounded Box of floats as the action space, not Discrete(2); use PPO or "
+                "TRPO, or wrap the environment; corrected: teach -p synth -e CartPole-v1 -n x -l 20 -t 400 -V "
+                "--allow_variable_horizon\n"
+            ),
+        ),
         ("-e Pendulum-v1 --agent.clip_coef 0.1", "--agent.clip_coef: sac has no such hyperparameter"),
         ("-e Pendulum-v1 --agent.tau 2", "tau must be between 0 and 1"),
         ("-e Pendulum-v1 --agent.network builtins:dict", "SAC supports no custom network"),

@@ -300,3 +300,10 @@ def test_all_that_is_refused_is_refused_at_once(wrap: Wrap) -> None:
         "a segment of 101 steps fits into only 0 of 50",
     ):
         assert part in str(refused.value)
+
+
+def test_resets_with_options_are_said_to_get_no_labels(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
+    env = wrap(env_fn=Line)
+    for _ in range(2):
+        env.reset(options={"level": 3})
+    assert caplog.text.count("can't be replayed, so no labels are requested for them") == 1

@@ -5,11 +5,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from teacher import HumanPreferencesVectorWrapper
 from teacher.envs.episodes import replay
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, EnvironmentUnsuitableError
 from teacher.wrapper import replayable
 from tests.teacher.wrapper.conftest import Line, WrapVector
 
@@ -47,6 +47,31 @@ def test_they_learn_and_their_segments_replay(wrap_vector: WrapVector, mode: Aut
         assert np.array_equal([step.observation for step in steps], segment.observations)
         last = list(replay(segment.recipe, Line()))[-1]
         assert last.env.unwrapped._state.tolist() == segment.next_observations[-1].tolist()  # type: ignore[attr-defined]
+
+
+class AsObjects(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Returns final observations as arrays of objects, of a shape of its own if ``rows`` is given."""
+
+    rows: int | None = None
+
+    def step(self, actions: Any) -> Any:
+        *outcome, infos = super().step(actions)
+        if "final_obs" in infos:
+            final = [None if one is None else one.astype(object)[: self.rows] for one in infos["final_obs"]]
+            infos["final_obs"] = final
+        return (*outcome, infos)
+
+
+def test_final_observations_may_be_arrays_of_objects(wrap_vector: WrapVector) -> None:
+    inner = AsObjects(SyncVectorEnv([Line, Line], autoreset_mode=AutoresetMode.SAME_STEP))
+    envs = wrap_vector(inner)
+    play(envs, 310)
+    assert envs.using_reward_from_predictor
+    inner.rows = 1
+    with pytest.raises(
+        EnvironmentUnsuitableError, match=r"expected an array of shape \(2,\) and dtype float32"
+    ):
+        play(envs, 30)
 
 
 def test_environments_whose_resets_are_not_known_are_refused(wrap_vector: WrapVector) -> None:
