@@ -170,8 +170,8 @@ def test_states_are_explored_before_the_first_labels(tmp_path: Path) -> None:
             "-e CartPole-v1 --allow_variable_horizon --agent.buffer_size 900",
             (
                 "-a sac: SAC needs a bounded Box of floats as the action space, not Discrete(2); use PPO or "
-                "TRPO, or wrap the environment; corrected: teach -p synth -e CartPole-v1 -n x -l 20 -t 400 -V "
-                "--allow_variable_horizon\n"
+                "TRPO, or wrap the environment; corrected: teach -p synth -e CartPole-v1 -n x -l 20 -t 400 "
+                "-V --allow_variable_horizon\n"
             ),
         ),
         ("-e Pendulum-v1 --agent.clip_coef 0.1", "--agent.clip_coef: sac has no such hyperparameter"),
