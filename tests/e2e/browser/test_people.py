@@ -135,6 +135,8 @@ def test_nothing_serious_is_wrong_with_the_researchers_pages_and_nothing_is_cut_
     page.goto(site.url + busy)
     labeling.sign_in("ada")
     expect(page.locator("#labelers table")).to_be_visible()
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0
     for address, there in pages_of(site.experiment):
         page.goto(site.url + busy + address)
         expect(page.locator(there).first).to_be_visible()

@@ -45,10 +45,15 @@ def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPag
         labeling.press(key)
         labeling.expect_saved(answered)
     page = labeling.page
+    page.context.new_cdp_session(page).send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kathmandu"})
     page.keyboard.press("h")
     items = page.get_by_role("listitem")
     expect(items).to_have_count(2)
     oldest = items.nth(1)
+    here = site.labels()[0].created_at + timedelta(hours=5, minutes=45)
+    expect(oldest.locator("time")).to_have_text(
+        re.compile(f"{here:%b} {here.day}, {here.year}.*:{here:%M:%S}")
+    )
     expect(oldest.get_by_role("button", pressed=True)).to_have_text("Left")
     oldest.get_by_role("button", name="Play or pause both clips").click()
     expect(oldest.locator(".clips.playing")).to_be_visible()

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
 from human_feedback_site import feedback
-from human_feedback_site.feedback.models import Invite, Labeler
+from human_feedback_site.feedback.models import Invite, Labeler, Participation
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -122,3 +123,13 @@ def test_hostile_names_and_prompts_are_text(trainer: Trainer, invite: Callable[[
     assert "<b>you" not in html
     assert "\U0001f938 {{ 7 }}" in html
     assert html.count("</script>") == 2  # of the data and of the module
+
+
+def test_new_clips_are_promised_only_while_there_may_be_some(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(1)
+    browser.answer(browser.lease(1)[0])
+    Participation.objects.update(completed_at=Now(), completed_answers=1)
+    for state, promised in (("running", True), ("finished", False)):
+        trainer.put(state=state)
+        html = browser.client.get("/experiments/hopper/done").content.decode()
+        assert ("Your part is complete" in html, "Check for new clips" in html) == (True, promised)

@@ -2,6 +2,7 @@
 
 import { copied } from "../dom.js";
 import "../media.js";
+import "./times.js";
 
 const inSight = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
