@@ -62,6 +62,12 @@ def _parser() -> OneLineParser:
     parser.add_argument(
         "--sb3", type=Path, metavar="FILE", help="write the policy to this .zip file for Stable-Baselines3"
     )
+    parser.add_argument(
+        "--license",
+        default="unknown",
+        metavar="ID",
+        help="license to name in cards for Hugging Face, such as mit or cc-by-4.0 (default: unknown)",
+    )
     return parser
 
 
@@ -100,10 +106,12 @@ def _export(given: argparse.Namespace) -> None:
     run = SavedRun(given.run)
     if given.predictor is not None:
         predictor = run.load_predictor()  # fails before anything is written if there is no predictor
-    writers = model_writers(run, given.onnx, given.huggingface, given.sb3)
+    writers = model_writers(run, given.onnx, given.huggingface, given.sb3, given.license)
     if given.labels is not None:
         console = Console(soft_wrap=True)
-        count = export_preferences(given.run, given.labels, clips=given.clips, console=console)
+        count = export_preferences(
+            given.run, given.labels, clips=given.clips, console=console, license_id=given.license
+        )
         upload = (
             "" if given.labels.suffix else f"; to upload: {upload_command(given.labels)} --repo-type dataset"
         )

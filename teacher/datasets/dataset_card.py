@@ -1,6 +1,7 @@
 """Hugging Face dataset folder with one Parquet file and a dataset card (``README.md``)."""
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from teacher.data.preferences import PreferenceDataset
@@ -12,6 +13,7 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (10**9
 
 _CARD = """\
 ---
+license: {license}
 pretty_name: Preferences about {env_id}
 task_categories:
 - reinforcement-learning
@@ -49,8 +51,19 @@ from datasets import load_dataset
 
 preferences = load_dataset("parquet", data_files="{file}")["train"]
 ```
-
+{reading}
 With RL-Teacher (`pip install rl-teacher`), fit a reward predictor: `teach fit {file} reward.npz`
+"""
+_READING_CLIPS = """
+Decoding the clips needs `pip install torchcodec`. Without it, read them as MP4 files:
+
+```python
+from datasets import Video
+
+for column in ("first_clip", "second_clip"):
+    preferences = preferences.cast_column(column, Video(decode=False))
+clip = preferences[0]["first_clip"]["bytes"]
+```
 """
 _CLIPS = "| `first_clip`, `second_clip` | the two compared clips, as MP4 |\n"
 
@@ -91,16 +104,28 @@ def upload_command(folder: Path) -> str:
     return f"hf upload {shlex.quote(f'YOU/{folder.resolve().name}')} {shlex.quote(str(folder))} ."
 
 
-def write_card(
-    folder: Path, dataset: PreferenceDataset, question: str, *, with_clips: bool, new: bool = False
-) -> None:
+@dataclass(frozen=True)
+class CardFacts:
+    """Contents of a dataset card beside the preferences themselves.
+
+    Attributes:
+        question: sentence that says who labeled the clips and what they were asked.
+        license: identifier of the license on the Hub, such as ``cc-by-4.0``.
+        with_clips: True if the file includes clips.
+    """
+
+    question: str
+    license: str = "unknown"
+    with_clips: bool = False
+
+
+def write_card(folder: Path, dataset: PreferenceDataset, facts: CardFacts, *, new: bool = False) -> None:
     """Write the dataset card, ``README.md``.
 
     Args:
         folder: dataset folder, which contains :data:`FILE_NAME`.
         dataset: the preferences in that file.
-        question: sentence that says who labeled the clips and what they were asked.
-        with_clips: True if the file includes clips.
+        facts: what else the card says.
         new: never replace an existing card.
 
     Raises:
@@ -113,8 +138,10 @@ def write_card(
         size=next(name for bound, name in _SIZES if len(dataset) < bound),
         steps=pluralize(dataset.segment_length, "step"),
         file=FILE_NAME,
-        question=question,
-        clips=_CLIPS if with_clips else "",
+        license=facts.license,
+        question=facts.question,
+        clips=_CLIPS if facts.with_clips else "",
+        reading=_READING_CLIPS if facts.with_clips else "",
     )
     with saved(folder / CARD_NAME, str(folder / CARD_NAME), new=new) as file:
         file.write(text.encode())

@@ -22,6 +22,7 @@ _CONTENTS = {
 }
 _CARD = """\
 ---
+license: {license}
 library_name: rl-teacher
 pipeline_tag: reinforcement-learning
 tags:
@@ -36,6 +37,8 @@ tags:
 
 A policy for the Gymnasium environment `{env_id}`, trained by {algorithm} for {steps:,} environment steps
 on {rewards}
+
+{origin}
 
 | file | content |
 |---|---|
@@ -61,7 +64,7 @@ model-index:
 _METRIC = """\
     - type: {type}
       name: {name}
-      value: {value:.6g}
+      value: {value}
 """
 _ONNX = f"""
 To act with ONNX Runtime:
@@ -84,11 +87,16 @@ class Metric:
         type: identifier of the metric on the Hub, such as ``mean_reward``.
         name: description for people.
         value: the result.
+        std: standard deviation over episodes; None if the result is a single number.
     """
 
     type: str
     name: str
     value: float
+    std: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" if self.std is None else f"{self.value:.2f} +/- {self.std:.2f}"
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,7 @@ class ModelFacts:
         rewards: end of a sentence that says which rewards the policy was trained on and who labeled.
         inputs: the predictor's inputs; empty if there is no predictor.
         metrics: results of the run.
+        license: identifier of the license on the Hub, such as ``mit``.
     """
 
     config: Mapping[str, Any]
@@ -108,6 +117,13 @@ class ModelFacts:
     rewards: str
     inputs: tuple[str, ...]
     metrics: tuple[Metric, ...]
+    license: str = "unknown"
+
+    @property
+    def origin(self) -> str:
+        """Sentence with the run's seed and the versions of the packages that wrote the folder."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.config["versions"].items())
+        return f"Seed: {self.config['seed']}. Written with {versions}."
 
 
 def write_model_card(folder: Path, facts: ModelFacts, *, new: bool) -> None:
@@ -136,7 +152,7 @@ def _card(folder: Path, facts: ModelFacts) -> str:
         for name, content in _CONTENTS.items()
         if (folder / name).exists()
     ]
-    rows = "".join(f"| {metric.name} | {metric.value:.4g} |\n" for metric in facts.metrics)
+    rows = "".join(f"| {metric.name} | {metric} |\n" for metric in facts.metrics)
     return _CARD.format(
         quoted_env_id=json.dumps(env_id),
         results=_results(f"{agent}-{env_id}", env_id, facts.metrics),
@@ -145,6 +161,8 @@ def _card(folder: Path, facts: ModelFacts) -> str:
         env_id=env_id,
         steps=facts.config["num_timesteps"],
         rewards=facts.rewards,
+        license=facts.license,
+        origin=facts.origin,
         files="".join(files),
         metrics=f"\n| result | value |\n|---|---|\n{rows}" if rows else "",
         policy=POLICY_NAME,
@@ -158,7 +176,6 @@ def _results(name: str, env_id: str, metrics: tuple[Metric, ...]) -> str:
     if not metrics:
         return ""
     listed = "".join(
-        _METRIC.format(type=metric.type, name=json.dumps(metric.name), value=metric.value)
-        for metric in metrics
+        _METRIC.format(type=metric.type, name=json.dumps(metric.name), value=metric) for metric in metrics
     )
     return _RESULTS.format(name=json.dumps(name), env_id=json.dumps(env_id), metrics=listed)

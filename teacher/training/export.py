@@ -9,7 +9,7 @@ from uuid import UUID
 from rich.console import Console
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
-from teacher.datasets.dataset_card import FILE_NAME, check_folder, write_card
+from teacher.datasets.dataset_card import FILE_NAME, CardFacts, check_folder, write_card
 from teacher.datasets.parquet import SIDES, Clips
 from teacher.datasets.preference_files import require_room_for_clips, save_preferences
 from teacher.files import require_folder, require_new
@@ -20,7 +20,12 @@ _CLIP_SIZE = 200  # pixels; dataset viewers show clips small
 
 
 def export_preferences(
-    run_dir: str | Path, path: str | Path, *, clips: bool = False, console: Console | None = None
+    run_dir: str | Path,
+    path: str | Path,
+    *,
+    clips: bool = False,
+    console: Console | None = None,
+    license_id: str = "unknown",
 ) -> int:
     """Write all of a run's preferences to a file or folder, and return how many there are.
 
@@ -30,6 +35,7 @@ def export_preferences(
             new or contain an earlier export, which is overwritten.
         clips: True to include a rendered clip of every segment.
         console: console for rendering progress; None to show no progress.
+        license_id: identifier of the labels' license on the Hub, for a dataset folder.
 
     Raises:
         ConfigError: ``run_dir`` does not contain a run, ``path`` already exists or has an unsupported
@@ -56,7 +62,8 @@ def export_preferences(
         films = parts.enter_context(_filmed(run, console or Console(quiet=True))) if clips else None
         save_preferences(file, dataset, *spaces, clips=films, new=is_new)
     if is_folder:
-        write_card(path, dataset, question_of(run), with_clips=clips, new=is_new)
+        facts = CardFacts(question_of(run), license_id, with_clips=clips)
+        write_card(path, dataset, facts, new=is_new)
     return len(dataset)
 
 

@@ -27,7 +27,7 @@ _WIDEST = 1e6
 
 
 def model_writers(
-    run: SavedRun, onnx: Path | None, huggingface: Path | None, sb3: Path | None
+    run: SavedRun, onnx: Path | None, huggingface: Path | None, sb3: Path | None, license_id: str = "unknown"
 ) -> list[Callable[[], Iterable[str]]]:
     """Load a run's models, check that they can be exported, and return functions that write them.
 
@@ -38,6 +38,7 @@ def model_writers(
         onnx: folder for ONNX files; created if it is missing. None to write none.
         huggingface: Hugging Face folder, which may contain an earlier export, and may be the same folder.
         sb3: file for Stable-Baselines3.
+        license_id: identifier of the models' license on the Hub.
 
     Raises:
         ConfigError: an optional package isn't installed, a file exists, a folder can't be created, or
@@ -64,7 +65,7 @@ def model_writers(
             _prepare_folder(onnx)
         writers.append(partial(export_onnx, models, onnx, new=is_new or not is_same))
     if huggingface is not None:  # last, because the card lists the ONNX files
-        writers.append(partial(export_model_folder, models, huggingface, new=is_new))
+        writers.append(partial(export_model_folder, models, huggingface, license_id, new=is_new))
     return writers
 
 

@@ -2,7 +2,11 @@
 
 import contextlib
 import dataclasses
+import platform
 from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +25,32 @@ from teacher.datasets.model_card import (
 )
 from teacher.datasets.preference_files import describe_space
 from teacher.datasets.tensor_files import save_tensors
+from teacher.envs.random_episodes import policy_trajectories
 from teacher.errors import pluralize
+from teacher.queries.judges import goal_of
 from teacher.reward.predictor import RewardPredictor
 from teacher.training.export import question_of
-from teacher.training.metrics import BEHAVIOR_TAG, SUCCESS_TAG, TRUE_RETURN_TAG, read_last
+from teacher.training.metrics import read_last
 from teacher.training.saved_run import Models
 from teacher.training.warmstart import NORMALIZER_PREFIX, POLICY_PREFIX
 
-_METRICS = {
-    TRUE_RETURN_TAG: ("mean_reward", "mean true return of the last episodes in training"),
-    SUCCESS_TAG: ("success_rate", "success rate of the last episodes in training"),
-    BEHAVIOR_TAG: ("mean_behavior", "mean goal value of the last episodes in training"),
-    "predictor/accuracy": ("accuracy", "held-out accuracy of the reward predictor"),
-}
+EPISODES = 10
+"""Number of episodes that the policy is evaluated on."""
+_ACCURACY_TAG = "predictor/accuracy"
+_EVALUATION_SEED = 2**31 - 1  # no seed that a run is likely to have trained with
+_PACKAGES = ("rl-teacher", "torch", "gymnasium", "numpy")
 _NETWORK_SETTINGS = ("hidden_sizes", "activation", "network")
 
 
-def export_model_folder(models: Models, folder: Path, *, new: bool) -> Iterator[str]:
+def export_model_folder(models: Models, folder: Path, license_id: str, *, new: bool) -> Iterator[str]:
     """Write safetensors files, ``config.json`` and a model card, and yield how to upload them.
+
+    The card's results are those of :data:`EPISODES` episodes with the policy's most likely actions.
 
     Args:
         models: the models to write.
         folder: existing folder to write to; the card also lists ONNX files that are in it.
+        license_id: identifier of the models' license on the Hub.
         new: never replace existing files.
 
     Raises:
@@ -54,7 +62,7 @@ def export_model_folder(models: Models, folder: Path, *, new: bool) -> Iterator[
     if models.predictor is not None:
         tensors = _predictor_tensors(models.predictor)
         save_tensors(folder / PREDICTOR_NAME, tensors, about, new=new)
-    write_model_card(folder, _facts(models), new=new)
+    write_model_card(folder, _facts(models, license_id), new=new)
     what = "policy" if models.predictor is None else "policy and predictor"
     yield f"{folder}: {what} with a model card; to upload: {upload_command(folder)}"
 
@@ -77,7 +85,25 @@ def _predictor_tensors(predictor: RewardPredictor) -> dict[str, NDArray[Any]]:
     }
 
 
-def _facts(models: Models) -> ModelFacts:
+def _evaluated(models: Models, seed: int) -> Iterator[Metric]:
+    """Yield the results of the policy in the environment, with its most likely actions."""
+    run = models.run
+    act = partial(models.agent.act, deterministic=True)
+    played = islice(policy_trajectories(run.task, seed, act, num_envs=EPISODES), EPISODES)
+    episodes = list(played)
+    about = f"of {EPISODES} episodes with the most likely actions"
+    returns = [episode.true_return for episode in episodes]
+    yield Metric("mean_reward", f"true return {about}", float(np.mean(returns)), float(np.std(returns)))
+    successes = [episode.succeeded for episode in episodes if episode.succeeded is not None]
+    if successes:
+        yield Metric("success_rate", f"share {about} that succeeded", float(np.mean(successes)))
+    if run.config.predictor != "rl" and run.config.error_model.function is not None:
+        goal = goal_of(run.config.error_model)
+        values = [goal(episode) for episode in episodes]
+        yield Metric("mean_behavior", f"goal value {about}", float(np.mean(values)), float(np.std(values)))
+
+
+def _facts(models: Models, license_id: str) -> ModelFacts:
     run, task, predictor = models.run, models.run.task, models.predictor
     config = run.config
     progress = load_state(run.folder / CHECKPOINT_NAME, with_arrays=False)["agent"]
@@ -91,6 +117,8 @@ def _facts(models: Models) -> ModelFacts:
         "agent": config.agent,
         "agent_config": hyperparameters,
         "num_timesteps": int(progress["total_steps"]),
+        "seed": config.seed,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
     }
     rewards, inputs = "the environment's rewards.", tuple[str, ...]()
     if predictor is not None:
@@ -100,9 +128,12 @@ def _facts(models: Models) -> ModelFacts:
         with contextlib.closing(run.open_ledger()) as ledger:
             labels = pluralize(ledger.usable(), "label")
         rewards = f"rewards predicted from {labels}. {question_of(run)}"
-    logged = read_last(run.folder)
-    metrics = tuple(Metric(*_METRICS[tag], logged[tag]) for tag in _METRICS if tag in logged)
-    return ModelFacts(contents, _options(config.agent_settings), rewards, inputs, metrics)
+    metrics = list(_evaluated(models, _EVALUATION_SEED))
+    accuracy = read_last(run.folder).get(_ACCURACY_TAG)
+    if accuracy is not None:
+        metrics.append(Metric("accuracy", "held-out accuracy of the reward predictor", accuracy))
+    options = _options(config.agent_settings)
+    return ModelFacts(contents, options, rewards, inputs, tuple(metrics), license_id)
 
 
 def _options(settings: Mapping[str, Any]) -> str:

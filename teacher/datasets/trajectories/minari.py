@@ -29,6 +29,10 @@ from teacher.errors import DataError
 from teacher.extras import require_extra
 from teacher.files import refusing_damage
 
+_OF_THE_ORIGINAL = (
+    "author", "author_email", "algorithm_name", "code_permalink", "ref_min_score", "ref_max_score",
+    "num_episodes_average_score",
+)  # fmt: skip
 _METADATA = Path("data", "metadata.json")
 _HDF5 = "hdf5"
 _NAMES = ("observations", "actions", "rewards", "terminations")
@@ -54,7 +58,7 @@ def read(folder: Path) -> Recording:
 def relabel(source: Path, target: Path, model: StepRewards) -> None:
     """Copy a dataset, replacing its rewards with the reward model's predictions.
 
-    The copy's dataset ID and reward statistics are updated.
+    The copy's dataset ID, description and reward statistics are updated.
 
     Raises:
         ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.
@@ -80,7 +84,24 @@ def relabel(source: Path, target: Path, model: StepRewards) -> None:
 
 
 def _rename(about: dict[str, Any], name: str) -> None:
-    about["dataset_id"] = "/".join([*str(about["dataset_id"]).split("/")[:-1], name])
+    """Name the copy, and say that its rewards are predicted and whose episodes they are of.
+
+    Entries about the original rewards are removed, and so are those that would pass the copy off as its
+    author's own.
+    """
+    source = str(about["dataset_id"])
+    about["dataset_id"] = "/".join([*source.split("/")[:-1], name])
+    removed = {key: about.pop(key, None) for key in _OF_THE_ORIGINAL}
+    authors = removed["author"]
+    names = ", ".join(map(str, authors)) if isinstance(authors, list) else authors
+    by = f" by {names}" if names else ""
+    collected = f", collected with {removed['algorithm_name']}" if removed["algorithm_name"] else ""
+    about["reward_source"] = "predicted"
+    about["description"] = (
+        "The rewards were predicted by a reward model (RL-Teacher, teach relabel); they are not the "
+        f"environment's. Observations and actions are those of {source}{by}{collected}. "
+        f"{about.get('description') or ''}"
+    ).rstrip()
 
 
 def _update_statistics(about: dict[str, Any], rewards: NDArray[np.float64]) -> None:

@@ -82,6 +82,9 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
     about = yaml.safe_load(header)
     assert about["configs"][0]["data_files"] == [{"split": "train", "path": "train.parquet"}]
     assert about["size_categories"] == ["n<1K"]
+    assert about["license"] == "unknown"
+    assert "pip install torchcodec" in text
+    assert "Video(decode=False)" in text
     assert "5 labels saying which of two clips" in text
     assert "a scripted teacher (`oracle`)" in text
     listed = set(

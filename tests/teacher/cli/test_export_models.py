@@ -3,6 +3,8 @@
 import json
 import shutil
 import sys
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,9 @@ import stable_baselines3 as sb3
 from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
 
+from teacher.envs.random_episodes import policy_trajectories
 from teacher.teach import main
+from teacher.training import model_folder
 from teacher.training.saved_run import SavedRun
 
 FILES = {"README.md", "config.json", "policy.safetensors", "predictor.safetensors"}
@@ -21,7 +25,7 @@ def test_a_folder_is_a_model_with_a_card(
     finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "swing-up"
-    assert main(["export", str(finished_run), "--huggingface", str(folder)]) == 0
+    assert main(["export", str(finished_run), "--huggingface", str(folder), "--license", "mit"]) == 0
     assert capsys.readouterr().out == (
         f"{folder}: policy and predictor with a model card; to upload: hf upload YOU/swing-up {folder} .\n"
     )
@@ -31,7 +35,16 @@ def test_a_folder_is_a_model_with_a_card(
     assert {"reinforcement-learning", "Pendulum-v1"} <= set(card.data.tags or [])
     results = {result.metric_type: result.metric_value for result in card.data.eval_results or []}
     assert results.keys() == {"mean_reward", "accuracy"}
-    assert -2000 < results["mean_reward"] < 0
+    run = SavedRun(finished_run)
+    seed = model_folder._EVALUATION_SEED
+    act = partial(run.load_agent().act, deterministic=True)
+    episodes = islice(policy_trajectories(run.task, seed, act, num_envs=10), 10)
+    returns = [episode.true_return for episode in episodes]
+    mean, std = (float(number) for number in results["mean_reward"].split(" +/- "))
+    assert (mean, std) == pytest.approx((np.mean(returns), np.std(returns)), abs=0.05)
+    assert results["accuracy"] <= 1
+    assert card.data.license == "mit"
+    assert f"Seed: {run.config.seed}. Written with python 3." in card.text
     assert "on rewards predicted from 12 labels. The labels are from a scripted teacher (`oracle`)." in (
         card.text.replace("\n", " ")
     )
@@ -39,7 +52,8 @@ def test_a_folder_is_a_model_with_a_card(
     assert "onnx" not in card.text
 
     config = json.loads((folder / "config.json").read_text())
-    run = SavedRun(finished_run)
+    assert config["seed"] == run.config.seed
+    assert set(config["versions"]) == {"python", "rl-teacher", "torch", "gymnasium", "numpy"}
     assert (config["env_id"], config["agent"], config["num_timesteps"]) == ("Pendulum-v1", "ppo", 1020)
     assert config["observation_space"] == {"kind": "Box", "shape": [3], "dtype": "float32"}
     assert config["predictor"]["inputs"] == "next_state"

@@ -134,6 +134,24 @@ def test_what_minari_says_of_rewards_changes_with_them(tmp_path: Path, predictor
     assert dataset["dataset_id"] == "cartpole/taught-v1"
 
 
+def test_a_copy_does_not_pass_its_rewards_off_as_the_authors(
+    tmp_path: Path, copy: Callable[[str], Path], predictor: RewardPredictor
+) -> None:
+    source = copy("minari-hdf5")
+    path = source / "data" / "metadata.json"
+    theirs = {
+        "author": ["Ada"], "author_email": ["ada@lab.example"], "algorithm_name": "SAC",
+        "code_permalink": "https://lab.example/code", "ref_max_score": 500.0, "description": "Expert play.",
+    }  # fmt: skip
+    path.write_text(json.dumps(json.loads(path.read_text()) | theirs))
+    relabel(predictor, source, tmp_path / "taught-v1")
+    about = json.loads((tmp_path / "taught-v1" / "data" / "metadata.json").read_text())
+    assert about["reward_source"] == "predicted"
+    assert not theirs.keys() - {"description"} & about.keys()
+    assert "rewards were predicted by a reward model" in about["description"]
+    assert about["description"].endswith(" by Ada, collected with SAC. Expert play.")
+
+
 def test_a_folder_without_rewards_gets_a_column_of_them(
     tmp_path: Path, copy: Callable[[str], Path], predictor: RewardPredictor
 ) -> None:
