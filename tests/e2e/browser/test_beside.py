@@ -155,9 +155,13 @@ def _overlap(one: Box, other: Box) -> bool:
 def test_in_small_windows_every_control_is_in_sight_and_covers_nothing(
     site: Site, labeling: LabelingPage
 ) -> None:
+    site.explain("first", "It goes up.")
     site.film(20_480)
     site.add(2)
-    labeling.open(site.invite())
+    labeling.page.goto(site.invite())
+    expect(labeling.page.locator("#examples")).to_be_visible()
+    labeling.page.keyboard.press("Escape")
+    labeling.wait_for("judging")
     _ask_for(12, site)
     labeling.come_back()
     expect(labeling.page.locator("#progress-of-all")).to_be_visible()
@@ -174,7 +178,7 @@ def test_in_small_windows_every_control_is_in_sight_and_covers_nothing(
                 assert 0 <= top < bottom <= height, window
         pairs = [*combinations(inside, 2), *product(boxes["toast"], boxes["controls"])]
         assert [each for each in pairs if _overlap(*each)] == [], window
-        assert len(boxes["controls"]) == 4 + 5 + 4 + 2, window
+        assert len(boxes["controls"]) == 4 + 5 + 5 + 2, window
         (_, _, _, bottom), *_, last = boxes["answers"]
         assert last[1] < bottom, f"left and right are not side by side in {window}"
         assert all(bottom - top >= 40 for _, top, _, bottom in boxes["answers"]), window
