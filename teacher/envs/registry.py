@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import importlib.util
 
 import gymnasium as gym
 
@@ -44,14 +45,16 @@ def _hint(module: str, name: str) -> str:
     namespace = name.partition("/")[0]
     if namespace in SUITES:
         close = close_tasks(namespace, name)
-        example, extra = SUITES[namespace].example, SUITES[namespace].extra
-        other = f"expected an ID such as {example} (needs pip install 'rl-teacher[{extra}]')"
+        needs = f" (needs pip install 'rl-teacher[{SUITES[namespace].extra}]')"
+        is_missing = importlib.util.find_spec(namespace) is None
+        other = f"expected an ID such as {SUITES[namespace].example}{needs if is_missing else ''}"
     else:
         of_module = [] if module else [one for start, one in ENVIRONMENTS.items() if name.startswith(start)]
         close = [f"{one}:{name}" for one in of_module]
         close = close or difflib.get_close_matches(name, [*gym.registry, *old_names()], n=3)
         close = [f"{module}:{one}" for one in close] if module else close
-        other = f"gymnasium.registry lists all IDs; if a module registers it, pass module:{name}"
+        other = "gymnasium.registry lists all IDs"
+        other += "" if module else f"; if a module registers it, pass module:{name}"
     return f"did you mean {', '.join(close)}?" if close else other
 
 

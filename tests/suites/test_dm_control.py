@@ -118,9 +118,17 @@ def test_a_camera_that_does_not_exist_is_refused(camera: int | str) -> None:
         make_env(WALK, {"camera_id": camera})
 
 
-@pytest.mark.parametrize("name", ["dm_control/x", "dm_control/", "dm_control/walker-walk-v1"])
-def test_an_id_of_another_form_is_refused(name: str) -> None:
-    with pytest.raises(EnvironmentUnsuitableError, match="expected an ID such as dm_control/walker-walk"):
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("dm_control/x", "expected an ID such as dm_control/walker-walk$"),
+        ("dm_control/", "expected an ID such as dm_control/walker-walk$"),
+        ("dm_control/walker-walk-v1", r"did you mean dm_control/walker-walk\?"),
+        ("dm_control/ball-in-cup-catch", r"did you mean dm_control/ball_in_cup-catch\?"),
+    ],
+)
+def test_an_id_of_another_form_is_refused(name: str, hint: str) -> None:
+    with pytest.raises(EnvironmentUnsuitableError, match=hint):
         describe_task(name)
 
 
