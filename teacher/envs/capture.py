@@ -5,6 +5,7 @@ import os
 from typing import Any, SupportsFloat
 
 import numpy as np
+from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -35,6 +36,8 @@ def draw(env: Any) -> Any:
     Raises:
         RenderError: the environment needs OpenGL, and no backend works on this machine.
     """
+    if type(env) is SyncVectorEnv:
+        return tuple(map(draw, env.envs))
     renderer = getattr(env.unwrapped, "mujoco_renderer", None)
     if renderer is not None:
         try:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -18,7 +18,7 @@ from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.clips.render import ReplayRenderer, captured
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
-from teacher.envs.capture import jpeg
+from teacher.envs.capture import draw, jpeg
 from teacher.envs.random_episodes import check_capture, check_replay, random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
@@ -258,6 +258,27 @@ def test_what_renders_no_image_is_refused_with_the_cause(
             )
         )
     assert str(failed.value).endswith(f"expected an RGB array of shape (height, width, 3); {why}")
+
+
+class Contexts(Words):
+    """Stands for a MuJoCo environment whose renderer draws in the context that is current."""
+
+    current: list[Any] = []  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.viewer = self.mujoco_renderer = self
+
+    def make_context_current(self) -> None:
+        self.current[:] = [self]
+
+    def render(self) -> Any:
+        return self.current == [self]
+
+
+def test_each_environment_of_a_vector_is_drawn_in_its_own_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("teacher.envs.capture.select_gl", lambda: "egl")
+    assert draw(SyncVectorEnv([Contexts, Contexts])) == (True, True)
 
 
 def test_each_of_several_mujoco_environments_is_captured() -> None:
