@@ -286,15 +286,17 @@ def read_storage(state_dir: Path, announced: str = "") -> str:
     If the variable is unset, returns ``announced``; if that is empty, returns the folder ``media`` in the
     state folder.
     """
-    value = os.environ.get("TEACHER_STORAGE", "").strip() or announced
+    value = os.environ.get("TEACHER_STORAGE", "").strip()
+    name = "TEACHER_STORAGE" if value else f"The clip store in {state_dir / 'site' / 'lock'}"
+    value = value or announced
     if value.startswith("s3://"):
         if not re.fullmatch(r"s3://[A-Za-z0-9._-]+(/[^\s?#]*)?", value):
             raise ImproperlyConfigured(
-                "TEACHER_STORAGE must look like s3://bucket/prefix, with no spaces, username, port or query."
+                f"{name} must look like s3://bucket/prefix, with no spaces, username, port or query."
             )
         return value
     if "://" in value:
-        raise ImproperlyConfigured(f"TEACHER_STORAGE must be s3://bucket/prefix or a folder, not {value!r}.")
+        raise ImproperlyConfigured(f"{name} must be s3://bucket/prefix or a folder, not {value!r}.")
     return str(Path(value).resolve() if value else state_dir / "media")
 
 

@@ -13,6 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
+from teacher.connections import CONNECT_SECONDS, READ_SECONDS, SEND_BUFFER, FileInBlocks
 from teacher.errors import ConfigError, StorageError, one_line
 from teacher.files import atomic_write
 
@@ -135,8 +136,8 @@ class S3Storage:
             region_name=os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
             config=Config(
                 signature_version="s3v4",
-                connect_timeout=5,
-                read_timeout=30,
+                connect_timeout=CONNECT_SECONDS,
+                read_timeout=READ_SECONDS,
                 retries={"mode": "standard", "total_max_attempts": 3},
                 # Virtual-hosted bucket URLs need DNS entries, which self-hosted servers rarely have.
                 s3={"addressing_style": "path" if endpoint_url else "auto"},
@@ -146,10 +147,13 @@ class S3Storage:
             ),
         )
 
+        # botocore has no setting for it.
+        self._client._endpoint.http_session._socket_options.append(SEND_BUFFER)  # type: ignore[attr-defined]
+
     def put(self, key: str, path: Path) -> None:
         """Upload the file at ``path`` under ``key`` atomically: S3 never exposes a partial object."""
         name = self._prefix + _checked(key)
-        with _errors("store", key, self._place), path.open("rb") as body:
+        with _errors("store", key, self._place), FileInBlocks(path) as body:
             self._client.put_object(Bucket=self._bucket, Key=name, Body=body, ContentType=CONTENT_TYPE)
 
     def size(self, key: str) -> int | None:

@@ -23,7 +23,7 @@ from teacher.errors import RenderError, StorageError, describe_exception, one_li
 from teacher.storage import Storage
 
 PATIENCE = 90.0
-"""Seconds to wait for a worker before rendering a clip locally; workers kill a task after 60 seconds."""
+"""Seconds to wait for a worker before rendering a clip locally, in case the workers are busy or gone."""
 
 POLL_SECONDS = 0.25
 _CONNECTING = {"max_retries": 1, "interval_start": 0.1, "interval_step": 0.1}

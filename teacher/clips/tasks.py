@@ -44,11 +44,14 @@ from teacher.storage import Storage, open_storage, put_verified
 
 QUEUE = "render"
 TASK = "teacher.render_clip"
-TIME_LIMIT = 60.0
-"""Seconds after which a worker kills a task and its child processes."""
+TIME_LIMIT = 1800.0
+"""Seconds after which a worker kills a task and its child processes.
 
-_VISIBILITY_TIMEOUT = 120  # seconds after which a task whose host was lost is given to another worker
-_RENDER_SECONDS = 25.0  # limit for each of two tries, so that a hang is reported before TIME_LIMIT
+Rendering and each operation of an upload have limits of their own; this one is for what hangs nevertheless.
+"""
+
+_VISIBILITY_TIMEOUT = 2400  # seconds after which a task whose host was lost is given to another worker
+_RENDER_SECONDS = 25.0  # limit for each of two tries
 _RESULT_SECONDS = 3600
 _FOLDER_PREFIX = "rl-teacher-clip-"
 _MAX_FRAMES, _MAX_SIZE, _MAX_FPS = 5000, 2048, 240

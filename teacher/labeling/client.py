@@ -14,12 +14,12 @@ from uuid import UUID
 import requests
 from msgspec import convert, to_builtins
 
+from teacher.connections import CONNECT_SECONDS, READ_SECONDS, PatientAdapter, json_file
 from teacher.data.decisions import FeedItem, Phase, SiteState
 from teacher.errors import SiteRefusedError, SiteUnreachableError
 from teacher.labeling.bearer import BearerToken
 
 MAX_COMPARISONS_PER_REQUEST = 200
-_TIMEOUT = (5.0, 30.0)  # seconds: connect timeout, read timeout
 _GOODBYE_TIMEOUT = (1.0, 1.0)
 _TRY_LATER = frozenset({408, 425, 429})
 _PAGE = 1000  # maximum number of items per response
@@ -171,10 +171,15 @@ class FeedbackClient:
 
     def __init__(self, site_url: str, token: str, session: requests.Session | None = None) -> None:
         self.site_url = site_url.rstrip("/")
-        self._session = requests.Session() if session is None else session
+        if session is None:
+            session = requests.Session()
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, PatientAdapter())
+            session.trust_env = not _is_loopback(
+                self.site_url
+            )  # no proxy reaches this machine's loopback address
+        self._session = session
         self._session.auth = BearerToken(token)
-        if session is None and _is_loopback(self.site_url):
-            self._session.trust_env = False  # a proxy can't reach this machine's loopback address
 
     def check(self) -> None:
         """Check that the site is ready and accepts the token.
@@ -282,12 +287,17 @@ class FeedbackClient:
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
-        timeout: tuple[float, float] = _TIMEOUT,
+        timeout: tuple[float, float] | None = None,
     ) -> T:
         try:
             # Redirects are errors, because following one would turn a PUT or POST into a GET.
             response = self._session.request(
-                method, self.site_url + path, json=body, timeout=timeout, allow_redirects=False
+                method,
+                self.site_url + path,
+                data=None if body is None else json_file(body),
+                headers={} if body is None else {"Content-Type": "application/json"},
+                timeout=timeout or (CONNECT_SECONDS, READ_SECONDS),
+                allow_redirects=False,
             )
         except requests.RequestException as error:
             raise SiteUnreachableError(

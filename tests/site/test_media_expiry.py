@@ -19,8 +19,8 @@ from pytest_django import Settings
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import store as media
 from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media_store
-from human_feedback_site.feedback.models import Comparison, Experiment
-from human_feedback_site.feedback.services import chores
+from human_feedback_site.feedback.models import Comparison, Experiment, Label
+from human_feedback_site.feedback.services import chores, moderation
 
 if TYPE_CHECKING:
     from tests.conftest import S3Server
@@ -359,3 +359,30 @@ def test_a_late_answer_is_kept_after_the_clips_are_gone(trainer: Trainer, browse
     finish(trainer)
     chores.expire_media()
     assert browser.answer(lease)["status"] == "surplus"
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("by", ["undo", "block"])
+def test_a_label_that_is_withdrawn_opens_no_pair_whose_clips_are_gone(
+    trainer: Trainer, browser: Browser, invite: Callable[[str], Browser], *, by: str, left: int
+) -> None:
+    trainer.overlap(1 + left)
+    trainer.register()
+    [lease] = browser.lease()
+    label = browser.label(lease)
+    browser.post("/labels", label)
+    if left:
+        invite("mia").answer(invite("mia").lease()[0])
+    finish(trainer)
+    chores.expire_media()
+    trainer.put(state="running")
+    if by == "undo":
+        browser.undo(label)
+    else:
+        first = Label.objects.order_by("pk")[0].labeler
+        assert moderation.block(first.participations.all(), trainer.user) == 1
+    comparison = Comparison.objects.get()
+    assert comparison.n_labels == left
+    assert comparison.status == ("answered" if left else "cancelled")
+    assert invite("zoe").lease(5) == []
+    assert trainer.decisions()["open"] == 0

@@ -130,6 +130,15 @@ def test_the_clips_of_an_embedded_site_are_where_it_was_started_with(tmp_path: P
     assert settings(tmp_path)["TEACHER_STORAGE"] == "/elsewhere/clips"
 
 
+def test_a_bad_store_that_an_embedded_site_left_is_not_blamed_on_a_variable(tmp_path: Path) -> None:
+    announce(tmp_path, storage="s3://clips?here")
+    with pytest.raises(ImproperlyConfigured) as caught:
+        settings(tmp_path)
+    assert str(caught.value).startswith(f"The clip store in {tmp_path}/site/lock must look like s3://")
+    with pytest.raises(ImproperlyConfigured, match=r"^TEACHER_STORAGE must look like s3://"):
+        settings(tmp_path, TEACHER_STORAGE="s3://clips?there")
+
+
 @pytest.mark.parametrize("said", ['{"storage": ""}', '{"storage": "clips"}', "{", "[]", "", "null", "\ud800"])
 def test_what_an_embedded_site_has_not_said_is_not_used(tmp_path: Path, said: str) -> None:
     (tmp_path / "site").mkdir()

@@ -82,6 +82,8 @@ def count_anew(
 ) -> Verdict:
     """Recompute a locked comparison's scores, label count and status; return its verdict.
 
+    A comparison whose clips are gone is not opened again, because nobody could judge it.
+
     ``labels`` are the comparison's counted labels. The caller must save the fields in :data:`COUNTED_FIELDS`.
     """
     weighs = experiment.weighs_labelers
@@ -91,7 +93,11 @@ def count_anew(
     comparison.n_labels = len(outcomes)
     if comparison.status in {Comparison.Status.OPEN, Comparison.Status.ANSWERED}:
         enough = comparison.n_labels >= comparison.wanted
-        comparison.status = Comparison.Status.ANSWERED if enough else Comparison.Status.OPEN
+        if comparison.status == Comparison.Status.ANSWERED and not enough and comparison.clips_gone:
+            status = Comparison.Status.ANSWERED if outcomes else Comparison.Status.CANCELLED
+        else:
+            status = Comparison.Status.ANSWERED if enough else Comparison.Status.OPEN
+        comparison.status = status
     return verdict_on(scores, len(outcomes), experiment.class_prior, weighs_labelers=weighs)
 
 
