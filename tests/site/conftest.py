@@ -3,7 +3,7 @@
 import json
 import os
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -14,7 +14,7 @@ import pytest
 from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
-from django.http import HttpResponse
+from django.http import FileResponse, HttpResponse
 from django.test import Client
 from pytest_django import Settings
 
@@ -261,6 +261,21 @@ def put(in_store: Stored) -> Put:
             path.write_bytes(b"clip")
 
     return put
+
+
+@pytest.fixture(autouse=True)
+def files_of_responses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the files of responses that a test doesn't read, as a server would."""
+    files, begin = list[Any](), FileResponse.__init__
+
+    def noted(response: FileResponse, *given: Any, **options: Any) -> None:
+        begin(response, *given, **options)
+        files.append(response.file_to_stream)
+
+    monkeypatch.setattr(FileResponse, "__init__", noted)
+    yield
+    for file in files:
+        file.close()
 
 
 @pytest.fixture(autouse=True)
