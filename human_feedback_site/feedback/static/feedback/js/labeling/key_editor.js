@@ -1,7 +1,7 @@
 // The part of the Help dialog that changes keys: press a key's button, then the new key.
 
 import { element, filled } from "../dom.js";
-import { isAllowed, keysOf } from "./keys.js";
+import { isAllowed, keyToStore } from "./keys.js";
 
 /**
  * @import { Keys, Shortcut } from "./keys.js"
@@ -50,7 +50,7 @@ export class KeyEditor {
     event.preventDefault();
     event.stopImmediatePropagation();
     if (event.repeat) return; // the key that pressed the button
-    const key = keysOf(event).at(-1) ?? "";
+    const key = keyToStore(event);
     if (key === "Escape") this.#cancel();
     else if (isAllowed(key)) this.#change(/** @type {Shortcut} */ (this.#button.dataset.shortcut), key);
     else this.#say("key_refused");

@@ -46,21 +46,28 @@ const LABELS = new Map(Object.entries({
   Enter: "⏎",
 }));
 
-const ON_LATIN_KEYBOARDS = /^[ -~\p{Script=Latin}]$/u;
+const LATIN_LETTER = /^\p{Script=Latin}$/u;
+const ASCII = /^[ -~]$/;
 /** Characters of a US keyboard by the `code` of keyboard events, except those of letters and digits. */
 const US_KEYS = new Map(Object.entries({ Comma: ",", Period: ".", Slash: "/" }));
 
 /**
- * Return what a pressed key types, with letters in lower case. For other scripts and input methods, the character that
- * the key has on a US keyboard follows, so that shortcuts work in every keyboard layout.
+ * Return what a pressed key types, with letters in lower case. Unless that is a Latin letter, the character that the key
+ * has on a US keyboard follows, so that shortcuts work in every keyboard layout and input method.
  * @param {KeyboardEvent} event
  */
 export function keysOf({ key, code, shiftKey }) {
   const typed = key.length === 1 ? key.toLowerCase() : key;
-  if (ON_LATIN_KEYBOARDS.test(typed)) return [typed];
+  if (LATIN_LETTER.test(typed)) return [typed];
   if (code === "Slash" && shiftKey) return [typed, "?"];
   const us = /^(Key|Digit).$/.test(code) ? code.slice(-1).toLowerCase() : US_KEYS.get(code);
   return us ? [typed, us] : [typed];
+}
+
+/** Return the key to store for a shortcut: one that every layout has, if possible. @param {KeyboardEvent} event */
+export function keyToStore(event) {
+  const [typed, us = typed] = keysOf(event);
+  return ASCII.test(typed) ? typed : us;
 }
 
 /** True for keys that type a character other than a space. @param {string} key */
