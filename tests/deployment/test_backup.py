@@ -172,6 +172,10 @@ def test_clips_are_copied_from_where_the_embedded_site_was_started_with(
     (tmp_path / "state/site/lock").write_text(json.dumps({"url": None, "storage": str(clips)}))
     said = done("backup backup", site, tmp_path)
     assert f"clips: 2 from the folder {clips}, including all 2 that the site shows" in said
+    new = {**site, "TEACHER_STATE_DIR": str(tmp_path / "new")}
+    line = refused("restore backup", new, tmp_path)
+    assert f"The backup's clips were in {clips}; set TEACHER_STORAGE to that, or to the store" in line
+    assert not (tmp_path / "new/site.sqlite3").exists()
     with closing(sqlite3.connect(tmp_path / "state/site.sqlite3")) as database, database:
         database.execute("UPDATE feedback_experiment SET trainer_seen_at = '2020-01-01 00:00:00'")
     assert "2 clips in storage" in done("delete_experiment hopper --no-input", site, tmp_path)

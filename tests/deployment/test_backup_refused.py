@@ -71,6 +71,9 @@ def test_a_backup_that_cannot_be_made_leaves_nothing(
         database.write_bytes(content[:8192] + b"\xff" * (len(content) - 8192))
     assert expected in refused(f"backup {folder}", site, tmp_path)
     assert [path.name for path in tmp_path.rglob("*backup*")] == []
+    if how == "clips":
+        said = done(f"backup {folder} --without-lost-clips", site, tmp_path)
+        assert "media, which lacks 2 of 2 clips that the site shows, such as hopper/first.mp4" in said
 
 
 def test_a_disk_that_gets_full_leaves_nothing(

@@ -60,18 +60,23 @@ class Manifest:
         secret_key: hash of the backed-up site's ``SECRET_KEY``; a restore compares it with the hash of the
             destination site's key.
         files: size in bytes and SHA-256 of each file, keyed by path relative to the backup folder.
+        storage: the clip store, ``s3://bucket/prefix`` or a folder; empty for the folder in the state folder,
+            and in backups of earlier versions.
     """
 
     made_at: str
     database: Database | None
     secret_key: str
     files: Mapping[str, tuple[int, str]]
+    storage: str = ""
 
 
 def write_manifest(folder: Path, made_at: str, database: Database | None) -> Manifest:
     """Reread every file in a backup, and write the manifest with the files' sizes and hashes."""
     files = {name: (path.stat().st_size, digest_of(path)) for name, path in files_in(folder)}
-    manifest = Manifest(made_at, database, secret_key_digest(), files)
+    is_default = Path(settings.TEACHER_STORAGE) == Path(settings.STATE_DIR) / "media"
+    storage = "" if is_default else settings.TEACHER_STORAGE
+    manifest = Manifest(made_at, database, secret_key_digest(), files, storage)
     text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
     (folder / NAME).write_text(text + "\n", encoding="utf-8")
     return manifest
@@ -113,7 +118,8 @@ def _manifest(kept: Any) -> Manifest:
         tables = {name: Table(**table) for name, table in database["tables"].items()}
         database = Database(**{**database, "tables": tables})
     files = {str(name): (int(size), str(digest)) for name, (size, digest) in kept["files"].items()}
-    return Manifest(str(kept["made_at"]), database, str(kept["secret_key"]), files)
+    storage = str(kept.get("storage", ""))
+    return Manifest(str(kept["made_at"]), database, str(kept["secret_key"]), files, storage)
 
 
 def _damaged(folder: Path, name: str) -> BackupError:

@@ -14,7 +14,7 @@ from django.db.migrations.loader import MigrationLoader
 from human_feedback_site.feedback.backup import postgresql, sqlite
 from human_feedback_site.feedback.backup.clips import check_room_for_clips, restore_clips
 from human_feedback_site.feedback.backup.folders import check_room, restore_folder
-from human_feedback_site.feedback.backup.manifest import Database, read_manifest, secret_key_digest
+from human_feedback_site.feedback.backup.manifest import Database, Manifest, read_manifest, secret_key_digest
 from human_feedback_site.feedback.backup.write import KEPT
 from human_feedback_site.feedback.errors import BackupError
 from human_feedback_site.feedback.media.store import media_store, name_of
@@ -39,6 +39,7 @@ def restore(folder: Path, runs: Path) -> Iterator[str]:
     check_room(folder / "runs", runs)
     if manifest.database is not None:
         _check_database(manifest.database)
+        _check_store(manifest)
         check_room_for_clips(media_store(), folder / "clips")
     yield f"checked: {folder}, made at {manifest.made_at}"
     if (folder / "runs").is_dir():
@@ -72,6 +73,19 @@ def _check_database(database: Database) -> None:
     if found is not None:
         raise BackupError(
             f"The database must be empty, but the table {found} has rows; restore into a new database"
+        )
+
+
+def _check_store(manifest: Manifest) -> None:
+    """Raise BackupError if nothing says where the clips of an embedded site's runs belong.
+
+    Such a site gets its store from the runs (``teach --storage``), and the state folder is new.
+    """
+    is_default = Path(settings.TEACHER_STORAGE) == Path(settings.STATE_DIR) / "media"
+    if manifest.storage and is_default and not os.environ.get("TEACHER_STORAGE", "").strip():
+        raise BackupError(
+            f"The backup's clips were in {manifest.storage}; set TEACHER_STORAGE to that, or to the store "
+            "that the runs will use from now on"
         )
 
 

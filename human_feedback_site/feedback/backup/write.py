@@ -23,12 +23,13 @@ KEPT = ("secret_key", "token", "admin_password", "secrets.json")  # files in the
 ENV = Path(".env")  # Docker Compose's settings, in the working directory
 
 
-def back_up(folder: Path, runs: Path) -> Iterator[str]:
+def back_up(folder: Path, runs: Path, *, without_lost_clips: bool = False) -> Iterator[str]:
     """Copy runs, database, clips and secrets into a new folder, yielding a progress line for each part.
 
     Args:
         folder: folder to create for the backup; must not exist.
         runs: folder of the run directories.
+        without_lost_clips: make the backup even if clips that the site shows are not in the media store.
 
     Raises:
         BackupError: there is nothing to copy, ``folder`` exists, or a copy fails verification.
@@ -43,7 +44,7 @@ def back_up(folder: Path, runs: Path) -> Iterator[str]:
         if _has_database():
             database, needed = _dump(part / "database")
             yield f"database: {_labels(database)}"
-            yield f"clips: {_clips(part / 'clips', needed)}"
+            yield f"clips: {_clips(part / 'clips', needed, without_lost_clips)}"
         elif n_files:
             yield f"database: none, because {sqlite.path_of_database()} does not exist"
         else:
@@ -130,14 +131,17 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
     return database, {key for pair in needed for key in pair}
 
 
-def _clips(folder: Path, needed: set[str]) -> str:
+def _clips(folder: Path, needed: set[str], without_lost: bool) -> str:
     store = media_store()
     copied = copy_clips(store, folder)
     missing = needed - copied
     if missing:
+        lacks = f"lacks {len(missing)} of {_counted(len(needed), 'clip')} that the site shows"
+        if without_lost:
+            return f"{len(copied)} from {name_of(store)}, which {lacks}, such as {min(missing)}"
         raise BackupError(
-            f"{name_of(store)} lacks {len(missing)} of {_counted(len(needed), 'clip')} that the site shows, "
-            f"such as {min(missing)}; set TEACHER_STORAGE to the site's own store, or put the clips back"
+            f"{name_of(store)} {lacks}, such as {min(missing)}; set TEACHER_STORAGE to the site's own store, "
+            "put the clips back, or, if they are lost for good, add --without-lost-clips"
         )
     return f"{len(copied)} from {name_of(store)}, including all {len(needed)} that the site shows"
 

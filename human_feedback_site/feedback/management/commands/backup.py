@@ -30,9 +30,17 @@ class Command(BaseCommand):
             help="folder that contains the run directories (default: runs)",
         )
 
-    def handle(self, *args: Any, folder: Path, runs: Path, **options: Any) -> None:
+        parser.add_argument(
+            "--without-lost-clips",
+            action="store_true",
+            help="make the backup even if clips that the site shows are missing",
+        )
+
+    def handle(
+        self, *args: Any, folder: Path, runs: Path, without_lost_clips: bool = False, **options: Any
+    ) -> None:
         """Make the backup and print a line for each step; raise ``CommandError`` if it fails."""
         os.umask(0o077)  # the backup contains secrets
         with one_line_errors("No backup was made"):
-            for line in back_up(folder, runs):
+            for line in back_up(folder, runs, without_lost_clips=without_lost_clips):
                 self.stdout.write(line)
