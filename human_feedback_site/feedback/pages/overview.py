@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Outcome, Participation
 from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.selectors.experiments import experiments_to_label
 from human_feedback_site.feedback.services.experiments import trainer_away_since
@@ -84,9 +85,12 @@ def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Exper
 
     Annotations: ``asked`` is the number of comparisons that are not canceled, and ``answered`` is the number
     of comparisons with at least one label. ``managed`` is True if the experiment is in ``managed``, and
-    ``invited`` if the user may label it; ``away_since`` is when an absent trainer was last active.
+    ``invited`` if the user may label it; ``away_since`` is when an absent trainer was last active. ``given``
+    is the user's number of answers under the current invitation, which asks for ``requested`` answers.
     """
     invited = experiments_to_label(user).filter(pk=OuterRef("pk"))
+    given = F("answers") - F("undone") - Coalesce("elsewhere", 0)
+    own = Participation.objects.filter(labeler__user=user, experiment=OuterRef("pk"))
     return (
         Experiment.objects.annotate(
             managed=Exists(managed.filter(pk=OuterRef("pk"))), invited=Exists(invited)
@@ -96,6 +100,8 @@ def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Exper
             asked=Count("comparisons", filter=~Q(comparisons__status=Comparison.Status.CANCELLED)),
             answered=Count("comparisons", filter=Q(comparisons__n_labels__gt=0)),
             away_since=trainer_away_since(),
+            given=Subquery(own.values(given=given)),
+            requested=Subquery(own.values("invite__answers_wanted")),
         )
         .order_by("-pk")
     )

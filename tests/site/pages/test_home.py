@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from human_feedback_site.feedback.models import Experiment, Labeler
+from human_feedback_site.feedback.models import Experiment, Invite, Labeler
 from human_feedback_site.feedback.services import experiments
 
 if TYPE_CHECKING:
@@ -51,6 +51,18 @@ def test_an_admin_sees_every_experiment(trainer: Trainer, stranger: Trainer, sig
     html = text(signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True)))
     assert "/experiments/hopper/" in html
     assert "/experiments/walker/" in html
+
+
+@pytest.mark.both_databases
+def test_a_labeler_sees_how_many_answers_are_left(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(3)
+    browser.answer(browser.lease()[0])
+    link = trainer.post(f"{trainer.path}/invites", {"labeler": "you"})["invite_url"]
+    Invite.objects.update(answers_wanted=12)
+    browser.client.get(link)
+    assert '<progress value="0" max="12"' in text(browser.client)
+    browser.answer(browser.lease()[0])
+    assert '<progress value="1" max="12"' in text(browser.client)
 
 
 def test_a_labeler_sees_the_experiments_invited_to_and_nothing_of_their_progress(
