@@ -206,10 +206,12 @@ def begin(
 
 def _absorbs(env: Any) -> bool:
     """Return True if an environment, or a vector environment's first one, repeats its final observation."""
-    one = next(iter(getattr(env.unwrapped, "envs", ())), env)
-    if isinstance(one, VectorEnv):  # its environments are in other processes
-        one = make_again(env)
-    return one is not None and declares(one, "absorbs")
+    if not isinstance(env, VectorEnv):
+        return declares(env, "absorbs")
+    inner: Any = env.unwrapped
+    if not hasattr(inner, "call"):
+        return False
+    return inner.call("has_wrapper_attr", "absorbs")[0] and bool(inner.get_attr("absorbs")[0])
 
 
 def is_of_parts(space: Space) -> bool:

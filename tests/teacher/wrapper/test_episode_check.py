@@ -147,6 +147,14 @@ def test_a_fixed_horizon_is_taken(wrap: Wrap, filling: Any, registered: str) -> 
     assert env.trainer.answers >= 12
 
 
+@pytest.mark.parametrize("filling", ["absorb", "restart"])
+def test_a_vector_of_absorbing_environments_is_recognized(
+    wrap_vector: WrapVector, filling: Any, registered: str
+) -> None:
+    envs = SyncVectorEnv([lambda: FixedHorizon(gym.make(registered), filling, 30)] * 2)
+    assert wrap_vector(envs).trainer.source.absorbs == (filling == "absorb")
+
+
 def test_agents_own_environments_are_not_touched(wrap: Wrap, tmp_path: Path, registered: str) -> None:
     inner = Monitor(gym.make(registered), str(tmp_path / "true"))
     env = wrap(inner, allow_variable_horizon=True)
