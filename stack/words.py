@@ -1,6 +1,7 @@
 """Messages that the stack prints for the user, with commands that work in any shell."""
 
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -49,4 +50,7 @@ def _shell_path(path: Path) -> str:
 def _teach_command() -> str:
     """Return a shell command that runs this installation's ``teach``, even if it isn't on PATH."""
     beside = Path(sys.executable).with_name("teach")
+    on_path = shutil.which("teach")
+    if on_path is not None and beside.exists() and Path(on_path).samefile(beside):
+        return "teach"
     return _shell_path(beside) if beside.exists() else f"{shlex.quote(sys.executable)} -m teacher.teach"

@@ -127,7 +127,10 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
     given = vars(build_parser(of_agents=of_agents).parse_args(arguments))
     reopen = given.pop("reopen", False)
     if "resume" in given:
-        return _resumed(Path(given.pop("resume")), given, reopen=reopen)
+        run_dir = Path(given.pop("resume"))
+        if run_dir.is_file():  # such as its checkpoint.npz
+            run_dir = run_dir.parent
+        return _resumed(run_dir, given, reopen=reopen)
     if "config" in given:
         given = {**read_config_file(Path(given.pop("config"))), **given}
     if reopen:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 
@@ -174,7 +175,9 @@ def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
     """Return the command that resumes a run with the same number of processes."""
     python, module = shlex.quote(sys.executable), "-m teacher.teach"
     if ranks.size == 1:
-        program = "teach" if shutil.which("teach") else f"{python} {module}"
+        beside = Path(sys.executable).with_name("teach")
+        typed = shlex.quote(str(beside)) if beside.exists() else f"{python} {module}"
+        program = "teach" if shutil.which("teach") else typed
     else:
         torchrun = "torchrun" if shutil.which("torchrun") else f"{python} -m torch.distributed.run"
         on_each_host = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))

@@ -48,6 +48,8 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         ConfigError: the file is missing or invalid, or the run's folder was renamed.
     """
     path = run_dir / CONFIG_NAME
+    if run_dir.is_file():
+        raise ConfigError(f"{run_dir} is a file; pass its run's folder, {run_dir.parent}")
     try:
         data = json.loads(path.read_text())
         run_id = uuid.UUID(data.pop("run_id"))

@@ -21,6 +21,7 @@ from teacher.settings.tracking import TrackerName
 PROJECT = "rl-teacher"
 """Project or experiment of the runs, unless an environment variable of the library names another."""
 VIDEO_TAG = "videos/episode"
+_VIDEO_STEP_TAG = "videos/step"
 _RUN_TAG = "rl-teacher.run_id"
 _CONNECT_SECONDS = 10.0
 _FINISH_SECONDS = 50.0  # W&B's last upload; less than tracking.PATIENCE_SECONDS
@@ -97,14 +98,18 @@ class WandbTracker:
             ),
         )
 
+        self._run.define_metric(_VIDEO_STEP_TAG)
+        self._run.define_metric(VIDEO_TAG, step_metric=_VIDEO_STEP_TAG)
+
     def log_scalars(self, values: Mapping[str, float], step: int) -> None:
         """Log values, unless W&B already has some of a later step, which a crash has made the run repeat."""
         if step >= self._run.step:
             self._run.log(dict(values), step=step)
 
     def log_video(self, path: Path, step: int) -> None:
-        """Log a video at the current step, because W&B refuses earlier ones; the caption tells its own."""
-        self._run.log({VIDEO_TAG: self._wandb.Video(path, caption=f"step {step:,}")})
+        """Log a video with its own step, because W&B's steps never decrease and videos take time to make."""
+        video = self._wandb.Video(path, caption=f"step {step:,}")
+        self._run.log({VIDEO_TAG: video, _VIDEO_STEP_TAG: step}, step=max(step, self._run.step))
 
     def log_file(self, path: Path) -> None:
         """Upload a file as a new version of the artifact that is named after the run and the file."""
@@ -129,6 +134,7 @@ class MlflowTracker:
     def __init__(self, run: TrackedRun) -> None:
         import mlflow  # noqa: PLC0415
 
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # its default takes minutes
         if not mlflow.is_tracking_uri_set():
             raise ConfigError("set MLFLOW_TRACKING_URI to a server's URL, such as http://127.0.0.1:5000")
         _require_server(mlflow.get_tracking_uri())
@@ -144,10 +150,12 @@ class MlflowTracker:
         else:
             known = client.create_run(experiment_id, tags={_RUN_TAG: run.run_id}, run_name=run.name)
         self._run_id = known.info.run_id
+        before = known.data.params
+        texts = {name: str(value)[:_MAX_PARAM] for name, value in run.settings.items()}
         params = [
-            mlflow.entities.Param(name, str(value)[:_MAX_PARAM])
-            for name, value in run.settings.items()
-            if name not in known.data.params  # which can't be changed
+            mlflow.entities.Param(_name_of_param(name, before), text)
+            for name, text in texts.items()
+            if text not in _values_of_param(name, before)[-1:]
         ]
         client.log_batch(self._run_id, params=params)
         client.log_dict(self._run_id, dict(run.settings), "config.json")
@@ -169,6 +177,17 @@ class MlflowTracker:
     def finish(self, *, completed: bool) -> None:
         """Set the run's status."""
         self._client.set_terminated(self._run_id, "FINISHED" if completed else "KILLED")
+
+
+def _values_of_param(name: str, params: Mapping[str, str]) -> list[str]:
+    """Return a setting's first value and those of later extensions of the run, which MLflow can't replace."""
+    names = [name, *(f"{name}.extended_{number}" for number in range(1, len(params)))]
+    return [params[each] for each in names if each in params]
+
+
+def _name_of_param(name: str, params: Mapping[str, str]) -> str:
+    count = len(_values_of_param(name, params))
+    return f"{name}.extended_{count}" if count else name
 
 
 class TrackioTracker:

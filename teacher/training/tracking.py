@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import math
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,8 @@ from teacher.training.trackers import TRACKERS, TrackedRun, Tracker
 
 PATIENCE_SECONDS = 60.0
 """At the end, longest wait for a single call."""
+RETRY_SECONDS = 30.0
+"""Time between the first call that fails and the next one that is tried."""
 AT_ONCE_SECONDS = 1.0
 """At the end, seconds before the console says what the run waits for."""
 _SECRET = re.compile(r"(?<=://)[^/\s]+(?=@)|(?<=write_token=)[^&\s]+")
@@ -36,22 +40,32 @@ _Call = Callable[[Tracker], None]
 class Tracking:
     """Sends a run's metrics, videos and files to a tracker, in order and from a background thread.
 
-    The tracker is opened for the first of them. If a call of the tracker fails, one line says so, and the
-    tracker isn't called again. Methods never wait, except :meth:`close`.
+    The tracker is opened for the first of them. If a call of the tracker fails, one line says so; what comes
+    during the next :data:`RETRY_SECONDS` is left out, and then the tracker is opened again. At the end, it is
+    opened again in any case, so that the tracked run gets its final status. Methods never wait, except
+    :meth:`close`.
 
     Args:
         name: name of the tracker, for messages.
         open_tracker: function that starts or resumes the tracked run.
         console: console to print to.
+        clock: function that returns the current time in seconds.
     """
 
-    def __init__(self, name: str, open_tracker: Callable[[], Tracker], console: Console) -> None:
-        self._name = name
+    def __init__(
+        self,
+        name: str,
+        open_tracker: Callable[[], Tracker],
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name, self._clock = name, clock
         self._open_tracker = open_tracker
         self._console = console
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._calls_made = 0
         self._completed = False
+        self._failing = False
         self._thread = threading.Thread(target=self._work, name=f"tracking: {name}", daemon=True)
         self._thread.start()
 
@@ -89,27 +103,40 @@ class Tracking:
                     before = self._calls_made
                     self._thread.join(PATIENCE_SECONDS)
                     if self._thread.is_alive() and self._calls_made == before:
+                        self._failing = False
                         self._warn(f"no response for {PATIENCE_SECONDS:.0f} s")
                         return
 
     def _add(self, call: _Call) -> None:
-        if self._thread.is_alive():  # otherwise the tracker has failed, and the queue would only grow
-            self._calls.put(call)
+        self._calls.put(call)
 
     def _work(self) -> None:
-        try:
-            tracker: Tracker | None = None
-            for call in iter(self._calls.get, None):
+        tracker: Tracker | None = None
+        is_used, retry_at = False, -math.inf
+        for call in iter(self._calls.get, None):
+            is_used = True
+            if self._failing and not self._completed and self._clock() < retry_at:
+                continue
+            try:
                 tracker = tracker or self._open_tracker()
                 call(tracker)
+            except Exception as error:  # whatever the library raises, training goes on
+                tracker, retry_at = None, self._clock() + RETRY_SECONDS
+                self._warn(describe_exception(error))
+            else:
                 self._calls_made += 1
-            if tracker is not None:
-                tracker.finish(completed=self._completed)
-        except Exception as error:  # whatever the library raises, training goes on
-            self._warn(describe_exception(error))
+                self._failing = False
+        if is_used:
+            try:
+                (tracker or self._open_tracker()).finish(completed=self._completed)
+            except Exception as error:
+                self._warn(describe_exception(error))
 
     def _warn(self, reason: str) -> None:
-        about = f"--track {self._name} failed and is off for the rest of this run: {reason}"
+        if self._failing:
+            return
+        self._failing = True
+        about = f"--track {self._name} failed and is tried again from time to time: {reason}"
         self._console.print(_SECRET.sub("***", about), style="yellow", markup=False)
 
 

@@ -56,7 +56,8 @@ def test_a_run_is_tracked_across_ctrl_c_and_resume(tmp_path: Path, server: str) 
     assert (run["info"]["run_name"], run["info"]["status"]) == ("ShortReacher-v1-tracked", "FINISHED")
     config = json.loads((tmp_path / RUN / "config.json").read_text())
     assert tags["rl-teacher.run_id"] == config["run_id"].replace("-", "")
-    assert (params["reward.hidden"], params["num_timesteps"]) == ("8", "16000")  # MLflow changes none
+    assert (params["reward.hidden"], params["num_timesteps"]) == ("8", "16000")
+    assert params["num_timesteps.extended_1"] == str(config["num_timesteps"])  # MLflow changes no parameter
     run_id, expected = run["info"]["run_id"], tensorboard_points(tmp_path)
     points = {
         (tag, int(metric["step"])): metric["value"]

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 RUN = Path("runs/ShortReacher-v1/tracked")
 NEW_RUN = "-p synth -e ShortReacher-v1 -n tracked -l 12 -L 8 -t 16000 -i 30 --reward.hidden 8".split()
-FAILED = "failed and is off for the rest of this run"
+FAILED = "failed and is tried again from time to time"
 
 Points = dict[tuple[str, int], float]
 """Values by tag and step."""

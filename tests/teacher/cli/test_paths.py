@@ -21,6 +21,7 @@ from teacher.queries.judges import oracle
 from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
+from teacher.teach import parse_arguments
 from teacher.training.builder import open_run
 from teacher.training.export import export_preferences
 from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
@@ -91,4 +92,8 @@ def test_runs(finished_run: Path) -> None:
     with open_run(run_dir) as run:
         assert run.config.name == "done"
     assert SavedRun(run_dir).config.name == "done"  # type: ignore[arg-type]
+    checkpoint = f"{run_dir}/checkpoint.npz"
+    assert parse_arguments(["--resume", checkpoint]).config.name == "done"
+    with pytest.raises(ConfigError, match=f"^{checkpoint} is a file; pass its run's folder, {run_dir}$"):
+        SavedRun(checkpoint).config  # type: ignore[arg-type]  # noqa: B018
     assert export_preferences(run_dir, "labels.npz") == 12

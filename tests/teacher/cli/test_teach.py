@@ -15,8 +15,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from agents.distributed import ALONE
 from agents.errors import RankLostError
 from teacher import interrupts
+from teacher.cli.train import _resume_line
 from teacher.data.checkpoint import load_state
 from teacher.data.ledger import Ledger
 from teacher.labeling import human
@@ -220,6 +222,21 @@ def finish(run_dir: Path) -> Ledger:
 
 
 @pytest.mark.usefixtures("standing_environment")
+def test_the_printed_command_is_teach_or_the_program_beside_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "teach").touch(mode=0o755)
+    config = TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", runs_dir="runs")
+    for path, beside, program in (
+        (str(tmp_path), "/elsewhere/python3", "teach"),
+        ("", str(tmp_path / "python3"), str(tmp_path / "teach")),
+        ("", "/elsewhere/python3", "/elsewhere/python3 -m teacher.teach"),
+    ):
+        monkeypatch.setenv("PATH", path)
+        monkeypatch.setattr("sys.executable", beside)
+        assert _resume_line(config, ALONE) == f"{program} --resume runs/Pendulum-v1/x"
+
+
 def test_nobody_shares_a_run_that_ctrl_c_saves_and_the_printed_command_goes_on_with(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

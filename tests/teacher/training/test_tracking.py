@@ -23,7 +23,7 @@ from teacher.settings.options import RewardConfig
 from teacher.training import trackers, tracking
 from teacher.training.builder import open_run
 from teacher.training.loop import Round, train
-from teacher.training.trackers import TrackedRun
+from teacher.training.trackers import TrackedRun, _name_of_param, _values_of_param
 from teacher.training.tracking import Tracking, settings_of
 
 
@@ -109,22 +109,55 @@ def test_a_run_that_fails_before_its_first_value_is_not_tracked(console: Console
     assert pages == []
 
 
-def test_a_tracker_that_fails_is_told_once_and_asked_no_more(console: Console, said: io.StringIO) -> None:
+def test_a_tracker_that_fails_is_told_once_and_tried_again_later(console: Console, said: io.StringIO) -> None:
     pages: list[Any] = []
 
     class Torn(Notebook):
         def log_scalars(self, values: Mapping[str, float], step: int) -> None:
-            raise ConnectionError(f"no\nroute to https://me:hidden@host/?write_token=hidden at {step}")
+            if step < 300:
+                raise ConnectionError(f"no\nroute to https://me:hidden@host/?write_token=hidden at {step}")
+            super().log_scalars(values, step)
 
-    sent = Tracking("notebook", lambda: Torn(pages, RUN), console)
-    for step in (100, 200):
+    now = iter([0.0, 10.0, 40.0]).__next__
+    sent = Tracking("notebook", lambda: Torn(pages, RUN), console, now)
+    for step in (100, 200, 300):
         sent.log_scalars({"predictor/loss": 0.5}, step)
     sent.close()
-    assert pages == [RUN]
+    assert pages == [RUN, RUN, (300, {"predictor/loss": 0.5}), ("completed", False)]
     assert said.getvalue() == (
-        "--track notebook failed and is off for the rest of this run: ConnectionError: no route to "
+        "--track notebook failed and is tried again from time to time: ConnectionError: no route to "
         "https://***@host/?write_token=*** at 100\n"
     )
+
+
+def test_a_run_that_ended_after_its_server_came_back_gets_its_final_status(console: Console) -> None:
+    pages: list[Any] = []
+    servers = iter([ConnectionError("killed"), None, None])
+
+    def open_tracker() -> Notebook:
+        if (error := next(servers)) is not None:
+            raise error
+        return Notebook(pages, RUN)
+
+    sent = Tracking("notebook", open_tracker, console)
+    sent.log_scalars({"predictor/loss": 0.5}, 100)
+    sent.log_results({})
+    sent.close()
+    assert pages == [RUN, ("completed", True)]
+
+
+def test_mlflow_lists_extended_settings_beside_the_first_ones() -> None:
+    params = {"num_timesteps": "20000"}
+    for text in ("20000", "40000", "40000", "80000"):
+        if text not in _values_of_param("num_timesteps", params)[-1:]:
+            params[_name_of_param("num_timesteps", params)] = text
+        params["seed"] = "1"
+    assert params == {
+        "num_timesteps": "20000",
+        "num_timesteps.extended_1": "40000",
+        "num_timesteps.extended_2": "80000",
+        "seed": "1",
+    }
 
 
 def test_a_tracker_that_never_answers_does_not_keep_the_run_open(
@@ -139,7 +172,7 @@ def test_a_tracker_that_never_answers_does_not_keep_the_run_open(
     answer.set()
     assert "sending the rest to notebook (Ctrl-C skips it)\n" in said.getvalue()
     assert (
-        "--track notebook failed and is off for the rest of this run: no response for 0 s" in said.getvalue()
+        "--track notebook failed and is tried again from time to time: no response for 0 s" in said.getvalue()
     )
 
 
