@@ -122,11 +122,14 @@ class SiteRefusedError(TeacherError):
 
     Attributes:
         status: HTTP status of the response.
+        by_site: False if the response isn't in the site's format. A proxy may send such a response while the
+            site is away.
     """
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, *, by_site: bool = True) -> None:
         super().__init__(message)
         self.status = status
+        self.by_site = by_site
 
 
 class BackgroundError(TeacherError):

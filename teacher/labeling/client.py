@@ -308,7 +308,7 @@ class FeedbackClient:
                 f"the labeling site at {self.site_url} is temporarily unavailable: {_detail(response)}"
             )
         if not response.ok or response.is_redirect:
-            raise SiteRefusedError(self._refusal(response), response.status_code)
+            raise SiteRefusedError(self._refusal(response), response.status_code, by_site=_is_json(response))
         try:
             return parse(response.json())
         except (KeyError, TypeError, ValueError) as error:
@@ -317,6 +317,7 @@ class FeedbackClient:
                 f"{error!r}); check the URL, and make sure that the same version of RL-Teacher is installed "
                 "here and on the site",
                 response.status_code,
+                by_site=_is_json(response),
             ) from error
 
     def _refusal(self, response: requests.Response) -> str:
@@ -342,6 +343,10 @@ def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
 def _path(experiment: str, rest: str | None = None) -> str:
     path = f"/api/v1/experiments/{quote(experiment, safe='')}"
     return path if rest is None else f"{path}/{rest}"
+
+
+def _is_json(response: requests.Response) -> bool:
+    return "json" in response.headers.get("Content-Type", "")
 
 
 def _detail(response: requests.Response) -> str:

@@ -224,7 +224,9 @@ class HumanCollector:
                 self._videos.announce()
                 self._poll_and_report()
                 self._to_site.succeeded()
-            except SiteUnreachableError as error:
+            except (SiteUnreachableError, SiteRefusedError) as error:
+                if isinstance(error, SiteRefusedError) and error.by_site:
+                    raise
                 self._to_site.failed(error)
                 self._posted_waiting_for = None  # the site forgets the number while the trainer is away
                 if self._revive is not None:

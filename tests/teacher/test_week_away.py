@@ -81,14 +81,18 @@ class Site(requests.Session):
     def __init__(self, clock: SimulatedTime) -> None:
         super().__init__()
         self.clock, self.back_at, self.tries = clock, 0.0, 0
+        self.proxy: requests.Response | None = None  # sends this in front of a site that is away
         self.points: list[int] = []
         self.registered: list[str] = []
 
     def request(self, method: str, url: str, **options: Any) -> requests.Response:  # type: ignore[override]
         if self.clock.now < self.back_at:
             self.tries += 1
-            raise requests.ConnectionError("refused")
+            if self.proxy is None:
+                raise requests.ConnectionError("refused")
+            return self.proxy
         answer = requests.Response()
+        answer.headers["Content-Type"] = "application/json"
         answer.status_code = 200
         answer._content = json.dumps(self._answer(method, url, json.loads(_sent(options)))).encode()
         return answer
@@ -175,23 +179,29 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize(("away", "revives"), [("site", False), ("store", False), ("site", True)])
+@pytest.mark.parametrize(
+    ("away", "revives"), [("site", False), ("store", False), ("site", True), (404, False), (200, False)]
+)
 def test_a_run_goes_on_after_a_week_away(
     clock: SimulatedTime,
     collecting: Start,
     make_segment: MakeSegment,
     monkeypatch: pytest.MonkeyPatch,
     *,
-    away: str,
+    away: str | int,
     revives: bool,
 ) -> None:
     site, store = Site(clock), Store(clock)
     tries: list[None] = []
     with collecting(site, store, (lambda: tries.append(None)) if revives else None) as collector:
-        gone = site if away == "site" else store
+        gone = store if away == "store" else site
+        if isinstance(away, int):
+            site.proxy = requests.Response()
+            site.proxy.status_code, site.proxy._content = away, b"<h1>We will be back soon</h1>"
+            site.proxy.headers["Content-Type"] = "text/html"
         gone.back_at = clock.now + WEEK
         collector.submit([(make_segment(1), make_segment(1))], "training", 100)
-        for step in range(21_000 if away == "site" else 1):
+        for step in range(21_000 if gone is site else 1):
             collector.report({"loss": 1.0}, step, 1)
         _until(lambda: clock.now > gone.back_at and len(site.registered) == 1)
         _until(lambda: collector.status.away is None)
@@ -199,7 +209,7 @@ def test_a_run_goes_on_after_a_week_away(
         assert len(store.sizes) == 2
         on_their_way = collector._ledger.path.parent / "clips-on-their-way"
         assert list(on_their_way.iterdir()) == []
-        if away == "site":
+        if gone is site:
             assert site.points[-1] == 20_999
             assert len(site.points) == 20_000
             assert WEEK / LONGEST < site.tries < 2 * WEEK / LONGEST + 50
