@@ -37,7 +37,7 @@ def teach(folder: Path, *arguments: str, variables: dict[str, str], interrupt: b
         said, rounds = "", 0
         for line in process.stdout:
             said += line
-            rounds += line.lstrip()[:1].isdigit()
+            rounds += line.lstrip()[:1].isdigit() and " of " not in line  # not the count of labels
             if interrupt and rounds == 2:
                 os.killpg(process.pid, signal.SIGINT)  # as a terminal does
                 interrupt = False
