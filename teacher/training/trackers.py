@@ -109,7 +109,7 @@ class WandbTracker:
     def log_video(self, path: Path, step: int) -> None:
         """Log a video with its own step, because W&B's steps never decrease and videos take time to make."""
         video = self._wandb.Video(path, caption=f"step {step:,}")
-        self._run.log({VIDEO_TAG: video, _VIDEO_STEP_TAG: step}, step=max(step, self._run.step))
+        self._run.log({VIDEO_TAG: video, _VIDEO_STEP_TAG: step})
 
     def log_file(self, path: Path) -> None:
         """Upload a file as a new version of the artifact that is named after the run and the file."""
