@@ -57,9 +57,8 @@ def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
     """Return both ``filling`` values of :class:`~teacher.envs.horizon.FixedHorizon`, the better one first.
 
     If most episodes end in the first half of the step limit, ``absorb`` would mostly show a frozen final
-    state, so ``restart`` is better. There is one exception: if the only reward is a constant survival reward
-    and a judge labels by true return, ``absorb`` is better, because all restarted episodes would have the
-    same return.
+    state, so ``restart`` is better. There is one exception: if every step earns the same and a judge labels
+    by true return, all comparisons of restarted episodes would be ties, so ``absorb`` is better.
 
     Args:
         trial: lengths of random episodes.

@@ -33,7 +33,7 @@ class Trial:
     Attributes:
         lengths: number of steps in each episode.
         horizon: maximum number of steps in an episode; None if no limit is known.
-        only_survival: True if all nonterminal steps had the same positive reward.
+        only_survival: True if all steps, the terminal ones included, had the same positive reward.
     """
 
     lengths: Sequence[int]
@@ -143,7 +143,7 @@ def try_episodes(
         while not ended and length < most:
             _, reward, terminated, truncated, _ = seeded.step(env.action_space.sample())
             length, ended = length + 1, terminated or truncated
-            if not terminated and len(rewards) < _ENOUGH_REWARDS:
+            if len(rewards) < _ENOUGH_REWARDS:
                 rewards.add(float(reward))
         lengths.append(length)
         tell(len(lengths))

@@ -62,6 +62,7 @@ def test_the_seed_decides_the_trial() -> None:
     [
         ("CartPole-v1", False, "absorb"),  # all it rewards is survival
         ("CartPole-v1", True, "restart"),
+        ("InvertedPendulum-v5", False, "restart"),  # the step that ends an episode earns nothing
         ("FrozenLake-v1", False, "restart"),
         ("Acrobot-v1", False, "absorb"),  # few random episodes end early, and late
     ],
