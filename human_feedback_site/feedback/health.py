@@ -26,6 +26,7 @@ _SECONDS = 2  # to wait for a lock or the media store
 _AWAY: Final = "The database does not answer."
 READ_ONLY: Final = "The database is read-only."
 _FULL: Final = "The disk of the database is full."
+_WRONG: Final = "SQLITE_ERROR"  # a statement that can't work, for example because a table is missing
 _BUSY: Final = ("57014", "SQLITE_BUSY")  # waits for a lock
 # Reasons by the beginnings of PostgreSQL's and SQLite's error codes.
 _REASONS: Final = {
@@ -68,7 +69,8 @@ def temporary_reason(error: BaseException | None) -> str | None:
         return _REASONS["53300"]
     code = _code(error)
     known = next((reason for begin, reason in _REASONS.items() if code.startswith(begin)), None)
-    return known or (_AWAY if isinstance(error, OperationalError | InterfaceError) else None)
+    is_away = isinstance(error, OperationalError | InterfaceError) and code != _WRONG
+    return known or (_AWAY if is_away else None)
 
 
 def log_once(reason: str, error: BaseException | None) -> None:

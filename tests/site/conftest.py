@@ -274,7 +274,7 @@ def files_of_responses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(FileResponse, "__init__", noted)
     yield
-    for file in files:
+    for file in filter(None, files):
         file.close()
 
 

@@ -44,7 +44,8 @@ def start() -> Iterator[Start]:
         while time.monotonic() < deadline:
             try:
                 announced: dict[str, Any] = json.loads((state / "site/lock").read_text())
-            except (FileNotFoundError, ValueError):
+                announced["url"]  # at first there is only the machine's name
+            except (FileNotFoundError, KeyError, ValueError):
                 if started[-1].poll() is not None:
                     break
                 time.sleep(0.05)
@@ -188,8 +189,9 @@ def test_webhooks_are_sent_although_there_is_no_worker(site: dict[str, Any], sta
     with serving(receiver), closing(sqlite3.connect(state / "site.sqlite3", timeout=60)) as database:
         with database:
             database.execute(
-                "INSERT INTO feedback_webhookendpoint"
-                " VALUES (1, 'pager', ?, 0, 1, 0, 1, 'whsec_c2VjcmV0', NULL, '2026-01-01 00:00:00')",
+                "INSERT INTO feedback_webhookendpoint (id, name, url, format, training_waiting, enabled,"
+                " experiment_finished, labeler_blocked, secret, created_at)"
+                " VALUES (1, 'pager', ?, 'json', 0, 1, 1, 0, 'whsec_c2VjcmV0', '2026-01-01 00:00:00')",
                 (receiver.url,),
             )
         put_experiment(site, state)  # which an earlier test may have done already

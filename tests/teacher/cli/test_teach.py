@@ -221,7 +221,6 @@ def finish(run_dir: Path) -> Ledger:
     return Ledger(run_dir / "ledger.sqlite3", read_only=True)
 
 
-@pytest.mark.usefixtures("standing_environment")
 def test_the_printed_command_is_teach_or_the_program_beside_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +236,7 @@ def test_the_printed_command_is_teach_or_the_program_beside_python(
         assert _resume_line(config, ALONE) == f"{program} --resume runs/Pendulum-v1/x"
 
 
+@pytest.mark.usefixtures("standing_environment")
 def test_nobody_shares_a_run_that_ctrl_c_saves_and_the_printed_command_goes_on_with(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -160,8 +160,8 @@ export class Keys {
 
 /** Changed keys, and whether single-character shortcuts are on, as the browser stores them. @param {string} account */
 function keptFor(account) {
-  const name = (/** @type {string} */ what) => `rl-teacher.${what}.${account}`;
-  return { keys: new Kept(name("keys")), characters: new Kept(name("character-keys")) };
+  const characters = new Kept(`rl-teacher.character-keys.${account}`);
+  return { keys: new Kept(`rl-teacher.keys.${account}`), characters };
 }
 
 /** True if a key press is a shortcut of an account. @param {Shortcut} shortcut @param {KeyboardEvent} event @param {string} account */
