@@ -26,9 +26,7 @@ SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 def pool(length: int, steps: int) -> SegmentPool:
     made = SegmentPool(length, seed=1)
     observations = np.repeat(np.arange(steps + 1.0)[:, None], 3, axis=1)  # a state that stays is an end
-    made.extend(
-        [Trajectory.from_arrays(observations, np.ones((steps, 2)), np.arange(steps, dtype=float))]
-    )
+    made.extend([Trajectory.from_arrays(observations, np.ones((steps, 2)), np.arange(steps, dtype=float))])
     return made
 
 
