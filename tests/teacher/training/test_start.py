@@ -111,7 +111,7 @@ def corrected(error: TeacherError) -> str:
             ["teacher/Walker-v1 never ends early"],
             ["--env_kwargs terminate_when_unhealthy=false"],
         ),
-        ("InvertedPendulum-v5", ["teacher/Pendulum-v1 never ends early"], ["--fixed_horizon absorb"]),
+        ("InvertedPendulum-v5", ["teacher/Pendulum-v1 never ends early"], ["--fixed_horizon restart"]),
         ("FrozenLake-v1", [], ["--fixed_horizon restart"]),
         (
             "Blackjack-v1",
