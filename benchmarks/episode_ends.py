@@ -41,6 +41,7 @@ from teacher.envs.make import make_env
 from teacher.envs.trajectory import Trajectory
 from teacher.envs.trial import try_episodes
 from teacher.reward.correlation import rank_correlation
+from teacher.reward.images import with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -122,7 +123,9 @@ def make(task: str, side: str, taught_by: str, seed: int) -> dict[str, float | N
     trial = try_episodes(make_env(task, {}), None, seed, most=LENGTH)
     pool = SegmentPool(LENGTH if kwargs else trial.fitted(LENGTH), capacity=10**9, seed=seed)
     pool.extend(episodes)
-    config = RewardConfig().with_absorbing if side == "absorb" else RewardConfig()
+    config = RewardConfig()
+    if side == "absorb":
+        config = with_absorbing(config, env.observation_space)
     predictor = RewardPredictor(env.observation_space, env.action_space, config, seed)
     ties = predictor.fit(labeled(pool)).ties
     new = play(task, kwargs, _TESTED, TASKS[task], seed + 100)

@@ -18,7 +18,7 @@ from teacher.queries.judges import Judge
 from teacher.queries.messages import few_segments
 from teacher.queries.schedules import AllAtOnce
 from teacher.queries.synthetic import UnrecordedTeacher
-from teacher.reward.images import is_image_space
+from teacher.reward.images import with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.reward.unused import reject_unused_of_network
@@ -91,8 +91,8 @@ def learn_reward(
     for episode in finite if config.allow_variable_horizon else _of_one_length(finite):
         pool.extend([episode])
         still = len(episode) - episode.moving_steps if episode.absorbs else 0
-        if still > config.segment_steps and not is_image_space(observation_space):
-            reward = reward.with_absorbing
+        if still > config.segment_steps:
+            reward = with_absorbing(reward, observation_space)
     dataset = ask(pool, judge, config.n_labels)
     predictor = RewardPredictor(observation_space, action_space, reward, config.seed)
     report = fit_once(predictor, dataset, config.max_updates)

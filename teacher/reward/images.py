@@ -5,6 +5,7 @@ Images are kept as uint8 and converted to float only within a minibatch, to save
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
@@ -37,6 +38,17 @@ def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     with channels).
     """
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
+
+
+def with_absorbing(config: RewardConfig, observation_space: spaces.Space[Any]) -> RewardConfig:
+    """Return the settings with the input ``absorbing`` added, unless it is there or observations are images.
+
+    It tells steps after an episode's end from the one that led to it.
+    """
+    names = (config.inputs or "state,action").split(",")
+    if "absorbing" in names or is_image_space(observation_space):
+        return config
+    return replace(config, inputs=",".join([*names, "absorbing"]))
 
 
 class Images:

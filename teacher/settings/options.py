@@ -222,12 +222,6 @@ class RewardConfig:
             reject_unused(self, "linear model", "--reward.")
 
     @property
-    def with_absorbing(self) -> "RewardConfig":
-        """Return the settings with the input ``absorbing`` added, if it is missing."""
-        names = (self.inputs or "state,action").split(",")
-        return self if "absorbing" in names else replace(self, inputs=",".join([*names, "absorbing"]))
-
-    @property
     def num_members(self) -> int:
         """Number of ensemble members; if ``members`` is None, the number of networks."""
         return _NETWORKS if self.members is None else self.members

@@ -23,7 +23,7 @@ from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, tr
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
-from teacher.reward.images import is_image_space
+from teacher.reward.images import with_absorbing
 from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import Check, named_values, refuse_all
@@ -296,11 +296,10 @@ def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> Teac
 
 
 def _with_absorbing(config: TeachConfig, examined: Examined) -> TeachConfig:
-    """Let the predictor tell steps after an episode's end from the one that led to it, except in images."""
-    space = None if examined.found is None else examined.found.observation_space
-    if config.fixed_horizon != "absorb" or space is None or is_image_space(space):
+    if config.fixed_horizon != "absorb" or examined.found is None:
         return config
-    return dataclasses.replace(config, reward=config.reward.with_absorbing)
+    reward = with_absorbing(config.reward, examined.found.observation_space)
+    return dataclasses.replace(config, reward=reward)
 
 
 def _with_segments(config: TeachConfig, examined: Examined, trial: Trial) -> tuple[TeachConfig, list[str]]:

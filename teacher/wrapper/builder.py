@@ -16,7 +16,7 @@ from teacher.queries.collector import Collector
 from teacher.queries.judges import Judge
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
-from teacher.reward.images import is_image_space
+from teacher.reward.images import with_absorbing
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.unused import reject_unused_of_network
@@ -113,8 +113,9 @@ def first_predictors(
         if config.train_reward:
             own = network is not None
             reject_unused_of_network(config.reward, source.observation_space, own_network=own)
-        marks_ends = source.absorbs and not is_image_space(source.observation_space)
-        reward = config.reward.with_absorbing if marks_ends else config.reward
+        reward = config.reward
+        if source.absorbs:
+            reward = with_absorbing(reward, source.observation_space)
         return None, new_predictor(config, source, network, reward)
     path = newest_checkpoint(Path(folder))
     spaces = source.observation_space, source.action_space
