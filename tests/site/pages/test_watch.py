@@ -31,7 +31,7 @@ def links(trainer: Trainer) -> dict[str, str]:
 
 
 def may_watch(client: Client) -> bool:
-    """Whether the browser may see the run and its comparisons and may pause it: all or none."""
+    """Return True if the browser may see the run and its comparisons, and may pause it: all or none."""
     gets = [client.get(f"{PATH}{page}").status_code for page in ("", "live", "comparisons", "finish")]
     Experiment.objects.update(state="running")
     client.post(f"{PATH}pause")

@@ -56,7 +56,7 @@ class Site:
             return b"".join(iter(lambda: client.recv(65536), b""))
 
     def answers(self) -> bool:
-        """Whether a request on a connection of its own is answered."""
+        """Return True if a request on a new connection is answered."""
         return self.ask(GET % (b"/", b"Connection: close\r\n")).endswith(b"\r\n\r\n/ -")
 
 

@@ -78,7 +78,7 @@ def test_a_run_finished_on_the_site_is_finished_and_keeps_its_return(runs: Path)
 
 
 class Finished(UnrecordedTeacher):
-    """As the site says it of an experiment that somebody has finished there."""
+    """Reports that the experiment was finished on the site."""
 
     @property
     def status(self) -> CollectorStatus:

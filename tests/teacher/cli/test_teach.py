@@ -323,7 +323,7 @@ def test_an_interrupt_that_python_drops_ends_training_with_the_round(
 def test_a_signal_during_the_save_that_another_asked_for_does_not_spoil_it(
     first: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As from a shell and the kernel when a terminal is closed, and from SLURM when the time is up."""
+    """Shells and the kernel send several when a terminal is closed, and SLURM when the time is up."""
 
     def save_under_fire(run: Run, **options: Any) -> None:
         signal.raise_signal(signal.SIGHUP)
@@ -343,7 +343,7 @@ def test_a_signal_during_the_save_that_another_asked_for_does_not_spoil_it(
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
-    """As SIGHUP under nohup."""
+    """Under nohup, for example, SIGHUP is ignored."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interrupts.listening():
