@@ -24,7 +24,7 @@ from teacher.training.saved_run import SavedRun
 
 @pytest.fixture(scope="module")
 def run_dir(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return settings of a run on Gymnasium's pendulum, which is rendered without OpenGL."""
+    """Return a copy of the folder of a run on Gymnasium's pendulum, which is rendered without OpenGL."""
     folder = tmp_path_factory.mktemp("runs") / finished_run.parent.name / finished_run.name
     shutil.copytree(finished_run, folder)
     return folder
