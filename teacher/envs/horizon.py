@@ -37,6 +37,10 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     observation replaces the final one, so the agent sees an ordinary step. Either way, an episode depends
     only on the seed of its reset and on its actions, so it can be replayed.
 
+    ``teach`` and the wrappers set ``max_frozen_steps`` in environments that an agent trains in, so that it
+    does not spend most steps in the final state. They truncate such an episode, and agents estimate the
+    return after a truncation, so its length still reveals nothing.
+
     Args:
         env: the environment to wrap.
         filling: ``absorb`` or ``restart``.
@@ -44,6 +48,8 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Attributes:
         absorbs: True for ``absorb``.
+        max_frozen_steps: number of steps after its end at which an absorbed episode is truncated; None to
+            continue until ``horizon``.
 
     Raises:
         EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or ``filling`` is
@@ -65,7 +71,9 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.horizon: int = found
         self._restarts = filling == "restart"
         self.absorbs = filling == "absorb"
+        self.max_frozen_steps: int | None = None
         self._steps = 0
+        self._frozen = 0  # steps since the end
         self._last: Any = None
         self._ended = False
         self._random = np.random.default_rng()
@@ -74,16 +82,18 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode; ``seed`` also determines the seeds of resets within it."""
-        self._steps, self._ended = 0, False
+        self._steps, self._frozen, self._ended = 0, 0, False
         if seed is not None:
             self._random = np.random.default_rng(seed)
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment; the episode never terminates and is truncated after ``horizon`` steps."""
+        """Step the environment; the episode never terminates and is truncated after ``horizon`` steps or earlier."""
         self._steps += 1
         truncated = self._steps >= self.horizon
         if self._ended:
+            self._frozen += 1
+            truncated |= self._frozen == self.max_frozen_steps
             return deepcopy(self._last), 0.0, False, truncated, {}
         observation, reward, *ends, info = self.env.step(action)
         if any(ends) and self._restarts and not truncated:

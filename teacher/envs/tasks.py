@@ -54,6 +54,7 @@ class TaskInfo:
             automatically because no transform was given; otherwise None.
         reports_success: True if the environment declares that ``info["success"]`` of a step says whether its
             task is solved, otherwise False.
+        max_frozen_steps: set as ``FixedHorizon.max_frozen_steps`` in vector environments.
     """
 
     env_id: str
@@ -66,6 +67,7 @@ class TaskInfo:
     captures: bool = False
     flattened: str | None = None
     reports_success: bool = False
+    max_frozen_steps: int | None = None
 
 
 def describe_task(
@@ -242,11 +244,13 @@ def make_vector_env(
     entropy = np.random.SeedSequence(seed).generate_state(4).tolist()
 
     def make(index: int) -> SeededResets:
-        seeds = episode_seeds(entropy, before + index, total)
         if task.captures:
             prepare_drawing()
-            return CapturedResets(make_env(task.env_id, task.kwargs, render_mode="rgb_array"), seeds)
-        return SeededResets(make_env(task.env_id, task.kwargs), seeds)
+        env = make_env(task.env_id, task.kwargs, "rgb_array" if task.captures else None)
+        if task.max_frozen_steps is not None:
+            env.set_wrapper_attr("max_frozen_steps", task.max_frozen_steps)
+        seeds = episode_seeds(entropy, before + index, total)
+        return CapturedResets(env, seeds) if task.captures else SeededResets(env, seeds)
 
     makers = [lambda index=index: make(index) for index in range(num_envs)]
     envs: SyncVectorEnv[Any, Any]

@@ -1,6 +1,6 @@
 """Plan of a run: its validated settings and its environment's properties."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from teacher.envs.tasks import TaskInfo, examine
 from teacher.envs.trial import usual_length
@@ -13,11 +13,17 @@ class RunPlan:
 
     Attributes:
         settings: the run's settings.
-        task: the environment's spaces, maximum episode length, and clip frame rate.
+        task: the environment's spaces, maximum episode length, and clip frame rate. Absorbed episodes are
+            truncated a segment after their end, because no segment ends later.
     """
 
     settings: RunSettings
     task: TaskInfo
+
+    def __post_init__(self) -> None:
+        if self.config.fixed_horizon == "absorb":
+            task = replace(self.task, max_frozen_steps=self.segment_length)
+            object.__setattr__(self, "task", task)
 
     @property
     def config(self) -> TeachConfig:

@@ -200,7 +200,12 @@ def begin(
     if isinstance(config.obs_transform_func, Flattened):
         _log.warning(told_flattened(observations, seen))
     replayable = config.env_fn is not None
-    source = Source(env_id, seen, actions, replayable=replayable, fps=fps, absorbs=_absorbs(env))
+    absorbs = _absorbs(env)
+    if absorbs:  # truncate episodes a segment after their end, because no segment ends later
+        change = env.unwrapped.set_attr if isinstance(env, VectorEnv) else env.set_wrapper_attr
+        change("max_frozen_steps", episodes.config.segment_steps)
+        episodes.config = replace(episodes.config, allow_variable_horizon=True)
+    source = Source(env_id, seen, actions, replayable=replayable, fps=fps, absorbs=absorbs)
     return PreferenceTrainer(episodes, source, can_draw, network)
 
 
