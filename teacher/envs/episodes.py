@@ -166,10 +166,21 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         env: the vector environment.
         env_id: ID passed to ``make_env`` for each environment; stored in recipes.
         kwargs: further arguments of ``make_env``, JSON values only; stored in recipes.
+        frozen_steps: number of steps that repeat the final observation to append to a terminated episode, as
+            if it were absorbed.
+        horizon: maximum number of steps in an episode; required if ``frozen_steps`` is not 0.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], env_id: str, kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        env_id: str,
+        kwargs: dict[str, Any],
+        frozen_steps: int = 0,
+        horizon: int = 0,
+    ) -> None:
         super().__init__(env)
+        self._frozen_steps, self._horizon = frozen_steps, horizon
         self.env_id = env_id
         self.kwargs = kwargs
         self._running: list[Trajectory | None] = [None] * env.num_envs
@@ -265,6 +276,8 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         """
         self._extend(index)
         trajectory = self._running[index]
+        if trajectory is not None and trajectory.terminated and self._frozen_steps:
+            trajectory.absorb(min(self._frozen_steps, self._horizon - len(trajectory)))
         if trajectory is not None and len(trajectory) > self._drained_lengths[index]:
             self._ended.append(trajectory)
         self._running[index] = None

@@ -37,9 +37,10 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     observation replaces the final one, so the agent sees an ordinary step. Either way, an episode depends
     only on the seed of its reset and on its actions, so it can be replayed.
 
-    ``teach`` and the wrappers set ``max_frozen_steps`` in environments that an agent trains in, so that it
-    does not spend most steps in the final state. They truncate such an episode, and agents estimate the
-    return after a truncation, so its length still reveals nothing.
+    So that an agent does not spend most of its steps in the final state, ``teach`` and the wrappers set
+    ``max_frozen_steps`` or ``terminates`` in environments that are trained in. Episode lengths still reveal
+    nothing: agents estimate the return after a truncation, and after a termination it is 0, which is then
+    also the predicted reward of the final state.
 
     Args:
         env: the environment to wrap.
@@ -50,6 +51,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         absorbs: True for ``absorb``.
         max_frozen_steps: number of steps after its end at which an absorbed episode is truncated; None to
             continue until ``horizon``.
+        terminates: True to terminate an absorbed episode at its end.
 
     Raises:
         EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or ``filling`` is
@@ -72,6 +74,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self._restarts = filling == "restart"
         self.absorbs = filling == "absorb"
         self.max_frozen_steps: int | None = None
+        self.terminates = False
         self._steps = 0
         self._frozen = 0  # steps since the end
         self._last: Any = None
@@ -88,7 +91,7 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the environment; the episode never terminates and is truncated after ``horizon`` steps or earlier."""
+        """Step the environment; truncate the episode after ``horizon`` steps if it has not ended earlier."""
         self._steps += 1
         truncated = self._steps >= self.horizon
         if self._ended:
@@ -98,6 +101,8 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         observation, reward, *ends, info = self.env.step(action)
         if any(ends) and self._restarts and not truncated:
             observation, _ = self.env.reset(seed=int(self._random.integers(_SEED_BOUND)))
+        elif any(ends) and self.terminates and not truncated:
+            return observation, reward, True, False, info
         elif any(ends):
             self._ended, self._last = True, deepcopy(observation)
         return observation, reward, False, truncated, info

@@ -54,7 +54,9 @@ class TaskInfo:
             automatically because no transform was given; otherwise None.
         reports_success: True if the environment declares that ``info["success"]`` of a step says whether its
             task is solved, otherwise False.
-        max_frozen_steps: set as ``FixedHorizon.max_frozen_steps`` in vector environments.
+        frozen_steps: number of steps by which an absorbed episode continues after its end in a vector
+            environment; None to continue until ``horizon``.
+        terminates: True if only the recorded episode continues, while the vector environment terminates it.
     """
 
     env_id: str
@@ -67,7 +69,8 @@ class TaskInfo:
     captures: bool = False
     flattened: str | None = None
     reports_success: bool = False
-    max_frozen_steps: int | None = None
+    frozen_steps: int | None = None
+    terminates: bool = False
 
 
 def describe_task(
@@ -247,8 +250,9 @@ def make_vector_env(
         if task.captures:
             prepare_drawing()
         env = make_env(task.env_id, task.kwargs, "rgb_array" if task.captures else None)
-        if task.max_frozen_steps is not None:
-            env.set_wrapper_attr("max_frozen_steps", task.max_frozen_steps)
+        if task.frozen_steps is not None:
+            env.set_wrapper_attr("max_frozen_steps", task.frozen_steps)
+            env.set_wrapper_attr("terminates", task.terminates)
         seeds = episode_seeds(entropy, before + index, total)
         return CapturedResets(env, seeds) if task.captures else SeededResets(env, seeds)
 
@@ -264,7 +268,8 @@ def make_vector_env(
         envs = ThreadedVectorEnv(makers, workers, autoreset_mode)
     else:
         envs = SyncVectorEnv(makers, autoreset_mode=autoreset_mode)
-    return EpisodeRecorder(envs, task.env_id, task.kwargs)
+    added = task.frozen_steps if task.terminates else None
+    return EpisodeRecorder(envs, task.env_id, task.kwargs, added or 0, task.horizon)
 
 
 def _refused_spaces(

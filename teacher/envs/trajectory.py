@@ -33,6 +33,7 @@ class Trajectory:
         replayable: True if the episode can be replayed from :meth:`recipe`.
         absorbs: True if the episode goes on after its end, with the final observation repeated; see
             :class:`~teacher.envs.horizon.FixedHorizon`.
+        absorbed_steps: number of steps added by :meth:`absorb`, which the agent did not take.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Trajectory:
         self.succeeded: bool | None = None
         self.replayable = True
         self.absorbs = kwargs.get(FIXED) == "absorb"
+        self.absorbed_steps = 0
         self._env_id = env_id
         self._kwargs = kwargs
         self._length = 0
@@ -197,6 +199,16 @@ class Trajectory:
         self._actions[start : self._length] = actions
         self._rewards[start : self._length] = true_rewards
         self._frames += frames
+
+    def absorb(self, steps: int) -> None:
+        """Extend a terminated episode like :class:`~teacher.envs.horizon.FixedHorizon`, and truncate it.
+
+        Each step repeats the final observation, the last action and the last frame, with a reward of 0.
+        """
+        self.terminated, self.truncated, self.absorbed_steps = False, True, steps
+        observations = np.repeat(self.final_observation[None], steps + 1, axis=0)
+        actions = np.repeat(self.actions[-1:], steps, axis=0)
+        self.extend(observations, actions, np.zeros(steps), self._frames[-1:] * steps)
 
 
 def terminations(shape: tuple[int, ...], terminated: bool | NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -29,10 +29,12 @@ class Reader(Protocol):
     """Protocol for objects that convert steps to features, which a network then standardizes.
 
     Attributes:
+        columns: slice of the feature vector for each input, keyed by input name; empty for images.
         doubt: warning that the features are nearly constant across the labeled steps, or rounded too coarsely
             to distinguish the steps; otherwise an empty string.
     """
 
+    columns: Mapping[str, slice]
     doubt: str
 
     @property
@@ -105,7 +107,9 @@ class Features:
         }
         read = {name: readers[name] for name in INPUTS if name in chosen}
         ends = list(itertools.accumulate(size for size, _ in read.values()))
-        self.columns = {name: slice(end - read[name][0], end) for name, end in zip(read, ends, strict=True)}
+        self.columns: Mapping[str, slice] = {
+            name: slice(end - read[name][0], end) for name, end in zip(read, ends, strict=True)
+        }
         self.size = ends[-1]
         self.bytes_per_step = self.size * np.dtype(np.float32).itemsize
         self._readers = [reader for _, reader in read.values()]

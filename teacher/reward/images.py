@@ -87,6 +87,7 @@ class Images:
         channels, *sides = self._arranged(np.empty(space.shape, np.uint8)).shape
         self.shape: tuple[int, ...] = (channels * len(self.inputs), *sides)
         self.bytes_per_step = math.prod(self.shape)
+        self.columns: Mapping[str, slice] = {}
         self.doubt = ""
 
     def __call__(self, steps: Steps) -> Tensor:

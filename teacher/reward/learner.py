@@ -108,7 +108,7 @@ class EnsembleLearner:
             self.network.load_state_dict(before["network"])
             self.read.load_state_dict(before.get(_CENTER, {}))
             return FitReport(made.updates, diverged=True, doubt=self.read.doubt)
-        self.normalize.fit(evaluation.outputs)
+        self.normalize.fit(evaluation.outputs, pairs.absorbing)
         report = report_of(made, evaluation, pairs, self._spec.config.label_noise)
         return replace(report, diverged=not sound, doubt=self.read.doubt)
 

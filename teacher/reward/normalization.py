@@ -23,6 +23,9 @@ class RewardNormalizer:
       rollout steps so far, as in imitation's ``RunningNorm``.
     - ``none``: the members' raw rewards are averaged without normalization.
 
+    If ``absorbing`` is one of ``config.inputs``, the shift is always that which gives labeled steps after an
+    episode's end a mean of 0, their true reward. The return after the end is then 0, as if it terminated.
+
     ``uncertainty_bonus`` times the members' standard deviation is added to their average.
     """
 
@@ -31,18 +34,26 @@ class RewardNormalizer:
         self._target_std = REWARD_STD if config.reward_std is None else config.reward_std
         self._mean = torch.zeros(config.num_members, device=device)
         self._std = torch.ones(config.num_members, device=device)
-        self._center = 0.0
+        self._absorbs = "absorbing" in (config.inputs or "").split(",")
+        self._center = 0.0  # subtracted from rewards
+        self._running_mean = 0.0
         self._scale = 1.0
         self._steps = 0  # steps in the running statistics
 
-    def fit(self, outputs: Tensor) -> None:
-        """Compute the normalization statistics from the labeled steps' raw rewards, ``(members, ...)``."""
-        if self._config.normalization == "none":
-            return
-        std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
-        self._mean, self._std = mean, std.clamp(min=_SMALLEST_STD)
-        if self._steps == 0:
-            self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
+    def fit(self, outputs: Tensor, absorbing: Tensor | None = None) -> None:
+        """Compute the normalization statistics from the labeled steps' raw rewards, ``(members, *batch)``.
+
+        Args:
+            outputs: the raw rewards.
+            absorbing: mask ``(*batch,)`` of the steps that get a mean of 0; None if there are none.
+        """
+        if self._config.normalization != "none":
+            std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
+            self._mean, self._std = mean, std.clamp(min=_SMALLEST_STD)
+            if self._steps == 0:
+                self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
+        if absorbing is not None and absorbing.any():
+            self._center = float(self._combined(outputs)[absorbing].mean())
 
     def follow(self, outputs: Tensor) -> None:
         """Update the running statistics with the raw rewards of a rollout, ``(members, ...)``.
@@ -56,12 +67,14 @@ class RewardNormalizer:
             return
         if self._steps > 0:
             # Chan, Golub, LeVeque (1979): merge the old and new variances and the variance between the means.
-            old_std, shift = self._target_std / self._scale, mean - self._center
+            old_std, shift = self._target_std / self._scale, mean - self._running_mean
             share = outputs[0].numel() / (self._steps + outputs[0].numel())
             std = math.sqrt((1 - share) * old_std**2 + share * std**2 + share * (1 - share) * shift**2)
-            mean = self._center + share * shift
+            mean = self._running_mean + share * shift
         self._steps += outputs[0].numel()
-        self._center, self._scale = mean, self._scale_for(std)
+        self._running_mean, self._scale = mean, self._scale_for(std)
+        if not self._absorbs:
+            self._center = mean
 
     def __call__(self, outputs: Tensor) -> Tensor:
         """Convert the members' raw rewards ``(members, *batch)`` to the final reward ``(*batch,)``."""
@@ -90,13 +103,15 @@ class RewardNormalizer:
             "output_mean": self._mean,
             "output_std": self._std,
             "center": self._center,
+            "running_mean": self._running_mean,
             "scale": self._scale,
             "steps": self._steps,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`; older states lack ``center`` and ``steps``."""
+        """Restore a state from :meth:`state_dict`; older states lack some entries."""
         self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
         self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])
         self._center, self._steps = float(state.get("center", 0.0)), int(state.get("steps", 0))
+        self._running_mean = float(state.get("running_mean", self._center))

@@ -24,6 +24,7 @@ class Pairs:
         values: ``(n,)``, target probability that the first segment is preferred.
         weights: ``(members, n)``, how often each pair is in each member's bootstrap sample; 0 if held out.
         true_returns: ``(n, 2)``, true returns of both segments.
+        absorbing: ``(n, 2, length)``, the input ``absorbing`` as a mask; None if there is no such input.
     """
 
     def __init__(self, dataset: PreferenceDataset, read: Reader, members: int, device: torch.device) -> None:
@@ -37,6 +38,9 @@ class Pairs:
         self._chunk = max(1, BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))
         self._kept = read(dataset.steps()).to(device) if len(self) <= self._chunk else None
         self._standardize: Standardize | None = None
+        column = read.columns.get("absorbing")
+        masks = () if column is None else (chunk[..., column.start] > 0 for chunk in self.chunks())
+        self.absorbing = torch.cat(list(masks)) if column is not None else None
 
     def __len__(self) -> int:
         return len(self.values)

@@ -248,7 +248,8 @@ class RewardPredictor:
 
         Returns:
             ``(*batch,)``. By default, rewards have mean 0 and standard deviation ``reward_std`` over the
-            labeled segments. The settings ``normalization`` and ``uncertainty_bonus`` change this.
+            labeled segments; with the input ``absorbing``, steps after an episode's end have mean 0
+            instead. The settings ``normalization`` and ``uncertainty_bonus`` change this.
 
         Raises:
             ConfigError: a required input is missing.

@@ -13,8 +13,8 @@ class RunPlan:
 
     Attributes:
         settings: the run's settings.
-        task: the environment's spaces, maximum episode length, and clip frame rate. Absorbed episodes are
-            truncated a segment after their end, because no segment ends later.
+        task: the environment's spaces, maximum episode length, and clip frame rate. Absorbed episodes
+            continue for a segment after their end, because no segment ends later.
     """
 
     settings: RunSettings
@@ -22,7 +22,10 @@ class RunPlan:
 
     def __post_init__(self) -> None:
         if self.config.fixed_horizon == "absorb":
-            task = replace(self.task, max_frozen_steps=self.segment_length)
+            inputs = (self.config.reward.inputs or "").split(",")
+            has_zero = "absorbing" in inputs and "terminated" not in inputs  # see RewardNormalizer
+            terminates = has_zero or self.config.predictor == "rl"
+            task = replace(self.task, frozen_steps=self.segment_length, terminates=terminates)
             object.__setattr__(self, "task", task)
 
     @property

@@ -40,7 +40,7 @@ class EpisodeStatistics:
         """Add finished episodes, dropping the oldest to stay within the limits on count and memory."""
         for episode in finished:
             self.episodes.append(episode)
-            self._lengths.append(len(episode))
+            self._lengths.append(len(episode) - episode.absorbed_steps)
             self._true_returns.append(episode.true_return)
             if self.has_own_goal:
                 self._behaviors.append(self.goal(episode))
