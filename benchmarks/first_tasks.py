@@ -73,7 +73,7 @@ SIDES: Mapping[str, str] = {
 TITLES: Mapping[str, str] = {
     "random": "random actions",
     "rl": "true reward",
-    "unmarked": "absorb, 0.1.0",
+    "frozen": "absorb, whole tail",
     "unhealthy": "no termination",
 }
 _ONLY: Mapping[str, Sequence[str]] = {"unhealthy": ("Hopper-v5",)}

@@ -201,9 +201,10 @@ def begin(
         _log.warning(told_flattened(observations, seen))
     replayable = config.env_fn is not None
     absorbs = _absorbs(env)
-    if absorbs:  # truncate episodes a segment after their end, because no segment ends later
-        change = env.unwrapped.set_attr if isinstance(env, VectorEnv) else env.set_wrapper_attr
-        change("max_frozen_steps", episodes.config.segment_steps)
+    if absorbs:
+        inner: Any = env.unwrapped if isinstance(env, VectorEnv) else env
+        change = inner.set_attr if isinstance(env, VectorEnv) else inner.set_wrapper_attr
+        change("max_frozen_steps", episodes.config.segment_steps)  # because no segment ends later
         episodes.config = replace(episodes.config, allow_variable_horizon=True)
     source = Source(env_id, seen, actions, replayable=replayable, fps=fps, absorbs=absorbs)
     return PreferenceTrainer(episodes, source, can_draw, network)

@@ -65,6 +65,29 @@ def test_the_last_state_absorbs(truncates: bool) -> None:
 
 
 @pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "horizon", "ends"),
+    [
+        ("max_frozen_steps", 2, 8, [(5, False)]),
+        ("max_frozen_steps", 2, 4, [(4, False)]),
+        ("terminates", True, 8, [(3, True)]),
+        ("terminates", True, 3, [(3, False)]),
+    ],
+)
+def test_a_trainer_has_the_last_state_end(
+    name: str, value: Any, horizon: int, ends: Any, truncates: bool
+) -> None:
+    env = FixedHorizon(Counting(truncates), "absorb", horizon)
+    assert env.set_wrapper_attr(name, value, force=False)
+    for _ in range(2):  # a reset starts counting again
+        env.reset(seed=1)
+        flags = [env.step(1)[2:4] for _ in range(ends[0][0])]
+        assert not any(map(any, flags[:-1]))
+        assert [(len(flags), flags[-1][0])] == ends
+        assert any(flags[-1])
+
+
+@pytest.mark.parametrize("truncates", [False, True])
 def test_the_next_life_begins_within_the_episode(truncates: bool) -> None:
     inner = Counting(truncates)
     outcomes = played(FixedHorizon(inner, "restart", 8))
@@ -140,7 +163,13 @@ def test_recorded_episodes_have_one_length_and_replay(
     assert found.never_terminates
     check_replay(found, seed=1)
     episodes = list(islice(random_trajectories(found, 1, num_envs=2), 4))
-    assert [len(episode) for episode in episodes] == [120] * 4
+    lengths = [len(episode) for episode in episodes]
+    if filling == "absorb":
+        lived = [len(episode) - episode.absorbed_steps for episode in episodes]
+        assert lengths == [min(steps + found.frozen_steps, 120) for steps in lived]
+        assert all(episode.moving_steps <= steps for episode, steps in zip(episodes, lived, strict=True))
+    else:
+        assert lengths == [120] * 4
     assert not any(episode.terminated for episode in episodes)
     for episode in episodes:
         steps = list(replay(episode.recipe()))

@@ -109,12 +109,17 @@ def test_a_reward_that_ends_with_the_episode_is_learned(make_segment: MakeSegmen
         value = 0.5 + 0.5 * np.sign(int(paid[0].sum()) - int(paid[1].sum()))
         dataset.upsert([Preference(UUID(int=number + 1), pair[0], pair[1], float(value))])
     space, actions = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
-    accuracy = {}
+    accuracy, rewards = {}, {}
+    still = dataset.steps().observations[..., 0] == dataset.steps().next_observations[..., 0]
     for inputs in ("next_state", "next_state,absorbing"):
         predictor = RewardPredictor(space, actions, RewardConfig(inputs=inputs, model="linear"), seed=1)
         accuracy[inputs] = predictor.fit(dataset).accuracy
+        rewards[inputs] = predictor.step_rewards(dataset.steps())
     assert accuracy["next_state"] < 0.75
     assert accuracy["next_state,absorbing"] > 0.9
+    assert rewards["next_state"].mean() == pytest.approx(0, abs=1e-5)
+    assert rewards["next_state,absorbing"][still].mean() == pytest.approx(0, abs=1e-5), "as if it terminated"
+    assert rewards["next_state,absorbing"][~still].min() > 0
 
 
 def test_another_kind_of_space_is_refused_in_one_line() -> None:

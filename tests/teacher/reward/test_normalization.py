@@ -76,6 +76,30 @@ def test_none_leaves_the_average_of_the_members() -> None:
     torch.testing.assert_close(ours(outputs(2)), outputs(2).mean(0))
 
 
+@pytest.mark.parametrize("by", ["preferences", "running", "none"])
+@pytest.mark.parametrize("bonus", [0.0, 1.0])
+def test_what_follows_an_end_earns_0(by: str, bonus: float) -> None:
+    inputs = "next_state,absorbing"
+    ours = normalization(normalization=by, uncertainty_bonus=bonus, inputs=inputs)
+    plain = normalization(normalization=by, uncertainty_bonus=bonus)
+    absorbing = torch.arange(50) % 7 == 0
+    for each in (ours, plain):
+        each.fit(outputs(1), absorbing if each is ours else None)
+        if by == "running":
+            each.follow(outputs(2))
+    assert float(ours(outputs(1))[absorbing].mean()) == pytest.approx(0, abs=1e-4)
+    shift = (ours(outputs(3)) - plain(outputs(3))).numpy()
+    np.testing.assert_allclose(shift, shift[0], rtol=1e-3)
+    assert abs(shift[0]) > 1e-3
+    restored = normalization(normalization=by, uncertainty_bonus=bonus, inputs=inputs)
+    restored.load_state_dict(ours.state_dict())
+    for each in (ours, restored):
+        each.fit(outputs(4))  # no episode ended
+        if by == "running":
+            each.follow(outputs(3))
+    assert (ours(outputs(4)) == restored(outputs(4))).all()
+
+
 @pytest.mark.parametrize("by", ["preferences", "running"])
 def test_a_saved_one_goes_on_exactly(by: str) -> None:
     ours, restored = normalization(normalization=by), normalization(normalization=by)

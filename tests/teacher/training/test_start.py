@@ -306,18 +306,29 @@ def test_a_corrected_command_keeps_its_preset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "inputs"),
+    ("options", "inputs", "after_end"),
     [
-        ("--fixed_horizon absorb", "next_state,absorbing"),
-        ("--fixed_horizon absorb --reward.inputs state", "state,absorbing"),
-        ("--fixed_horizon absorb --preset paper", "state,action,absorbing"),
-        ("--fixed_horizon restart", "next_state"),
-        ("--allow_variable_horizon", "next_state"),
+        ("--fixed_horizon absorb", "next_state,absorbing", (75, True)),
+        ("--fixed_horizon absorb --segment_steps 9", "next_state,absorbing", (9, True)),
+        ("--fixed_horizon absorb --reward.inputs state", "state,absorbing", (75, True)),
+        ("--fixed_horizon absorb --preset paper", "state,action,absorbing", (75, True)),
+        (
+            "--fixed_horizon absorb --reward.inputs state,terminated",
+            "state,terminated,absorbing",
+            (75, False),
+        ),
+        ("--fixed_horizon absorb -p rl", "", (75, True)),
+        ("--fixed_horizon restart", "next_state", (None, False)),
+        ("--allow_variable_horizon", "next_state", (None, False)),
     ],
 )
-def test_the_predictor_is_told_which_steps_follow_an_episodes_end(options: str, inputs: str) -> None:
-    plan, _ = checked(f"{FIRST} -e CartPole-v1 {options}")
-    assert plan.config.reward.inputs == inputs
+def test_what_follows_an_episodes_end_is_marked_and_ends_it_for_the_agent(
+    options: str, inputs: str, after_end: Any
+) -> None:
+    first = "-n x -t 4e3" if "-p rl" in options else FIRST
+    plan, _ = checked(f"{first} -e CartPole-v1 {options}")
+    assert plan.config.predictor == "rl" or plan.config.reward.inputs == inputs
+    assert (plan.task.frozen_steps, plan.task.terminates) == after_end
 
 
 def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:

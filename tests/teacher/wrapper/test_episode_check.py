@@ -131,7 +131,9 @@ def test_what_never_ends_early_is_named(wrap: Wrap) -> None:
 
 
 @pytest.mark.parametrize("filling", ["absorb", "restart"])
-def test_a_fixed_horizon_is_taken(wrap: Wrap, filling: Any, registered: str) -> None:
+def test_a_fixed_horizon_is_taken(
+    wrap: Wrap, filling: Any, registered: str, caplog: pytest.LogCaptureFixture
+) -> None:
     made: list[FixedHorizon] = []
 
     def make() -> FixedHorizon:
@@ -145,6 +147,12 @@ def test_a_fixed_horizon_is_taken(wrap: Wrap, filling: Any, registered: str) -> 
     assert predictor.config.inputs == expected
     play(env, 600)
     assert env.trainer.answers >= 12
+    for _ in range(5):
+        env.reset()
+        length = next(step for step in range(1, 31) if env.step(np.zeros(1))[3])
+        after_end = env.get_wrapper_attr("_end") + 15
+        assert length == (min(after_end, 30) if filling == "absorb" else 30)
+    assert "ended early" not in caplog.text
 
 
 @pytest.mark.parametrize("filling", ["absorb", "restart"])
@@ -152,7 +160,10 @@ def test_a_vector_of_absorbing_environments_is_recognized(
     wrap_vector: WrapVector, filling: Any, registered: str
 ) -> None:
     envs = SyncVectorEnv([lambda: FixedHorizon(gym.make(registered), filling, 30)] * 2)
-    assert wrap_vector(envs).trainer.source.absorbs == (filling == "absorb")
+    trainer = wrap_vector(envs).trainer
+    assert trainer.source.absorbs == (filling == "absorb")
+    after_end = trainer.config.segment_steps if trainer.source.absorbs else None
+    assert envs.get_attr("max_frozen_steps") == (after_end, after_end)
 
 
 def test_agents_own_environments_are_not_touched(wrap: Wrap, tmp_path: Path, registered: str) -> None:
