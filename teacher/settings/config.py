@@ -200,8 +200,8 @@ class TeachConfig:
     ] = False
     fixed_horizon: Annotated[
         Filling | None,
-        "pad episodes that end early to the time limit: absorb = repeat the final observation with reward"
-        " 0; restart = start the next episode within this one",
+        "pad episodes that end early: absorb = repeat the final observation with reward 0; restart = start"
+        " the next episode within this one, until the time limit",
     ] = None
     site_url: SiteURL = None
     storage: ClipStore = None
