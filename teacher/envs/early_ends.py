@@ -53,20 +53,19 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
     )
 
 
-def fillings(trial: Trial, *, people: bool) -> tuple[Filling, Filling]:
+def fillings(trial: Trial, *, images: bool) -> tuple[Filling, Filling]:
     """Return both ``filling`` values of :class:`~teacher.envs.horizon.FixedHorizon`, the better one first.
 
-    If most episodes end in the first half of the step limit, ``absorb`` would mostly show a frozen final
-    state, so ``restart`` is better. There is one exception: if every step earns the same and a judge labels
-    by true return, all comparisons of restarted episodes would be ties, so ``absorb`` is better.
+    ``absorb`` is better: it shows the predictor the final observation, which ``restart`` replaces. Predictors
+    of images can't tell the steps after an end from the one before them. ``restart`` is better for these if
+    most episodes end in the first half of the step limit.
 
     Args:
         trial: lengths of random episodes.
-        people: True if people label the clips, False if a judge labels them based on true rewards.
+        images: True if observations are images.
     """
     is_short = 2 * trial.median < trial.limit
-    restarts = is_short and (people or not trial.only_survival)
-    return ("restart", "absorb") if restarts else ("absorb", "restart")
+    return ("restart", "absorb") if images and is_short else ("absorb", "restart")
 
 
 def told_early(env_id: str, trial: Trial) -> str:

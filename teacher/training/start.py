@@ -23,7 +23,7 @@ from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, tr
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reward.devices import working_device
-from teacher.reward.images import with_absorbing
+from teacher.reward.images import is_image_space, with_absorbing
 from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import Check, named_values, refuse_all
@@ -276,7 +276,9 @@ def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> 
 
 def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> TeacherError:
     other = examined.without_ends
-    first, second = fillings(trial, people=config.predictor == "human")
+    found = examined.found
+    images = found is not None and is_image_space(found.observation_space)
+    first, second = fillings(trial, images=images)
     fills = f"--fixed_horizon {first} (or {second}) fills the missing steps"
     ways = [fills, "--allow_variable_horizon accepts it"]
     remedy: Mapping[str, Any] = {"fixed_horizon": first}
@@ -286,9 +288,10 @@ def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> Teac
     untried = {name: value for name, value in other.arguments.items() if given.get(name) != value}
     if untried:
         arguments = ",".join(f"{name}={json.dumps(value)}" for name, value in untried.items())
-        is_json = (config.env_kwargs or "").lstrip().startswith("{")
-        joined_up = ",".join(filter(None, (config.env_kwargs, arguments)))
-        remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
+        if config.predictor == "human":  # a judge's rewards are those of the original task
+            is_json = (config.env_kwargs or "").lstrip().startswith("{")
+            joined_up = ",".join(filter(None, (config.env_kwargs, arguments)))
+            remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
         ways.insert(0, f"--env_kwargs {arguments} prevents it")
     return EnvironmentUnsuitableError(
         f"{told_early(examined.env_id, trial)} {LEAKS}: {'; '.join(ways)}", remedy

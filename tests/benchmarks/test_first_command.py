@@ -37,7 +37,7 @@ def test_what_a_refusal_says_is_done(side: str) -> None:
     assert [one["status"] for one in result["tries"]] == [2, 0]
     assert result["outcome"] == "corrected"
     assert result["tries"][1]["segment"] == 6
-    assert "restart" in result["tries"][1]["command"]
+    assert "absorb" in result["tries"][1]["command"]
 
 
 def result(env_id: str, side: str, *statuses: int, said: str = "") -> dict[str, Any]:

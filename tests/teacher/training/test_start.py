@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -108,15 +109,15 @@ def corrected(error: TeacherError) -> str:
         ("CartPole-v1", [], ["--fixed_horizon absorb"]),
         (
             "Walker2d-v5",
-            ["teacher/Walker-v1 never ends early"],
-            ["--env_kwargs terminate_when_unhealthy=false"],
+            ["teacher/Walker-v1 never ends early", "--env_kwargs terminate_when_unhealthy=false prevents it"],
+            ["--fixed_horizon absorb"],
         ),
-        ("InvertedPendulum-v5", ["teacher/Pendulum-v1 never ends early"], ["--fixed_horizon restart"]),
-        ("FrozenLake-v1", [], ["--fixed_horizon restart"]),
+        ("InvertedPendulum-v5", ["teacher/Pendulum-v1 never ends early"], ["--fixed_horizon absorb"]),
+        ("FrozenLake-v1", [], ["--fixed_horizon absorb"]),
         (
             "Blackjack-v1",
             ["no step limit per episode"],
-            ["--max_episode_steps 100", "--fixed_horizon restart"],
+            ["--max_episode_steps 100", "--fixed_horizon absorb"],
         ),
         (
             "minigrid:MiniGrid-Empty-5x5-v0",
@@ -198,7 +199,7 @@ def test_what_is_left_out_is_as_the_preset_has_it() -> None:
     error = refused("-p human -e CartPole-v1 -n x --preset paper --ent_coef -1 --reward.patience -2")
     assert "--schedule: needs a total number of labels" in str(error)
     assert ", with --reward.patience, --ent_coef left out: " in str(error)
-    assert corrected(error) == ("-p human -e CartPole-v1 -n x -l 1400 --fixed_horizon restart --preset paper")
+    assert corrected(error) == ("-p human -e CartPole-v1 -n x -l 1400 --fixed_horizon absorb --preset paper")
 
 
 def test_what_a_change_brings_about_is_not_refused() -> None:
@@ -285,6 +286,25 @@ class _Grid(gym.Env[Any, Any]):
         return "abc", 0.0, self.time == 7, False, {}
 
 
+class _Pictures(_Grid):
+    observation_space: Any = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    action_space: Any = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros((8, 8, 3), np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros((8, 8, 3), np.uint8), *super().step(action)[1:]
+
+
+@pytest.mark.parametrize(("limit", "filling"), [(30, "restart"), (14, "absorb")])
+def test_images_that_end_soon_begin_anew(monkeypatch: pytest.MonkeyPatch, limit: int, filling: str) -> None:
+    spec = gym.envs.registration.EnvSpec("Pictures-v0", lambda **_: _Pictures(), max_episode_steps=limit)
+    monkeypatch.setitem(gym.registry, "Pictures-v0", spec)
+    assert f"--fixed_horizon {filling}" in corrected(refused(f"{FIRST} -e Pictures-v0"))
+
+
 def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = gym.envs.registration.EnvSpec("Words-v0", lambda **_: _Grid(), max_episode_steps=30)
     monkeypatch.setitem(gym.registry, "Words-v0", spec)
@@ -294,7 +314,7 @@ def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.Monkey
     assert "has the action space MultiBinary(2)" in str(error)
     assert "50 of 50 random episodes of Words-v0 end before step 30" in str(error)
     rest = str(error).partition("; partly corrected: ")[2]
-    assert "--obs_transform module:function --fixed_horizon restart" in rest
+    assert "--obs_transform module:function --fixed_horizon absorb" in rest
 
 
 def test_a_corrected_command_keeps_its_preset() -> None:
@@ -332,7 +352,7 @@ def test_what_follows_an_episodes_end_is_marked_and_ends_it_for_the_agent(
 
 
 def test_arguments_of_the_environment_are_joined_as_they_were_written() -> None:
-    line = "-p synth -n x -l 20 -L 10 -t 4e3 -e Hopper-v5 --env_kwargs"
+    line = "-p human -n x -l 20 -L 10 -t 4e3 -e Hopper-v5 --env_kwargs"
     said = str(refused(f"""{line} '{{"frame_skip": 2}}'"""))
     command = said.partition("corrected: teach ")[2]
     kwargs = parse_arguments(shlex.split(command)).config.env_kwargs
