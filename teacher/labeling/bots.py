@@ -32,6 +32,7 @@ LONGEST_LOOK = 50.0  # maximum seconds per pair; a lease expires after 60 second
 _TIMEOUT = (5.0, 30.0)  # seconds: connect timeout, read timeout
 _IDLE_SECONDS = 1.0
 _LONGEST_WAIT = 10.0
+_SIGN_INS = 3  # attempts per request
 _PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 _SIGNED_OUT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _CONSENT_VERSION = re.compile(r'name="version" value="([^"]+)"')
@@ -162,11 +163,16 @@ class Bot(threading.Thread):
         return self._until_answered(method, path, auth=self._token, **request)
 
     def _as_labeler(self, path: str, body: Mapping[str, Any]) -> requests.Response:
-        """Send a POST request as the labeler; if the session has expired, sign in again and retry once."""
+        """Send a POST request as the labeler; sign in again if the session expired or a consent text was set.
+
+        Both can happen at once, or again while the bot signs in. The caller reports the last refusal.
+        """
         answer = self._post(path, json=body)
-        if answer.status_code in _SIGNED_OUT:
+        for _ in range(_SIGN_INS):
+            if answer.status_code not in _SIGNED_OUT:
+                break
             self._sign_in()
-            answer = self._post(path, json=body)  # if refused again, the caller reports it, to avoid a loop
+            answer = self._post(path, json=body)
         return answer
 
     def _post(self, path: str, **body: Any) -> requests.Response:

@@ -161,6 +161,8 @@ class Asking:
         received: list[Preference] = []
         deadline = time.monotonic() + 240.0
         while len(received) < count:
+            failures = [bot.error for bot in self._at_work if bot.error]
+            assert not failures, failures
             assert time.monotonic() < deadline, f"{len(received)} of {count} came; {self.collector.status}"
             received += self.collector.receive()
             time.sleep(0.05)

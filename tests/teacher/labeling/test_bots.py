@@ -197,6 +197,25 @@ def test_a_bot_agrees_to_the_consent_text(signed_out: tuple[Any, Bot], pairs: An
     assert bot.error is None
 
 
+def test_a_bot_signs_in_again_if_a_consent_text_was_set_while_it_did(
+    signed_out: tuple[Any, Bot], pairs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking, bot = signed_out
+    sign_in, signed_in = bot._sign_in, []
+
+    def lose_the_first_session() -> None:
+        sign_in()
+        signed_in.append(True)
+        if len(signed_in) == 1:
+            bot._session.cookies.clear()
+
+    monkeypatch.setattr(bot, "_sign_in", lose_the_first_session)
+    bot._session.cookies.clear()
+    asking.collector.submit(pairs[2:4], "training", 100)
+    asking.receive(2)
+    assert (len(signed_in) >= 2, bot.error) == (True, None)
+
+
 class TwoNames(BaseHTTPRequestHandler):
     """A finished experiment on a site that calls itself by another name or path; ``shut`` lets nobody in."""
 
