@@ -402,9 +402,23 @@ def test_a_request_takes_few_statements_however_much_there_is(
     assert set(Label.objects.values_list("status", flat=True)) >= {"counted"}
 
 
-@pytest.mark.parametrize("empty_handed_before", [False, True])
-@pytest.mark.parametrize("others", ["took nothing", "took one", "took all", "fetched all ahead"])
-@pytest.mark.parametrize("held", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("others", "held", "empty_handed_before"),
+    [  # each pair of values
+        ("took nothing", 0, False),
+        ("took nothing", 1, True),
+        ("took nothing", 3, False),
+        ("took one", 0, True),
+        ("took one", 1, False),
+        ("took one", 3, True),
+        ("took all", 0, False),
+        ("took all", 1, True),
+        ("took all", 3, False),
+        ("fetched all ahead", 0, True),
+        ("fetched all ahead", 1, False),
+        ("fetched all ahead", 3, True),
+    ],
+)
 def test_coming_back_after_a_break_takes_few_statements(
     trainer: Trainer, invite: Invite, held: int, others: str, empty_handed_before: bool
 ) -> None:

@@ -25,7 +25,7 @@ Goal = Callable[[NDArray[Any]], NDArray[Any]]
 Ask = Callable[[Goal, int], PreferenceDataset]
 SPACES = spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32)
 STATES, ACTIONS = np.random.default_rng(0).normal(size=(500, 3)), np.zeros((500, 2))
-FIRST, SECOND = 250, 500  # labels at which networks are tried
+FIRST, SECOND = 120, 240  # labels at which networks are tried; by default 250 and 500
 NETWORKS = message(Architecture("network", "plain"), was_linear=True)
 
 
@@ -37,12 +37,21 @@ def sum_of(states: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(states.sum(axis=-1))
 
 
+def first_of(states: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(states[..., 0])
+
+
 def predictor(**settings: Any) -> RewardPredictor:
     return RewardPredictor(*SPACES, RewardConfig(**{"inputs": "state", "model": "auto", **settings}), seed=1)
 
 
 def rewards(model: RewardPredictor) -> NDArray[np.float64]:
     return model.rewards(STATES, ACTIONS)
+
+
+@pytest.fixture(autouse=True)
+def _networks_are_tried_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("teacher.reward.choice._FEWEST_FOR_NETWORKS", FIRST)
 
 
 @pytest.fixture
@@ -93,8 +102,8 @@ def test_networks_take_over_once_they_predict_clearly_better(
 def test_linear_models_stay_where_networks_are_no_better(ask: Ask) -> None:
     model, linear = predictor(), predictor(model="linear")
     for count in (FIRST - 1, FIRST):
-        assert model.fit(ask(sum_of, count)).choice == ""
-        linear.fit(ask(sum_of, count))
+        assert model.fit(ask(first_of, count)).choice == ""
+        linear.fit(ask(first_of, count))
         np.testing.assert_array_equal(rewards(model), rewards(linear))
     assert (model.model, model.features) == ("linear", "even")
 
@@ -187,9 +196,9 @@ def test_networks_that_diverge_on_all_labels_keep_the_fit_to_some(
     fit = EnsembleLearner.fit
 
     def diverging(self: EnsembleLearner, some: PreferenceDataset, *limits: Any) -> FitReport:
-        return FitReport(diverged=True) if len(some) > 200 else fit(self, some, *limits)
+        return FitReport(diverged=True) if len(some) > 100 else fit(self, some, *limits)
 
-    monkeypatch.setattr("teacher.reward.predictor.TRIED_ON", 200)
+    monkeypatch.setattr("teacher.reward.predictor.TRIED_ON", 100)
     monkeypatch.setattr(EnsembleLearner, "fit", diverging)
     model = predictor()
     report = model.fit(ask(product, FIRST))

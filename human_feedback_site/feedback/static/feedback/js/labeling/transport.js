@@ -5,6 +5,7 @@ import { element, part } from "../dom.js";
 /** @import { Player } from "./player.js" */
 
 const STEPS = 1000;
+const TICK_MS = 40; // about as often as clips change, so that the page is not redrawn in between
 /** @type {Record<number, string>} */
 const RATE_NAMES = { 1: "1×", 0.5: "½×", 0.25: "¼×" };
 
@@ -39,15 +40,14 @@ export class Transport {
     this.#pause.classList.toggle("paused", paused);
     this.#pause.title = (paused ? this.#pause.dataset.play : this.#pause.dataset.pause) ?? "";
     this.#rate.textContent = RATE_NAMES[this.#player.rate];
-    this.#follow();
-    if (!this.#ticking && this.#moves()) requestAnimationFrame(() => this.#tick());
-    this.#ticking ||= this.#moves();
+    if (this.#ticking) this.#follow();
+    else this.#tick();
   }
 
   #tick() {
     this.#follow();
     this.#ticking = this.#moves();
-    if (this.#ticking) requestAnimationFrame(() => this.#tick());
+    if (this.#ticking) setTimeout(() => this.#tick(), TICK_MS);
   }
 
   #moves() {
