@@ -10,7 +10,8 @@ import re
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -63,6 +64,21 @@ def pytest_configure() -> None:
     # Workers, and what they start, share the cores: more threads each would only wait for one another.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let one worker compile the tests: the others only have to read what it wrote."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return (yield)
+    with (Path(tempfile.gettempdir()) / f"collected-{run}").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if lock.tell() == 0:
+            collected = yield
+            lock.write("done")
+            return collected
+    return (yield)
 
 
 @pytest.hookimpl(trylast=True)

@@ -20,6 +20,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.core.management import call_command
+from django.core.management.commands import flush
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import load_backend
@@ -61,6 +62,22 @@ def database(request: pytest.FixtureRequest) -> Iterator[None]:
     before = _use(request.getfixturevalue("postgresql"))
     yield
     _use(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_flush() -> Iterator[None]:
+    """Between tests with transactions, keep the content types and permissions, which take time to make."""
+    kept = {"django_content_type", "auth_permission"}
+
+    def flushed(style: Any, connection: BaseDatabaseWrapper, **options: bool) -> list[str]:
+        tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
+        tables = [table for table in tables if table not in kept]
+        return connection.ops.sql_flush(style, tables, reset_sequences=options["reset_sequences"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flush, "sql_flush", flushed)
+        patch.setattr(flush, "emit_post_migrate_signal", lambda *_: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -259,7 +259,7 @@ class TwoNames(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     "place", [("localhost", ""), ("127.0.0.1", "/teacher"), ("localhost", "/my-experiments/x")], ids=str
 )
-def test_a_bot_signs_in_where_its_invitation_leads_and_is_refused_once(
+def test_a_bot_signs_in_where_its_invitation_leads_and_gives_up_if_refused(
     place: tuple[str, str], shut: bool
 ) -> None:
     TwoNames.place, TwoNames.shut, TwoNames.asked = place, shut, 0
@@ -271,4 +271,4 @@ def test_a_bot_signs_in_where_its_invitation_leads_and_is_refused_once(
         server.shutdown()
     assert not bot.is_alive()
     assert ("401" in str(bot.error)) == shut
-    assert TwoNames.asked == (2 if shut else 1)
+    assert TwoNames.asked == (4 if shut else 1)
