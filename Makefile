@@ -22,7 +22,7 @@ echo "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib")
 	"$$($(VENV)/$(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
 endef
 
-.PHONY: help demo stack docs test test-containers test-dmc test-kubernetes test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
+.PHONY: help demo stack docs test test-benchmarks test-containers test-dmc test-kubernetes test-metaworld test-onnx test-tracking check weaknesses javascript audit suite dist setup setup-dev setup-stack clean
 
 help: ## List the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,10 @@ suite: setup-dev
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
 	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
 		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
+
+test-benchmarks: export TEST_BENCHMARKS := yes
+test-benchmarks: setup-dev ## Run the benchmarks in their shortest form
+	$(BIN)/pytest tests/suites/test_benchmarks.py
 
 test-dmc: $(VENV)/.dmc ## Test DMControl's tasks, in an environment with a MuJoCo that it supports
 	$(VENV)/dmc/bin/python -m pytest tests/suites/test_dm_control.py

@@ -39,6 +39,8 @@ _LEFT_OUT = {
     for name, target in SUITES.items()
     if importlib.util.find_spec(name) is None
 }
+if "TEST_BENCHMARKS" not in os.environ:
+    _LEFT_OUT["suites/test_benchmarks.py"] = "make test-benchmarks runs it"
 if "TEST_CONTAINERS" not in os.environ:
     _LEFT_OUT |= dict.fromkeys(("containers/*", "deployment/test_images.py"), "make test-containers runs it")
 if not Path("/dev/nvidia0").exists():

@@ -23,13 +23,6 @@ def test_both_sides_train_and_are_evaluated(side: str, algorithm: str) -> None:
     assert json.loads(json.dumps(outcome)) == outcome
 
 
-@pytest.mark.parametrize("side", SIDES)
-def test_both_sides_train_sac(side: str) -> None:
-    outcome = run(Job("Pendulum-v1", "sac", side, seed=1, steps=1200))
-    assert -2000 < outcome["return"] < 0
-    assert any(point is not None and -2000 < point < -500 for point in outcome["curve"])
-
-
 @pytest.mark.parametrize(("shift", "verdict"), [(-50.0, "below"), (0.0, "level"), (50.0, "above")])
 def test_sides_differ_where_the_interval_of_the_difference_leaves_zero_out(
     shift: float, verdict: str

@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from rich.console import Console
 
-from benchmarks.bpref import as_markdown, job_of, main, rows
+from benchmarks.bpref import as_markdown, main, rows
 from benchmarks.bpref_run import SIDES, TEACHERS, EpisodesFile, Job, make, record_episodes
-from benchmarks.results import load
 from teacher.settings.teachers import ErrorModel
 from teacher.training.builder import open_run
 from teacher.training.loop import Round, train
@@ -21,27 +19,6 @@ def result(side: str, seed: int, reached: float, labels: int = 0) -> dict[str, A
     job = Job("dm_control/walker-walk", side, "oracle" if labels else "", labels, 1000, seed)
     curve = [None, *[reached / 2] * 19]
     return {**vars(job), "return": reached, "curve": curve, "cpu_seconds": 3600.0, "device": "cpu"}
-
-
-def test_what_is_missing_is_made_on_any_environment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, plot = tmp_path / "results.jsonl", tmp_path / "plot.png"
-    command = ["--env", "Pendulum-v1", "--side", "ppo", "ppo-ours", "--labels", "8", "--steps", str(STEPS)]
-    command += ["--seeds", "1", "--runs", str(tmp_path), "--results", str(path), "--plot", str(plot)]
-    assert main(command) == 0
-    assert [(job.side, job.teacher, job.labels) for job in map(job_of, load(path))] == [
-        ("ppo", "", 0),
-        ("ppo-ours", "oracle", 8),
-    ]
-    assert [line["asked"] for line in load(path)] == [0, 8]
-    assert all(-2000 < line["return"] < 0 and line["curve"][-1] < 0 for line in load(path))
-    shown = capsys.readouterr().out
-    assert "| PPO, our default | oracle | 8 | 1 | -" in shown
-    with Image.open(plot) as picture:
-        assert picture.width > 800
-    assert main([*command, "--show"]) == 0
-    assert len(load(path)) == 2
 
 
 def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

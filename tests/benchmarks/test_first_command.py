@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.first_command import (
     GAMES,
     RESULTS,
@@ -15,7 +13,6 @@ from benchmarks.first_command import (
     missing,
     newest,
     page,
-    try_side,
 )
 from benchmarks.results import append, load
 from docs.result_pages import result_pages
@@ -29,15 +26,6 @@ def test_newest_versions_of_all_packages_are_tried() -> None:
     assert len([env_id for env_id in found if env_id.startswith("ale_py:ALE/")]) == GAMES
     assert len([env_id for env_id in found if env_id.startswith("minigrid:MiniGrid-")]) > 50
     assert not any(env_id.startswith("teacher/") for env_id in found)
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_what_a_refusal_says_is_done(side: str) -> None:
-    result = try_side("FrozenLake-v1", side)
-    assert [one["status"] for one in result["tries"]] == [2, 0]
-    assert result["outcome"] == "corrected"
-    assert result["tries"][1]["segment"] == 6
-    assert "absorb" in result["tries"][1]["command"]
 
 
 def result(env_id: str, side: str, *statuses: int, said: str = "") -> dict[str, Any]:

@@ -13,7 +13,6 @@ from benchmarks.reward_claims import (
     choice,
     controls,
     distance,
-    frames,
     later,
     main,
     regularization,
@@ -54,18 +53,6 @@ def test_the_choice_and_every_regularisation_are_measured(monkeypatch: pytest.Mo
     figures = regularization(1, SHORT)
     assert len(figures) == 6
     assert min(figures.values()) > 0.8
-
-
-def test_frames_are_read_averaged_and_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reward_claims, "MEMORY", {"Breakout": 72})
-    monkeypatch.setattr(reward_claims, "FRAME_LABELS", 8)
-    monkeypatch.setitem(reward_claims.SEGMENT_STEPS, "frames", 3)
-    figures = frames(1, Fit(RewardConfig(members=1, batch_size=2), max_updates=1))
-    assert list(figures) == [
-        f"Breakout, {name}"
-        for name in ("averaged, minutes", "averaged", "as they are, minutes", "as they are")
-    ]
-    assert np.isfinite(list(figures.values())).all()
 
 
 def test_what_was_made_is_kept_and_shown(

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.results import append, load
 from benchmarks.teaching import build_parser, main, select
 from benchmarks.teaching_plots import LABELS_NAME, RETURNS_NAME, draw, spread
-from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, Task, line_of, parse_variant, point_of
+from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, Task, line_of, parse_variant
 from benchmarks.teaching_report import as_markdown, rows
 from benchmarks.teaching_run import accuracy_by_margin, held_out, make
 from teacher.data.segment_pool import SegmentPool
@@ -26,31 +26,6 @@ def result(side: str, seed: int, reached: float, labels: int = 0, options: str =
     point = Point("Pendulum", side, labels, STEPS, seed, options)
     curve = {} if side == "random" else {"curve": [None, *[reached / 2] * 19]}
     return line_of(point, {"return": reached, **curve})
-
-
-def test_what_is_missing_is_made_and_what_fails_is_told(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "results.jsonl"
-    kept = line_of(Point("Reacher", "random", 0, 2000, 1), {"return": -9.5})
-    append(path, kept)
-    command = ["--task", "Reacher", "--side", "random", "oracle", "--variant", "long: segment_steps=99"]
-    command += ["--labels", "8", "--steps", "2000", "--seeds", "1", "--results", str(path)]
-    assert main(command) == 1
-    told = capfd.readouterr().out
-    assert "Reacher long 8, seed 1: failed: " in told
-    assert "pass --segment_steps 50 or less" in told
-    assert "| oracle | 8 | 1 |" in told
-    first, oracle = load(path)
-    assert first == kept
-    assert point_of(oracle) == Point("Reacher", "oracle", 8, 2000, 1)
-    assert oracle["command"] == Point("Reacher", "oracle", 8, 2000, 1).command()
-    assert oracle["asked"] == 8
-    assert len(oracle["accuracy"]) == 4
-    assert min(oracle["accuracy"]) > 0.3
-    assert all(-1 <= oracle[name] <= 1 for name in ("spearman", "late_spearman", "pearson"))
-    assert -50 < oracle["return"] < 0
-    assert oracle["curve"][-1] is not None
 
 
 def test_a_variant_that_reads_the_state_after_a_step_is_judged() -> None:
