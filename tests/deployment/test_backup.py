@@ -1,13 +1,8 @@
 """``manage.py backup`` and ``restore`` on real servers and files: what comes back."""
 
 import json
-import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -21,12 +16,10 @@ from tests.deployment.backed_up import (
     CLIP,
     KEYS,
     PATH,
-    ROOT,
     SITE_KEY,
     done,
     files_below,
     label_one_pair,
-    manifest_of,
     put_clips,
     refused,
     rows_of,
@@ -199,61 +192,3 @@ def test_what_an_embedded_site_never_had_is_left_out(
     done("restore backup", {}, place)
     made = {"state/secret_key"} if left_out == "state" else set()  # by manage.py, whatever it is asked
     assert {name for name in files_below(place) if not name.startswith("backup/")} == names | made
-
-
-@pytest.mark.slow
-def test_a_stack_comes_back_in_another_folder(tmp_path: Path) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-
-    def stack(*options: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "stack", *options]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True
-        )
-
-    try:
-        lacking = stack("--dir", str(old), "--backup", "first")
-        assert (lacking.returncode, lacking.stderr.count("\n")) == (1, 1)
-        assert "is not a stack's data folder" in lacking.stderr
-        assert not old.exists()
-        started_once(old, tmp_path)
-        put_clips(old / "s3/clips")
-        made = stack("--dir", str(old), "--backup", "first")
-        assert made.returncode == 0, made.stdout + made.stderr
-        again = stack("--dir", str(old), "--backup", "first")
-        assert again.returncode == 1
-        assert "first already exists" in again.stderr
-        twice = stack("--dir", str(old), "--restore", "first")
-        assert twice.returncode == 1
-        assert "the table auth_user has rows" in twice.stderr
-        restored = stack("--dir", str(new), "--restore", "first")
-        assert restored.returncode == 0, restored.stdout + restored.stderr
-        assert files_below(new / "s3/clips") == files_below(old / "s3/clips")
-        for name in ("secrets.json", "token", "admin_password"):
-            assert (new / name).read_text() == (old / name).read_text()
-        assert stack("--dir", str(new), "--backup", "second").returncode == 0
-        first, second = (manifest_of(tmp_path / name)["database"] for name in ("first", "second"))
-        assert first == second
-        assert first["tables"]["auth_user"]["rows"] == 1
-    finally:
-        for folder in (old, new):
-            shutil.rmtree((folder / "postgres").resolve(), ignore_errors=True)
-
-
-def started_once(folder: Path, cwd: Path) -> None:
-    """Let a stack make all that it has, and stop it."""
-    command = [sys.executable, "-m", "stack", "--dir", str(folder), "--workers", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + 120
-        while not (folder / "env").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait()

@@ -66,8 +66,11 @@ def test_answers_can_be_looked_at(
         expect_to_play(card.locator("video"), 2)
 
 
-@BOTH_STORES
-@pytest.mark.parametrize("path", ["", "comparisons"])
+@pytest.mark.parametrize(
+    ("path", "storage"),
+    [("", "folder"), ("comparisons", "folder"), ("comparisons", "s3")],
+    indirect=["storage"],
+)
 def test_researchers_can_look_at_comparisons(
     site: Site, page: Page, labeling: LabelingPage, path: str, grow_old: Callable[[Page], None]
 ) -> None:

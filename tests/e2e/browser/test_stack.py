@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from teacher.labeling.client import (
     Registration,
 )
 from teacher.storage import open_storage
+from tests.deployment.backed_up import files_below, manifest_of
 
 ROOT = Path(__file__).parents[3]
 LOOK_LONG_ENOUGH_MS = 450
@@ -266,3 +268,48 @@ def test_a_killed_stack_takes_its_programs_along_and_the_next_finds_its_data(
         assert not alive(programs)
     finally:
         again.close()
+
+
+@pytest.mark.slow
+def test_a_stack_comes_back_in_another_folder(
+    stack: Stack, experiment: tuple[Experiment, UUID], tmp_path: Path
+) -> None:
+    old, new = stack.folder, tmp_path / "new"
+    stack.close()  # unless it was killed above
+
+    def command(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "stack", *options],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+
+    try:
+        lacking = command("--dir", str(tmp_path / "none"), "--backup", "first")
+        assert (lacking.returncode, lacking.stderr.count("\n")) == (1, 1)
+        assert "is not a stack's data folder" in lacking.stderr
+        assert not (tmp_path / "none").exists()
+        made = command("--dir", str(old), "--backup", "first")
+        assert made.returncode == 0, made.stdout + made.stderr
+        again = command("--dir", str(old), "--backup", "first")
+        assert again.returncode == 1
+        assert "first already exists" in again.stderr
+        twice = command("--dir", str(old), "--restore", "first")
+        assert twice.returncode == 1
+        assert "the table auth_user has rows" in twice.stderr
+        restored = command("--dir", str(new), "--restore", "first")
+        assert restored.returncode == 0, restored.stdout + restored.stderr
+        clips = files_below(new / "s3/clips")
+        assert len(clips) >= 2
+        assert clips == files_below(old / "s3/clips")
+        for name in ("secrets.json", "token", "admin_password"):
+            assert (new / name).read_text() == (old / name).read_text()
+        assert command("--dir", str(new), "--backup", "second").returncode == 0
+        first, second = (manifest_of(tmp_path / name)["database"] for name in ("first", "second"))
+        assert first == second
+        assert first["tables"]["feedback_comparison"]["rows"] == 1
+    finally:
+        shutil.rmtree((new / "postgres").resolve(), ignore_errors=True)
