@@ -51,6 +51,15 @@ def with_absorbing(config: RewardConfig, observation_space: spaces.Space[Any]) -
     return replace(config, inputs=",".join([*names, "absorbing"]))
 
 
+def earns_0_after_end(config: RewardConfig) -> bool:
+    """Return True if predicted rewards are 0 after an absorbed episode's end, so that it can terminate there.
+
+    The input ``terminated`` would be True only in episodes that terminate, which labeled ones don't.
+    """
+    names = (config.inputs or "").split(",")
+    return "absorbing" in names and "terminated" not in names
+
+
 class Images:
     """Reader that converts steps to channels-first images for :class:`ImageEnsemble`.
 

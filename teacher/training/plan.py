@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from teacher.envs.tasks import TaskInfo, examine
 from teacher.envs.trial import usual_length
+from teacher.reward.images import earns_0_after_end
 from teacher.settings.config import RunSettings, TeachConfig
 
 
@@ -22,9 +23,7 @@ class RunPlan:
 
     def __post_init__(self) -> None:
         if self.config.fixed_horizon == "absorb":
-            inputs = (self.config.reward.inputs or "").split(",")
-            has_zero = "absorbing" in inputs and "terminated" not in inputs  # see RewardNormalizer
-            terminates = has_zero or self.config.predictor == "rl"
+            terminates = self.config.predictor == "rl" or earns_0_after_end(self.config.reward)
             task = replace(self.task, frozen_steps=self.segment_length, terminates=terminates)
             object.__setattr__(self, "task", task)
 

@@ -17,6 +17,7 @@ from teacher.data.steps import StepsBatch
 from teacher.envs.capture import draw
 from teacher.envs.episodes import declares
 from teacher.envs.gl import select_gl, why_no_screen, with_install_command
+from teacher.envs.horizon import limit_of
 from teacher.envs.make import make_again
 from teacher.envs.tasks import DEFAULT_FPS
 from teacher.envs.transform import Flattened, are_numbers, told_flattened, transform_for
@@ -32,6 +33,7 @@ from teacher.errors import (
     one_line,
 )
 from teacher.reward.devices import working_device
+from teacher.reward.images import earns_0_after_end, with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
@@ -200,13 +202,12 @@ def begin(
     if isinstance(config.obs_transform_func, Flattened):
         _log.warning(told_flattened(observations, seen))
     replayable = config.env_fn is not None
-    absorbs = _absorbs(env)
+    absorbs, horizon = _absorbs(env), None
     if absorbs:
-        inner: Any = env.unwrapped if isinstance(env, VectorEnv) else env
-        change = inner.set_attr if isinstance(env, VectorEnv) else inner.set_wrapper_attr
-        change("max_frozen_steps", episodes.config.segment_steps)  # because no segment ends later
+        reward, is_new = with_absorbing(config.reward, seen), config.pretrained_reward_predictor_dir is None
+        horizon = _horizon(env) if is_new and earns_0_after_end(reward) else None
         episodes.config = replace(episodes.config, allow_variable_horizon=True)
-    source = Source(env_id, seen, actions, replayable=replayable, fps=fps, absorbs=absorbs)
+    source = Source(env_id, seen, actions, replayable, fps, absorbs, horizon)
     return PreferenceTrainer(episodes, source, can_draw, network)
 
 
@@ -218,6 +219,21 @@ def _absorbs(env: Any) -> bool:
     if not hasattr(inner, "call"):
         return False
     return inner.call("has_wrapper_attr", "absorbs")[0] and bool(inner.get_attr("absorbs")[0])
+
+
+def _horizon(env: Any) -> int | None:
+    inner: Any = env.unwrapped
+    return inner.get_attr("horizon")[0] if isinstance(env, VectorEnv) else limit_of(env)
+
+
+def end_absorbed(env: Any, trainer: PreferenceTrainer) -> None:
+    """Make absorbed episodes end where no more segments are cut, or earlier if recorders go on."""
+    if not trainer.source.absorbs:
+        return
+    inner: Any = env.unwrapped if isinstance(env, VectorEnv) else env
+    change = inner.set_attr if isinstance(env, VectorEnv) else inner.set_wrapper_attr
+    change("max_frozen_steps", trainer.config.segment_steps)
+    change("terminates", trainer.source.horizon is not None)
 
 
 def is_of_parts(space: Space) -> bool:

@@ -1,6 +1,6 @@
 """Recording an environment's steps and cutting running episodes into segments."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ class Source:
         replayable: True if the seed of every episode is known, so that episodes can be replayed.
         fps: frames per second of clips, with one frame per step.
         absorbs: True if an episode goes on after its end, with the final observation repeated.
+        horizon: maximum number of steps in an episode, if the recorder repeats the final observation of
+            episodes that terminate; None if the environment does so.
     """
 
     env_id: str
@@ -33,6 +35,7 @@ class Source:
     replayable: bool
     fps: int
     absorbs: bool = False
+    horizon: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,15 @@ class SegmentRecorder:
         self._collecting = True
 
     def add(self, step: Step) -> list[Segment]:
-        """Record a step and return the segments that it completes."""
+        """Record a step and, if it ends an absorbed episode, those after the end; return new segments."""
+        if self._source.horizon is None or not step.terminated:
+            return self._add(step)
+        step = replace(step, terminated=False)
+        count = min(self._length, self._source.horizon - self.steps - 1)
+        frozen = [replace(step, reward=0.0, truncated=left == 0) for left in reversed(range(count))]
+        return [segment for each in (step, *frozen) for segment in self._add(each)]
+
+    def _add(self, step: Step) -> list[Segment]:
         self.steps += 1
         if not self._began:
             return []

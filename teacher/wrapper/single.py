@@ -17,6 +17,7 @@ from teacher.wrapper.controls import (
     Controls,
     begin,
     drawn,
+    end_absorbed,
     predict,
     reward_before_predictor,
 )
@@ -105,6 +106,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
     def _join(self, trainer: PreferenceTrainer) -> None:
         self._trainer = trainer
         number = trainer.join()
+        end_absorbed(self.env, trainer)
         self._wants_prediction = trainer.config.predicts
         self._closed = False
         entropy = [trainer.config.seed, number]

@@ -19,6 +19,7 @@ from teacher.wrapper.controls import (
     Controls,
     begin,
     drawn,
+    end_absorbed,
     predict,
     reward_before_predictor,
 )
@@ -72,6 +73,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         can_draw = env.render_mode == "rgb_array"
         self._trainer = trainer = begin(env, reward_predictor_network, settings, env_id, can_draw)
         trainer.join()
+        end_absorbed(env, trainer)
         self._wants_prediction = trainer.config.predicts
         self._released = False
         self._recorders = [

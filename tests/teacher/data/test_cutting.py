@@ -1,5 +1,7 @@
 """Segments lie in the same places of an episode, whoever holds its steps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
@@ -53,6 +55,17 @@ def test_an_absorbed_episode_is_cut_a_segment_after_its_end_by_the_pool_and_the_
         segments += recorder.add(step_taken)
     starts = [segment.start for segment in pool.segments]
     assert starts == [segment.start for segment in segments]
+    if moving < 60:
+        recorder = SegmentRecorder(replace(source, horizon=60), 7, np.random.default_rng(seed))
+        recorder.begin(observations[0], seed=1)
+        added = []
+        for step in range(moving):
+            one = Step(actions[step], observations[step + 1], 1.0, step == moving - 1, False)
+            added += recorder.add(one)
+        assert recorder.steps == min(moving + 7, 60)
+        assert starts == [segment.start for segment in added]
+        kept = [sum(s.true_rewards) == min(7, moving - s.start) and not s.terminated for s in added]
+        assert all(kept), "0 after the end"
     assert starts == list(range(starts[0], min(moving + 7, 60) - 6, 7))
     assert all(start <= moving for start in starts), "none is cut where nothing happens any more"
     recorded = SegmentPool(7, seed=seed)
