@@ -72,11 +72,6 @@ app.conf.update(
             "schedule": crontab(),
             "options": {"expires": _MINUTE},
         },
-        "waiting labels": {
-            "task": "chores.waiting_labels",
-            "schedule": crontab(),
-            "options": {"expires": _MINUTE},
-        },
         "labelers": {
             "task": "chores.labelers",
             "schedule": crontab(),

@@ -13,15 +13,6 @@ def forget_stale_runs() -> str:
     return chores.forget_stale_runs()
 
 
-@app.task(name="chores.waiting_labels")
-def settle_labels() -> str:
-    """Promote surplus labels to counted labels where a slot has become free.
-
-    For example, a slot becomes free when a lease expires.
-    """
-    return chores.settle_labels()
-
-
 @app.task(name="chores.labelers")
 def weigh_labelers() -> str:
     """Re-estimate labeler reliability from new labels and update the affected decisions."""

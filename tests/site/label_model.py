@@ -26,13 +26,13 @@ class Lease(Enum):
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair: its leases, and who has given a label that stands; of those that wait, the oldest first."""
+    """A pair: its leases, and who has given a label that stands; surplus ones in order."""
 
     wanted: int = 1
     cancelled: bool = False
     leases: tuple[Lease, ...] = (Lease.NONE,) * len(LABELERS)
     counted: frozenset[int] = frozenset()
-    waiting: tuple[int, ...] = ()
+    surplus: tuple[int, ...] = ()
 
     @property
     def live(self) -> int:
@@ -45,18 +45,18 @@ class Pair:
     def rank(self) -> tuple[object, ...]:
         """Put pairs in an order."""
         leases = tuple(lease.value for lease in self.leases)
-        return self.wanted, self.cancelled, leases, sorted(self.counted), self.waiting
+        return self.wanted, self.cancelled, leases, sorted(self.counted), self.surplus
 
     def judged_by(self, labeler: int) -> bool:
-        return labeler in self.counted or labeler in self.waiting
+        return labeler in self.counted or labeler in self.surplus
 
     def with_lease(self, labeler: int, lease: Lease) -> Pair:
         leases = tuple(lease if other == labeler else self.leases[other] for other in LABELERS)
         return replace(self, leases=leases)
 
     def without_label(self, labeler: int) -> Pair:
-        waiting = tuple(other for other in self.waiting if other != labeler)
-        return replace(self, counted=self.counted - {labeler}, waiting=waiting)
+        surplus = tuple(other for other in self.surplus if other != labeler)
+        return replace(self, counted=self.counted - {labeler}, surplus=surplus)
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,18 @@ class World:
     blocked: frozenset[int] = frozenset()
 
     def eligible(self, pair: Pair) -> list[int]:
-        return [labeler for labeler in pair.waiting if labeler not in self.blocked]
+        return [labeler for labeler in pair.surplus if labeler not in self.blocked]
 
     def filled(self, pair: Pair) -> Pair:
-        """Labels that wait take free places, the oldest first."""
-        free = pair.wanted - len(pair.counted) - pair.live
-        promoted = [] if pair.cancelled else self.eligible(pair)[: max(0, free)]
+        """Surplus labels count while labels are wanted, the oldest first."""
+        lack = pair.wanted - len(pair.counted)
+        promoted = [] if pair.cancelled else self.eligible(pair)[: max(0, lack)]
         if not promoted:
             return pair
-        waiting = tuple(labeler for labeler in pair.waiting if labeler not in promoted)
-        return replace(pair, counted=pair.counted | set(promoted), waiting=waiting)
+        surplus = tuple(labeler for labeler in pair.surplus if labeler not in promoted)
+        return replace(pair, counted=pair.counted | set(promoted), surplus=surplus)
 
-    def settled(self) -> World:
+    def all_filled(self) -> World:
         return replace(self, pairs=tuple(self.filled(pair) for pair in self.pairs))
 
     def with_pair(self, place: int, pair: Pair) -> World:
@@ -99,7 +99,7 @@ class World:
                 pair.cancelled,
                 tuple(pair.leases[name] for name in names),
                 frozenset(names[labeler] for labeler in pair.counted),
-                tuple(names[labeler] for labeler in pair.waiting),
+                tuple(names[labeler] for labeler in pair.surplus),
             )
             for pair in self.pairs
         )
@@ -136,7 +136,6 @@ def steps(world: World) -> Iterator[Step]:
             yield Step("cancel", pair=place)
         if pair.cancelled:
             yield Step("reopen", pair=place)
-    yield Step("look")
     for number in (1, 2):
         yield Step("overlap", number=number)
 
@@ -144,28 +143,23 @@ def steps(world: World) -> Iterator[Step]:
 def after(world: World, step: Step) -> World:
     """Return the world after a step."""
     if step.pair is not None:
-        if step.what == "cancel":
-            world = world.settled()
         pair = _TO_PAIR[step.what](world, world.pairs[step.pair], step.labeler or 0)
         return world.with_pair(step.pair, pair)
     if step.labeler is not None:
         return _TO_LABELER[step.what](world, step.labeler)
-    wanted = [pair.wanted if step.number is None or pair.cancelled else step.number for pair in world.pairs]
-    pairs = (replace(pair, wanted=number) for pair, number in zip(world.pairs, wanted, strict=True))
-    return replace(world, pairs=tuple(pairs)).settled()
+    number = step.number or 1
+    pairs = (pair if pair.cancelled else replace(pair, wanted=number) for pair in world.pairs)
+    return replace(world, pairs=tuple(pairs)).all_filled()
 
 
 def _ask(world: World, labeler: int) -> World:
     if labeler in world.blocked:
-        return replace(world, pairs=tuple(_ended(pair, labeler) for pair in world.pairs)).settled()
-    pairs = tuple(_leased(world, pair, labeler) for pair in world.pairs)
-    given = any(pair.leases[labeler] == Lease.LIVE and pair.is_open for pair in pairs)
-    found = replace(world, pairs=pairs)
-    return found if given else found.settled()
+        return replace(world, pairs=tuple(_ended(pair, labeler) for pair in world.pairs))
+    return replace(world, pairs=tuple(_leased(pair, labeler) for pair in world.pairs))
 
 
-def _leased(world: World, pair: Pair, labeler: int) -> Pair:
-    free = len(pair.counted) + pair.live + len(world.eligible(pair)) < pair.wanted
+def _leased(pair: Pair, labeler: int) -> Pair:
+    free = len(pair.counted) + pair.live < pair.wanted
     holds = pair.leases[labeler] == Lease.LIVE
     if pair.is_open and free and not holds and not pair.judged_by(labeler):
         return pair.with_lease(labeler, Lease.LIVE)
@@ -174,11 +168,11 @@ def _leased(world: World, pair: Pair, labeler: int) -> Pair:
 
 def _block(world: World, labeler: int) -> World:
     pairs = tuple(_ended(pair, labeler).without_label(labeler) for pair in world.pairs)
-    return World(pairs, world.blocked | {labeler}).settled()
+    return World(pairs, world.blocked | {labeler}).all_filled()
 
 
 def _readmit(world: World, labeler: int) -> World:
-    return replace(world, blocked=world.blocked - {labeler}).settled()
+    return replace(world, blocked=world.blocked - {labeler}).all_filled()
 
 
 def _ended(pair: Pair, labeler: int) -> Pair:
@@ -192,17 +186,12 @@ def _all_ended(pair: Pair) -> Pair:
 
 
 def _answered(world: World, pair: Pair, labeler: int) -> Pair:
-    held = pair.leases[labeler] == Lease.LIVE
     pair = pair.with_lease(labeler, Lease.ANSWERED)
     if labeler in world.blocked or pair.judged_by(labeler):
         return pair
-    behind = replace(pair, waiting=(*pair.waiting, labeler))
-    if not pair.is_open:
-        return behind
-    before = 0 if held else len(world.eligible(pair))
-    if len(pair.counted) + pair.live + before < pair.wanted:
+    if pair.is_open:
         return replace(pair, counted=pair.counted | {labeler})
-    return world.filled(behind)
+    return replace(pair, surplus=(*pair.surplus, labeler))
 
 
 def _undone(world: World, pair: Pair, labeler: int) -> Pair:
@@ -212,13 +201,13 @@ def _undone(world: World, pair: Pair, labeler: int) -> Pair:
     return world.filled(left.with_lease(labeler, Lease.LIVE))
 
 
-def _closed(world: World, pair: Pair, _: int) -> Pair:
-    pair = world.filled(_all_ended(pair))
+def _closed(_world: World, pair: Pair, _: int) -> Pair:
+    pair = _all_ended(pair)
     return replace(pair, wanted=len(pair.counted)) if pair.counted else replace(pair, cancelled=True)
 
 
-def _cancelled(world: World, pair: Pair, _: int) -> Pair:
-    return pair if pair.counted or world.eligible(pair) else replace(pair, cancelled=True)
+def _cancelled(_world: World, pair: Pair, _: int) -> Pair:
+    return pair if pair.counted else replace(pair, cancelled=True)
 
 
 def _reopened(world: World, pair: Pair, _: int) -> Pair:

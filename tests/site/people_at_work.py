@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease, Outcome
 from human_feedback_site.feedback.queue.answered_leases import answered_lease
-from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest
+from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import participant_of
 from human_feedback_site.feedback.selectors.labeling import side_of
-from human_feedback_site.feedback.services import accounts, answers, experiments, settling
+from human_feedback_site.feedback.services import accounts, answers, experiments
 
 
 def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comparison], list[Labeler]]:
@@ -49,7 +49,7 @@ def begin(owner: User, pairs: int, labelers: int) -> tuple[Experiment, list[Comp
 def ask(labeler: Labeler, experiment: Experiment, count: int = 5, held: Sequence[UUID] = ()) -> LeaseGrant:
     """Ask for work."""
     who = participant_of(accounts.participation_in(labeler.user, experiment.name))
-    return settling.give_work(who, LeaseRequest(count, held, shown=held[0] if held else None))
+    return lease_comparisons(who, LeaseRequest(count, held, shown=held[0] if held else None))
 
 
 def answer(labeler: Labeler, lease: UUID, outcome: Outcome) -> UUID:

@@ -308,7 +308,6 @@ def test_the_command_does_all_chores_and_says_what_each_did(trainer: Trainer, br
     Experiment.objects.update(finished_at=Now() - timedelta(days=31))
     assert run_chores().splitlines() == [
         "stale runs: 0 found",
-        "waiting labels: 0 counted",
         "labelers: 0 decisions revised",
         "deletions: 0 finished",
         "expired leases: 1 deleted",

@@ -42,9 +42,9 @@ from human_feedback_site.feedback.models import (
     Outcome,
     Participation,
 )
-from human_feedback_site.feedback.models.querysets import live_leases
+from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
-from human_feedback_site.feedback.services import chores, experiments, gold_pairs, moderation, parts, settling
+from human_feedback_site.feedback.services import experiments, gold_pairs, moderation, parts
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site import people_at_work as work
 
@@ -82,7 +82,7 @@ class Story(RuleBasedStateMachine):
         self.begun = transaction.atomic()
         self.begun.__enter__()
         self.pairs: list[Comparison] = []
-        self.taken: dict[int, int] = {}
+        self.counted: dict[int, int] = {}
         self.leases: dict[int, list[UUID]] = {number: [] for number in range(3)}
         self.held: dict[int, list[UUID]] = {number: [] for number in range(3)}
         self.labels: dict[int, list[UUID]] = {number: [] for number in range(3)}
@@ -107,6 +107,15 @@ class Story(RuleBasedStateMachine):
         held = [] if reloaded else self.held[who]
         grant = work.ask(self.labelers[who], self.experiment, count, held)
         new = [offer.uuid for offer in grant.new]
+        held_by_all = Counter(
+            Lease.objects.filter(live_leases(), purpose="judge")
+            .values_list("comparison", flat=True)
+            .order_by()
+        )
+        for offer in grant.new:
+            if offer.purpose == Lease.Purpose.JUDGE and offer.uuid not in self.leases[who]:
+                row = Comparison.objects.get(pk=offer.comparison_id)
+                assert row.n_labels + held_by_all[row.pk] <= row.wanted
         self.held[who] = [*grant.renewed, *new]
         self.leases[who] += [uuid for uuid in new if uuid not in self.leases[who]]
 
@@ -201,13 +210,6 @@ class Story(RuleBasedStateMachine):
     def cancel(self, which: int) -> None:
         experiments.cancel_comparisons(self.experiment, [self.pairs[which].uuid])
 
-    @rule(reader=st.booleans())
-    def look(self, reader: bool) -> None:
-        if reader:
-            settling.settle(self.experiment.pk)
-        else:
-            chores.settle_labels()
-
     # What always holds
 
     @precondition(lambda self: self.pairs)
@@ -221,17 +223,11 @@ class Story(RuleBasedStateMachine):
                 said[label.comparison_id].append(label.verdict)
         assert set(standing.values()) <= {1}
         newest = {row.comparison_id: row for row in Decision.objects.order_by("seq")}
-        held = Counter(
-            Lease.objects.filter(live_leases(), purpose="judge")
-            .values_list("comparison", flat=True)
-            .order_by()
-        )
         for row in Comparison.objects.all():
             outcomes = said[row.pk]
             assert row.n_labels == len(outcomes)
-            taken = row.n_labels + held[row.pk]
-            assert taken <= max(row.wanted, self.taken.get(row.pk, 0))
-            self.taken[row.pk] = taken
+            assert row.n_labels <= max(row.wanted, self.counted.get(row.pk, 0))
+            self.counted[row.pk] = row.n_labels
             if row.gold is not None:
                 continue
             if row.status != Comparison.Status.CANCELLED:
@@ -243,6 +239,10 @@ class Story(RuleBasedStateMachine):
         assert [row.seq for row in Decision.objects.order_by("seq")] == list(
             range(1, Decision.objects.count() + 1)
         )
+
+    @invariant()
+    def no_label_that_could_count_is_surplus(self) -> None:
+        assert not eligible_labels().filter(comparison__status=Comparison.Status.OPEN).exists()
 
     @precondition(lambda self: self.pairs)
     @invariant()
@@ -285,7 +285,6 @@ class Story(RuleBasedStateMachine):
         ]:
             for person, offer in given:
                 work.answer(person, offer.uuid, Outcome.FIRST)
-        settling.settle(self.experiment.pk)
         for row in Comparison.objects.filter(status=Comparison.Status.OPEN):
             counted = row.labels.filter(undo=None, status=Label.Status.COUNTED)
             assert set(counted.values_list("labeler", flat=True)) >= {person.pk for person in permitted}

@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 
 from human_feedback_site.feedback.models import Comparison, Decision, Label, Lease, Outcome, Participation
 from human_feedback_site.feedback.models.querysets import live_leases, unanswered_leases
-from human_feedback_site.feedback.services import experiments, moderation, settling
+from human_feedback_site.feedback.services import experiments, moderation
 from tests.site import label_model as model
 from tests.site import people_at_work as work
 from tests.site.label_model import LABELERS, PAIRS, Pair, Step, World
@@ -33,19 +33,19 @@ def found() -> Found:
     return model.search(World())
 
 
-def taken(pair: Pair) -> int:
-    return len(pair.counted) + pair.live
-
-
-def test_labels_and_live_leases_never_exceed_what_is_wanted(found: Found) -> None:
+def test_no_more_labels_count_than_are_wanted_and_no_surplus_could(found: Found) -> None:
     """Where fewer are wanted than before, there come no more until it holds again."""
     assert len(found) > 3000
     for world in found:
         for step in model.steps(world):
-            for before, after in zip(world.pairs, model.after(world, step).pairs, strict=True):
-                assert taken(after) <= max(after.wanted, taken(before)), (world, step)
-                assert not after.counted & set(after.waiting), (world, step)
-                assert len(after.waiting) == len(set(after.waiting)), (world, step)
+            then = model.after(world, step)
+            for before, after in zip(world.pairs, then.pairs, strict=True):
+                assert len(after.counted) <= max(after.wanted, len(before.counted)), (world, step)
+                assert not after.counted & set(after.surplus), (world, step)
+                assert len(after.surplus) == len(set(after.surplus)), (world, step)
+                assert not (after.is_open and then.eligible(after)), (world, step)
+                if step.what == "ask" and after.live > before.live:
+                    assert len(after.counted) + after.live <= after.wanted, (world, step)
 
 
 def stranded(world: World) -> bool:
@@ -65,16 +65,6 @@ def stranded(world: World) -> bool:
 
 def test_from_everywhere_each_open_pair_is_decided_if_a_labeler_keeps_coming(found: Found) -> None:
     assert [world for world in found if stranded(world)] == []
-
-
-def test_without_the_right_of_labels_that_wait_pairs_are_stranded(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    for what, labeler in (("ask", 0), ("expire", 0), ("ask", 1), ("answer", 0), ("expire", 1)):
-        for place in [None] if what == "ask" else PAIRS:
-            world = model.after(world, Step(what, labeler, place))
-    assert not stranded(world)
-    monkeypatch.setattr(World, "eligible", lambda _world, _pair: [])
-    assert stranded(world)
 
 
 # The site
@@ -117,8 +107,6 @@ class Site:
                 moderation.reopen(Comparison.objects.filter(pk=self.comparisons[place].pk))
             case Step("overlap", number=int(number)):
                 experiments.set_overlap(self.experiment, number)
-            case _:
-                settling.settle(self.experiment.pk)
 
     def world(self) -> World:
         """What the database holds."""
@@ -129,7 +117,7 @@ class Site:
         return World(tuple(self._pair(row, leases) for row in rows), frozenset(stopped))
 
     def _pair(self, row: Comparison, leases: Mapping[tuple[int, int], model.Lease]) -> Pair:
-        counted, waiting = (
+        counted, surplus = (
             [self.labelers.index(label.labeler) for label in self._standing(row) if label.status == status]
             for status in (Label.Status.COUNTED, Label.Status.SURPLUS)
         )
@@ -138,7 +126,7 @@ class Site:
             cancelled=row.status == Comparison.Status.CANCELLED,
             leases=tuple(leases.get((labeler.pk, row.pk), model.Lease.NONE) for labeler in self.labelers),
             counted=frozenset(counted),
-            waiting=tuple(waiting),
+            surplus=tuple(surplus),
         )
         if not pair.cancelled:
             assert row.status == ("open" if pair.is_open else "answered")
@@ -195,8 +183,6 @@ def test_the_site_goes_the_ways_of_the_model(found: Found, db: None) -> None:
                 gone.append(step)
                 assert site.world() == world, gone
                 tried.add(step.what)
-            site.do(Step("look"))
-            assert site.world() == world.settled(), gone
             transaction.set_rollback(True)
     assert tried == {
         "ask",

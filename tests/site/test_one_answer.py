@@ -20,7 +20,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import gold_pairs, moderation
-from tests.site.test_waiting_labels import decided, labels_of, own
+from tests.site.test_surplus_labels import decided, labels_of, own
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer

@@ -23,7 +23,7 @@ from human_feedback_site.feedback.queue.answered_leases import (
     answered_lease,
     answered_lease_in_session,
 )
-from human_feedback_site.feedback.queue.leases import LeaseRequest
+from human_feedback_site.feedback.queue.leases import LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import (
     Participant,
     participant_in_session,
@@ -31,7 +31,7 @@ from human_feedback_site.feedback.queue.participants import (
 )
 from human_feedback_site.feedback.selectors import labeling
 from human_feedback_site.feedback.selectors.experiments import answers_given
-from human_feedback_site.feedback.services import accounts, answers, settling
+from human_feedback_site.feedback.services import accounts, answers
 
 
 def _lease_json(lease: Lease) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class LeasesView(LabelerView):
         if who is None:
             who = participant_of(accounts.participation_in(user_of(request), name))
         body = valid(s.LeasesRequestSerializer, request.data)
-        grant = settling.give_work(who, LeaseRequest(**body))
+        grant = lease_comparisons(who, LeaseRequest(**body))
         return Response(
             {
                 "leases": [_lease_json(lease) for lease in grant.new],

@@ -22,7 +22,7 @@ from human_feedback_site.feedback.selectors.experiments import (
     last_seq,
     lease_in,
 )
-from human_feedback_site.feedback.services import accounts, experiments, invites, settling, watching
+from human_feedback_site.feedback.services import accounts, experiments, invites, watching
 
 
 class TrainerView(ResearcherView):
@@ -165,7 +165,6 @@ class DecisionsView(TrainerView):
         """List the decisions after a cursor; also return the experiment's state."""
         experiment = self.experiment(name)
         page = valid(s.PageSerializer, request.query_params)
-        settling.settle(experiment.pk)
         experiments.note_feed_cursor(experiment, page["after"])
         feed = decisions_after(experiment, page["after"], page["limit"])
         waiting, waiting_in_training = count_open(experiment)

@@ -70,10 +70,10 @@ class Label(models.Model):
         CANT_TELL = "cant_tell", "Can't tell"
 
     class Status(models.TextChoices):
-        """Role of a label: counted in the decision, waiting for a free slot, used as a check, or ignored."""
+        """Role of a label: counted in the decision, not needed, used as a check, or ignored."""
 
         COUNTED = "counted"
-        SURPLUS = "surplus"  # counts as soon as one of the comparison's slots is free
+        SURPLUS = "surplus"  # came after all labels that the comparison wants
         GOLD = "gold"
         REPEAT = "repeat"
         VOID = "void"  # ignored: a second answer, or an answer from a labeler who was stopped

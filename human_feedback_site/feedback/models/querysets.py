@@ -45,8 +45,8 @@ def judgments() -> QuerySet[Label]:
     return Label.objects.filter(not_undone(), status__in=(Label.Status.COUNTED, Label.Status.SURPLUS))
 
 
-def waiting_labels() -> QuerySet[Label]:
-    """Return the surplus labels that may take a free slot, at most one per labeler and comparison.
+def eligible_labels() -> QuerySet[Label]:
+    """Return the surplus labels that may be promoted, at most one per labeler and comparison.
 
     If a labeler has several for a comparison, the oldest is returned. Labels by labelers who were stopped, or
     who already have a counted label for the comparison, are excluded.

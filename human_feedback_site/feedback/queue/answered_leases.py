@@ -1,7 +1,7 @@
 """Lookup of the lease that a new label answers."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -12,7 +12,9 @@ from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Experiment, Labeler
 from human_feedback_site.feedback.quality.aggregation import Triple
 from human_feedback_site.feedback.queue.sessions import is_session_of
-from human_feedback_site.feedback.queue.sql import USER_COLUMNS, Row, answered_lease_row, user_of, uuid_of
+from human_feedback_site.feedback.queue.sql import Row, answered_lease_row, user_of, uuid_of
+
+_RULE = ("aggregation", "overlap", "overlap_share", "overlap_more")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def answered_lease_in_session(session_key: str, uuid: UUID) -> tuple[User, Answe
     with an older ``SECRET_KEY``. The caller then falls back to Django's own authentication.
     """
     row = answered_lease_row(uuid, session_key)
-    data = row[USER_COLUMNS] if row else None
+    data = row["session_data"] if row else None
     if row is None or data is None:
         return None
     user = user_of(row)
@@ -74,26 +76,13 @@ def answered_lease_in_session(session_key: str, uuid: UUID) -> tuple[User, Answe
 
 
 def _lease(row: Row) -> AnsweredLease:
-    pk, uuid, labeler, purpose, swapped, prompt_version, invite, age_ms = row[USER_COLUMNS + 1 : -10]
-    comparison, gold, experiment, min_watch_ms, stop_failures = row[-10:-5]
-    aggregation, overlap, overlap_share, overlap_more, class_prior = row[-5:]
-    rule = Experiment(
-        aggregation=aggregation, overlap=overlap, overlap_share=overlap_share, overlap_more=overlap_more
-    )
-    return AnsweredLease(
-        pk=pk,
-        uuid=uuid_of(uuid),
-        labeler=labeler,
-        purpose=purpose,
-        swapped=bool(swapped),
-        prompt_version=prompt_version,
-        invite=invite,
-        age_ms=max(0, age_ms),
-        comparison=comparison,
-        gold=gold,
-        experiment=experiment,
-        min_watch_ms=min_watch_ms,
-        stop_failures=stop_failures,
-        weighs_labelers=rule.weighs_labelers,
-        class_prior=None if class_prior is None else json.loads(class_prior),
-    )
+    rule = Experiment(**{name: row[name] for name in _RULE})
+    prior = row["class_prior"]
+    values = row | {
+        "uuid": uuid_of(row["uuid"]),
+        "swapped": bool(row["swapped"]),
+        "age_ms": max(0, row["age_ms"]),
+        "weighs_labelers": rule.weighs_labelers,
+        "class_prior": None if prior is None else json.loads(prior),
+    }
+    return AnsweredLease(**{field.name: values[field.name] for field in fields(AnsweredLease)})

@@ -1,10 +1,9 @@
 """Granting, renewing and expiring leases: labelers' temporary rights to judge comparisons.
 
-A comparison has one slot (``place`` in the code) per label it wants. Counted labels and live leases together
-never exceed the slots, and a label that is waiting for a slot gets it before a new lease does. To guarantee
-this, code that adds a lease, revives an expired one or counts a label holds the comparison's row lock while
-it checks and writes. SQLite needs no row lock because it runs one transaction at a time. The database's clock
-decides which leases are live.
+A comparison has one slot per label it wants. A lease is only granted or revived while its counted labels and
+live leases together are fewer than its slots, so that labelers rarely judge a pair in vain. To ensure this,
+the code holds the comparison's row lock while it checks and writes. SQLite needs no row lock because it runs
+one transaction at a time. The database's clock decides which leases are live.
 
 Concurrent requests from one labeler run one at a time, so together they can't exceed the number of answers
 that the labeler's invitation asks for.
@@ -34,11 +33,10 @@ from human_feedback_site.feedback.models.querysets import (
     judgments,
     live_leases,
     unanswered_leases,
-    waiting_labels,
 )
 from human_feedback_site.feedback.queue.candidates import Candidate, find_candidates
 from human_feedback_site.feedback.queue.participants import Participant
-from human_feedback_site.feedback.queue.sql import Places, count_places, leases_held, lock_free, wait_for_turn
+from human_feedback_site.feedback.queue.sql import Slots, count_slots, leases_held, lock_free, wait_for_turn
 
 _random = random.SystemRandom()
 _NO_LEASE = UUID(int=0)
@@ -201,11 +199,11 @@ def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -
     newest = {lease.comparison_id: lease for lease in sorted(locked.order_by("comparison"), key=_number)}
     if not newest:
         return []
-    places = count_places(list(newest), who.labeler)
+    slots = count_slots(list(newest), who.labeler)
     return [
         lease
         for lease in sorted(newest.values(), key=lambda lease: (lease.uuid != shown, lease.pk))
-        if lease.purpose != _Purpose.JUDGE or places[lease.comparison_id].has_free(lease.comparison)
+        if lease.purpose != _Purpose.JUDGE or slots[lease.comparison_id].has_free(lease.comparison)
     ]
 
 
@@ -247,8 +245,8 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
     """
     if not candidates:
         return []
-    places = count_places([each.comparison.pk for each in candidates], who.labeler)
-    granted = [each for each in candidates if _may_have(each, places[each.comparison.pk])]
+    slots = count_slots([each.comparison.pk for each in candidates], who.labeler)
+    granted = [each for each in candidates if _may_have(each, slots[each.comparison.pk])]
     leases = [
         Lease(
             comparison=each.comparison,
@@ -264,15 +262,15 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
     return Lease.objects.bulk_create(leases)
 
 
-def _may_have(candidate: Candidate, places: Places) -> bool:
+def _may_have(candidate: Candidate, slots: Slots) -> bool:
     """Return True if the labeler may lease this comparison.
 
     A regular lease needs a free slot. An attention check only requires that the labeler has no live lease on
     the comparison.
     """
     if candidate.purpose == _Purpose.JUDGE:
-        return places.has_free(candidate.comparison)
-    return not places.is_held
+        return slots.has_free(candidate.comparison)
+    return not slots.held
 
 
 def _take_prefetched(who: Participant, most: int) -> list[Lease]:
@@ -297,7 +295,6 @@ def _take_prefetched(who: Participant, most: int) -> list[Lease]:
         live_leases(),
         ~Exists(judged),
         ~Exists(held),
-        ~Exists(waiting_labels().filter(**comparison)),
         shown=False,
         purpose=_Purpose.JUDGE,
         comparison__status=Comparison.Status.OPEN,

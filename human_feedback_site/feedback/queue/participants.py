@@ -9,7 +9,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Participation
 from human_feedback_site.feedback.queue.sessions import is_session_of
-from human_feedback_site.feedback.queue.sql import USER_COLUMNS, Row, participant_row, session_data, user_of
+from human_feedback_site.feedback.queue.sql import Row, participant_row, session_data, user_of
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
     row = participant_row(int(user_id), name) if user_id else None
     if row is None or not is_session_of(user := user_of(row), session):
         return None
-    return user, _participant(row[USER_COLUMNS:])
+    return user, _participant(row)
 
 
 def participant_of(participation: Participation) -> Participant:
@@ -76,15 +76,14 @@ def participant_of(participation: Participation) -> Participant:
         raise NotFoundError(
             f"There is no experiment {participation.experiment.name!r}, or you aren't invited to it."
         )
-    return _participant(row[USER_COLUMNS:])
+    return _participant(row)
 
 
 def _participant(row: Row) -> Participant:
-    *values, empty, consented, gold_checks, watch_checks, is_stopped, warn_failures = row
-    answered, wanted = values[11:13]
-    failures = max(gold_checks.count("0"), watch_checks.count("0"))
-    notice = Participation.notice_after(failures, warn_failures, is_stopped=bool(is_stopped))
-    if notice != Participation.Notice.STOPPED and wanted is not None and answered >= wanted:
+    failures = max(row["gold_checks"].count("0"), row["watch_checks"].count("0"))
+    notice = Participation.notice_after(failures, row["warn_failures"], is_stopped=bool(row["is_stopped"]))
+    wanted = row["wanted"]
+    if notice != Participation.Notice.STOPPED and wanted is not None and row["answered"] >= wanted:
         notice = Participation.Notice.DONE.value
-    names = [field.name for field in fields(Participant)]
-    return Participant(**dict(zip(names, [*values, bool(empty), bool(consented), notice], strict=True)))
+    values = row | {"empty": bool(row["empty"]), "consented": bool(row["consented"]), "notice": notice}
+    return Participant(**{field.name: values[field.name] for field in fields(Participant)})

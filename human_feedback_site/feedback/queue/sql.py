@@ -22,8 +22,8 @@ from django.db import InterfaceError, OperationalError, connection
 
 from human_feedback_site.feedback.models import Comparison, Lease
 
-Row = tuple[Any, ...]
-USER_COLUMNS = 5
+Row = dict[str, Any]
+"""A result row, keyed by column name."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Statements:
         find_free: comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID,
             labeler ID, labeler ID.
         lock: locking clause to append to ``find_free``; skips rows locked by other transactions.
-        count_places: columns of :class:`Places` for each comparison. Parameters: labeler ID three times,
+        count_slots: columns of :class:`Slots` for each comparison. Parameters: labeler ID twice,
             comparison IDs.
     """
 
@@ -50,19 +50,20 @@ class Statements:
     leases_held: str
     find_free: str
     lock: str
-    count_places: str
+    count_slots: str
 
 
 _RAISE_COUNTER = """
     UPDATE feedback_sequencecounter SET last_seq = last_seq + %s WHERE experiment_id = %s
     RETURNING last_seq"""
-_USER = "y.id, y.username, y.password, y.is_active, y.is_staff"
+_USER = "y.id AS user_id, y.username, y.password, y.is_active, y.is_staff"
 _PARTICIPANT = f"""
-    SELECT {_USER}, p.id, b.id, e.id, e.state, e.prompt, e.prompt_version, e.fps, e.waiting_for,
-           e.gold_rate, e.repeat_rate, p.answers - p.undone,
-           p.answers - p.undone - COALESCE(p.elsewhere, 0), v.answers_wanted, v.id,
-           p.empty_since IS NOT NULL, e.consent_id IS NULL OR e.consent_id = p.consented_to_id,
-           p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL, e.warn_failures
+    SELECT {_USER}, p.id AS participation, b.id AS labeler, e.id AS experiment, e.state, e.prompt,
+           e.prompt_version, e.fps, e.waiting_for, e.gold_rate, e.repeat_rate,
+           p.answers - p.undone AS judged, p.answers - p.undone - COALESCE(p.elsewhere, 0) AS answered,
+           v.answers_wanted AS wanted, v.id AS invite, p.empty_since IS NOT NULL AS empty,
+           e.consent_id IS NULL OR e.consent_id = p.consented_to_id AS consented,
+           p.gold_checks, p.watch_checks, p.stopped_at IS NOT NULL AS is_stopped, e.warn_failures
     FROM feedback_experiment e
     JOIN feedback_labeler b ON b.user_id = %s
     JOIN feedback_labeler_experiments i ON i.labeler_id = b.id AND i.experiment_id = e.id
@@ -81,8 +82,9 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
     session = f"""
         SELECT s.session_data FROM django_session s WHERE s.session_key = %s AND s.expire_date > {now}"""
     answered_lease = f"""
-        SELECT {_USER}, ({session}), l.id, l.uuid, l.labeler_id, l.purpose, l.swapped, l.prompt_version,
-               l.invite_id, {age_ms}, c.id, c.gold, e.id, e.min_watch_ms, e.stop_failures,
+        SELECT {_USER}, ({session}) AS session_data, l.id AS pk, l.uuid, l.labeler_id AS labeler,
+               l.purpose, l.swapped, l.prompt_version, l.invite_id AS invite, {age_ms} AS age_ms,
+               c.id AS comparison, c.gold, e.id AS experiment, e.min_watch_ms, e.stop_failures,
                e.aggregation, e.overlap, e.overlap_share, e.overlap_more, e.class_prior
         FROM feedback_lease l
         JOIN feedback_comparison c ON c.id = l.comparison_id
@@ -102,37 +104,20 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
     held = f"""(
         SELECT COUNT(*) FROM feedback_lease l
         WHERE l.comparison_id = c.id AND l.labeler_id = %s AND {live})"""
-    held_to_judge = f"""(
-        SELECT COUNT(*) FROM feedback_lease l
-        WHERE l.comparison_id = c.id AND l.labeler_id = %s AND l.purpose = 'judge' AND {live})"""
     judged = """(
         SELECT COUNT(*) FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
         WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL
           AND a.status IN ('counted', 'surplus'))"""
-    # Same condition as waiting_labels() in models.querysets.
-    waiting = """(
-        SELECT COUNT(*) FROM feedback_label a
-        WHERE a.comparison_id = c.id AND a.status = 'surplus'
-          AND 0 = (SELECT COUNT(*) FROM feedback_undo u WHERE u.label_id = a.id)
-          AND 0 = (
-            SELECT COUNT(*) FROM feedback_label b LEFT JOIN feedback_undo v ON v.label_id = b.id
-            WHERE b.comparison_id = a.comparison_id AND b.labeler_id = a.labeler_id AND v.id IS NULL
-              AND (b.status = 'counted' OR b.status = 'surplus' AND b.id < a.id))
-          AND 0 = (
-            SELECT COUNT(*) FROM feedback_participation w
-            WHERE w.labeler_id = a.labeler_id AND w.experiment_id = c.experiment_id
-              AND w.stopped_at IS NOT NULL))"""
-    # Waiting labels come first. They are rare, so the query counts them only if a slot seems to be free.
     find_free = f"""
         SELECT c.id, c.uuid, c.status, c.wanted, c.n_labels, c.first_key, c.second_key
         FROM feedback_comparison c
         WHERE c.experiment_id = %s AND c.status = 'open' AND c.n_labels + {taken} < c.wanted
-          AND c.n_labels + {taken} + {waiting} < c.wanted AND 0 = {judged} AND 0 = {held}
+          AND 0 = {judged} AND 0 = {held}
         ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"""
-    count_places = f"""
-        SELECT c.id, {taken}, {held_to_judge}, {held}, {judged}, {waiting}
+    count_slots = f"""
+        SELECT c.id AS comparison, {taken} AS taken, {held} AS held, {judged} AS judged
         FROM feedback_comparison c WHERE c.id {ids}"""
-    return Statements(session, _PARTICIPANT, answered_lease, leases_held, find_free, lock, count_places)
+    return Statements(session, _PARTICIPANT, answered_lease, leases_held, find_free, lock, count_slots)
 
 
 POSTGRESQL = _statements(
@@ -152,35 +137,31 @@ SQLITE = _statements(
 
 
 @dataclass(frozen=True)
-class Places:
+class Slots:
     """Usage of a comparison's slots, and one labeler's leases and label on it.
 
     Attributes:
         taken: number of slots taken by live leases, including the labeler's.
-        taken_by_labeler: number of slots taken by the labeler's live leases.
-        is_held: True if the labeler has a live lease of any purpose on the comparison, including attention
+        held: number of the labeler's live leases of any purpose on the comparison, including attention
             checks.
-        is_judged: True if the labeler has judged the comparison and not withdrawn the label.
-        waiting: number of labels that are waiting for a slot.
+        judged: number of the labeler's labels for the comparison that were not withdrawn.
     """
 
     taken: int
-    taken_by_labeler: int
-    is_held: bool
-    is_judged: bool
-    waiting: int
+    held: int
+    judged: int
 
     def has_free(self, comparison: Comparison) -> bool:
         """Return True if the labeler may take a slot of ``comparison``, which must be locked."""
         is_open = comparison.status == Comparison.Status.OPEN
-        has_room = comparison.n_labels + self.taken + self.waiting < comparison.wanted
-        return is_open and has_room and not self.is_judged and not self.is_held
+        has_room = comparison.n_labels + self.taken < comparison.wanted
+        return is_open and has_room and not self.judged and not self.held
 
 
 def session_data(session_key: str) -> str | None:
     """Return the encoded session data, or None if the session doesn't exist or has expired."""
     found = _first_rows(_database_statements().session, session_key)
-    return str(found[0][0]) if found else None
+    return str(found[0]["session_data"]) if found else None
 
 
 def participant_row(user: int, experiment: str) -> Row | None:
@@ -225,30 +206,20 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
     """Find and lock up to ``most`` comparisons with a free slot for a labeler, in judging order.
 
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
-    was acquired, so call :func:`count_places` afterwards.
+    was acquired, so call :func:`count_slots` afterwards.
     """
     statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.
     text = f"{statements.find_free} LIMIT {most:d} {statements.lock}"
-    return [
-        Comparison(
-            pk=pk, uuid=uuid_of(uuid), status=status, wanted=wanted, n_labels=n_labels,
-            first_key=first_key, second_key=second_key,
-        )
-        for pk, uuid, status, wanted, n_labels, first_key, second_key in _rows(
-            text, experiment, labeler, labeler
-        )
-    ]  # fmt: skip
+    found = _rows(text, experiment, labeler, labeler)
+    return [Comparison(**{**row, "uuid": uuid_of(row["uuid"])}) for row in found]
 
 
-def count_places(comparisons: Sequence[int], labeler: int) -> dict[int, Places]:
+def count_slots(comparisons: Sequence[int], labeler: int) -> dict[int, Slots]:
     """Return the slot usage of locked comparisons for one labeler, keyed by comparison ID."""
     ids: Any = list(comparisons) if connection.vendor == "postgresql" else json.dumps(list(comparisons))
-    found = _rows(_database_statements().count_places, labeler, labeler, labeler, ids)
-    return {
-        comparison: Places(taken, own, bool(held), bool(judged), waiting)
-        for comparison, taken, own, held, judged, waiting in found
-    }
+    found = _rows(_database_statements().count_slots, labeler, labeler, ids)
+    return {row.pop("comparison"): Slots(**row) for row in found}
 
 
 def raise_counter(experiment: int, count: int) -> int:
@@ -256,8 +227,8 @@ def raise_counter(experiment: int, count: int) -> int:
 
     The counter's row stays locked until the transaction commits.
     """
-    [[last_seq]] = _rows(_RAISE_COUNTER, count, experiment)
-    return int(last_seq)
+    [row] = _rows(_RAISE_COUNTER, count, experiment)
+    return int(row["last_seq"])
 
 
 def wait_for_turn(participation: int) -> None:
@@ -277,10 +248,13 @@ def wait_for_turn(participation: int) -> None:
 
 
 def user_of(row: Row) -> User:
-    """Build a user from the first ``USER_COLUMNS`` columns of a row."""
-    pk, username, password, is_active, is_staff = row[:USER_COLUMNS]
+    """Build a user from the columns of the table of users in a row."""
     return User(
-        pk=pk, username=username, password=password, is_active=bool(is_active), is_staff=bool(is_staff)
+        pk=row["user_id"],
+        username=row["username"],
+        password=row["password"],
+        is_active=bool(row["is_active"]),
+        is_staff=bool(row["is_staff"]),
     )
 
 
@@ -317,5 +291,5 @@ def _first_rows(statement: str, *values: Any) -> list[Row]:
 def _rows(statement: str, *values: Any) -> list[Row]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        found: list[Row] = cursor.fetchall()
-    return found
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

@@ -1,8 +1,8 @@
 """Recording and undoing of labelers' answers.
 
-Labels and undos are append-only. A label is counted if its comparison has a free slot. A label is
-void if its labeler was stopped or has already answered the same pair without withdrawing that answer. Void
-labels are stored but ignored. ``docs/leases.md`` lists the rules.
+Labels and undos are append-only. A label is counted if its comparison still wants labels. A label is void if
+its labeler was stopped or has already answered the same pair without withdrawing that answer. Void labels are
+stored but ignored. ``docs/leases.md`` lists the rules.
 
 Each transaction locks rows in the same order: the comparison, the labeler's rows, and finally the
 experiment's sequence counter, which stays locked until the commit.
@@ -27,15 +27,14 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
-from human_feedback_site.feedback.models.querysets import live_leases, not_undone
+from human_feedback_site.feedback.models.querysets import judgments, live_leases, not_undone
 from human_feedback_site.feedback.quality.aggregation import Verdict
 from human_feedback_site.feedback.queue.answered_leases import AnsweredLease
 from human_feedback_site.feedback.queue.leases import grant_again
-from human_feedback_site.feedback.queue.sql import count_places
 from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.accounts import participation_of
 from human_feedback_site.feedback.services.decisions import COUNTED_FIELDS, announce, score_of, verdict_on
-from human_feedback_site.feedback.services.settling import promote_waiting
+from human_feedback_site.feedback.services.promotion import promote
 
 
 @dataclass(frozen=True)
@@ -117,15 +116,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     if status == Label.Status.COUNTED:
         verdict = _count_label(comparison, lease, label.verdict, participation.confusion)
         announce(lease.experiment, comparison.pk, verdict)
-    # Older surplus labels take free slots first; this label takes one if any is left.
-    waits = status == Label.Status.SURPLUS and _wants_labels(comparison)
-    if waits and answer.uuid in promote_waiting([comparison.pk]):
-        status = Label.Status.COUNTED
     return RecordedAnswer(answer.uuid, _status_shown(status), participation.part_answered, created=True)
-
-
-def _wants_labels(comparison: Comparison) -> bool:
-    return comparison.status == Comparison.Status.OPEN and comparison.n_labels < comparison.wanted
 
 
 def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Participation) -> str:
@@ -141,13 +132,10 @@ def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Part
             not_undone(), comparison=comparison, labeler=lease.labeler, status=lease.purpose
         )
         return Label.Status.VOID if checked.exists() else lease.purpose
-    places = count_places([comparison.pk], lease.labeler)[comparison.pk]
-    if places.is_judged:
+    if judgments().filter(comparison=comparison, labeler=lease.labeler).exists():
         return Label.Status.VOID
-    # The labeler's live lease reserves a slot. Without one, waiting surplus labels go first.
-    ahead = places.taken - places.taken_by_labeler + (0 if places.taken_by_labeler else places.waiting)
-    has_place = _wants_labels(comparison) and comparison.n_labels + ahead < comparison.wanted
-    return Label.Status.COUNTED if has_place else Label.Status.SURPLUS
+    is_open = comparison.status == Comparison.Status.OPEN
+    return Label.Status.COUNTED if is_open else Label.Status.SURPLUS
 
 
 def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome, confusion: Any) -> Verdict:
@@ -221,13 +209,13 @@ def _with_check(checks: str, *, passed: bool) -> str:
 
 @transaction.atomic
 def record_undo(
-    labeler: Labeler, label_uuid: UUID, undo_uuid: UUID, *, keep_place: bool = False
+    labeler: Labeler, label_uuid: UUID, undo_uuid: UUID, *, keep_slot: bool = False
 ) -> tuple[Undo, Lease | None, bool]:
     """Withdraw an answer and lease its comparison to the labeler again.
 
     No lease is granted if the label is surplus or void, the labeler was stopped, or the experiment is not
-    running. ``keep_place=True`` grants a lease even if the experiment is not running; this is for callers
-    that record a replacement answer in the same transaction.
+    running. ``keep_slot=True`` grants a lease even if the experiment is not running, and promotes no other
+    label; this is for callers that record a replacement answer in the same transaction, and then promote.
 
     Returns the undo, the new lease (None if none was granted or it is no longer live), and whether the undo
     is new. Raises :class:`NotFoundError` if the label is not the labeler's, and :class:`ConflictError` if the
@@ -250,16 +238,16 @@ def record_undo(
             _("Label %(uuid)s was already undone, or this undo's UUID is already in use.")
             % {"uuid": label_uuid}
         )
-    left_place = label.status not in {Label.Status.SURPLUS, Label.Status.VOID}
+    left_slot = label.status not in {Label.Status.SURPLUS, Label.Status.VOID}
     participation = participation_of(labeler, comparison.experiment)
-    gives_work = keep_place or comparison.experiment.state == Experiment.State.RUNNING
+    gives_work = keep_slot or comparison.experiment.state == Experiment.State.RUNNING
     goes_on = gives_work and participation.stopped_at is None
-    lease = grant_again(comparison, label, participation.invite_id) if left_place and goes_on else None
+    lease = grant_again(comparison, label, participation.invite_id) if left_slot and goes_on else None
     undo = Undo.objects.create(uuid=undo_uuid, label=label, lease=lease)
     if label.status != Label.Status.VOID:
         parts.add(participation.pk, label.lease.invite_id, undone=1)
     if label.status == Label.Status.COUNTED:
-        promote_waiting([comparison.pk], changed=[comparison.pk])
+        promote([] if keep_slot else [comparison.pk], changed=[comparison.pk])
     return undo, lease, True
 
 

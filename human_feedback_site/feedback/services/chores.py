@@ -26,7 +26,6 @@ from human_feedback_site.feedback.services import (
     deletion,
     deliveries,
     limits,
-    settling,
     webhooks,
 )
 from human_feedback_site.feedback.services.clip_store import delete_clips, refuse_another_store
@@ -184,15 +183,6 @@ def weigh_labelers() -> str:
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
 
 
-def settle_labels() -> str:
-    """Promote surplus labels to counted labels where a slot has become free.
-
-    For example, a slot becomes free when a lease expires. Returns a summary for the log.
-    """
-    until = time.monotonic() + WORK_SECONDS
-    return f"{sum(settling.settle(each, until) for each in settling.experiments_to_settle())} counted"
-
-
 def finish_deletions() -> str:
     """Continue experiment deletions that were interrupted or too large for one request.
 
@@ -214,7 +204,6 @@ def send_webhooks() -> str:
 
 CHORES: Mapping[str, Callable[[], str]] = {
     "stale runs": forget_stale_runs,
-    "waiting labels": settle_labels,
     "labelers": weigh_labelers,
     "deletions": finish_deletions,
     "expired leases": forget_leases,
@@ -223,5 +212,5 @@ CHORES: Mapping[str, Callable[[], str]] = {
     "attempts to sign in": forget_attempts,
     "webhooks": send_webhooks,
 }
-EVERY_MINUTE = frozenset({forget_stale_runs, settle_labels, weigh_labelers, finish_deletions, send_webhooks})
+EVERY_MINUTE = frozenset({forget_stale_runs, weigh_labelers, finish_deletions, send_webhooks})
 """Tasks that run every minute; the others run every hour."""

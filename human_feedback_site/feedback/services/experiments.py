@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
 )
 from human_feedback_site.feedback.models.querysets import answered_comparisons, comparisons_with_clips
-from human_feedback_site.feedback.services import prompts, settling, webhooks
+from human_feedback_site.feedback.services import promotion, prompts, webhooks
 from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.tables.reader import is_same_number
 
@@ -227,17 +227,15 @@ def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None
 
 def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
     """Cancel open, unlabeled comparisons with these UUIDs; return how many were canceled."""
-    settling.settle(experiment.pk)
-    return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids), [experiment.pk])
+    return _cancel(Comparison.objects.filter(experiment=experiment, uuid__in=uuids))
 
 
 @transaction.atomic
-def _cancel(comparisons: QuerySet[Comparison], experiments: Iterable[int]) -> int:
-    """Cancel open comparisons without counted or waiting labels; return how many were canceled."""
+def _cancel(comparisons: QuerySet[Comparison]) -> int:
+    """Cancel open comparisons without counted labels; return how many were canceled."""
     rows = comparisons.filter(status=Comparison.Status.OPEN, n_labels=0)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
-    answered = {row for each in experiments for row in settling.with_waiting(each)}
-    return rows.exclude(pk__in=answered).update(status=Comparison.Status.CANCELLED)
+    return rows.update(status=Comparison.Status.CANCELLED)
 
 
 def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
@@ -296,7 +294,7 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
         status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted")
     )
     lacking.update(status=Comparison.Status.OPEN)
-    settling.settle(experiment.pk)
+    promotion.promote_all(comparison__experiment=experiment)
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:
@@ -329,9 +327,8 @@ def finish(chosen: QuerySet[Experiment]) -> int:
     """
     unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
     ending = list(unfinished.values_list("pk", flat=True))
-    settling.settle_all(ending)
     with transaction.atomic():
-        _cancel(Comparison.objects.filter(experiment__in=ending), ending)
+        _cancel(Comparison.objects.filter(experiment__in=ending))
         rows = list(Experiment.objects.select_for_update(no_key=True).filter(pk__in=ending).order_by("pk"))
         rows = [row for row in rows if row.state != Experiment.State.FINISHED]
         for row in rows:

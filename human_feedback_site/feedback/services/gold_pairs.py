@@ -7,7 +7,7 @@ from human_feedback_site.feedback.models import Comparison, Outcome
 from human_feedback_site.feedback.models.querysets import lock_comparisons
 from human_feedback_site.feedback.quality.aggregation import Verdict, majority, vote
 from human_feedback_site.feedback.services.decisions import announce
-from human_feedback_site.feedback.services.settling import promote_waiting
+from human_feedback_site.feedback.services.promotion import promote
 
 
 @transaction.atomic
@@ -48,5 +48,5 @@ def make_ordinary(chosen: QuerySet[Comparison]) -> int:
             comparison.status = Comparison.Status.OPEN
             asked.append(comparison.pk)
         comparison.save(update_fields=["gold", "status"])
-    promote_waiting(asked, changed=asked)
+    promote(asked, changed=asked)
     return len(rows)

@@ -1,6 +1,6 @@
 """Import of exported labels: adds the missing ones and decides which of them count."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TypeAlias
 from uuid import UUID
@@ -16,7 +16,7 @@ from human_feedback_site.feedback.models import (
     verdict_of,
 )
 from human_feedback_site.feedback.models.names import normalized
-from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
+from human_feedback_site.feedback.models.querysets import judgments, lock_comparisons
 from human_feedback_site.feedback.services import parts
 from human_feedback_site.feedback.services.accounts import labeler_named, participation_of
 from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row
@@ -219,38 +219,30 @@ class AddedLabels:
 
 
 class _Room:
-    """Tracks free label slots of locked comparisons during an import."""
+    """Tracks how many labels locked comparisons still want during an import."""
 
     def __init__(self, comparisons: Iterable[Comparison]) -> None:
-        """Read the occupied slots of ``comparisons``, which must be locked."""
+        """Read the labels of ``comparisons``, which must be locked."""
         self._comparisons = {comparison.pk: comparison for comparison in comparisons}
-        given = Label.objects.filter(not_undone(), comparison__in=self._comparisons)
-        counted = given.filter(status=Label.Status.COUNTED)
-        judged = given.filter(status__in=(Label.Status.COUNTED, Label.Status.SURPLUS))
-        self._judged = set(judged.values_list("comparison", "labeler"))
-        held = Lease.objects.filter(
-            live_leases(), comparison__in=self._comparisons, purpose=Lease.Purpose.JUDGE
-        )
-        self._labelers: dict[int, set[int]] = defaultdict(set)
-        for taken in (counted, held):
-            for comparison, labeler in taken.values_list("comparison", "labeler"):
-                self._labelers[comparison].add(labeler)
+        given = judgments().filter(comparison__in=self._comparisons)
+        judged = list(given.values_list("comparison", "labeler", "status"))
+        self._judged = {(comparison, labeler) for comparison, labeler, _ in judged}
+        self._counted = Counter(row for row, _, status in judged if status == Label.Status.COUNTED)
 
     def take(self, lease: Lease, *, trusted: bool) -> Label.Status:
-        """Return the status of a new label, and occupy a slot if it counts.
+        """Return the status of a new label, and note it if it counts.
 
-        A ``trusted`` label counts even if no slot is free. A labeler's second label for a comparison is void.
+        A ``trusted`` label counts even if no more are wanted. A labeler's second label for a comparison is
+        void.
         """
         comparison = self._comparisons[lease.comparison_id]
-        place = (comparison.pk, lease.labeler_id)
-        others = self._labelers[comparison.pk] - {lease.labeler_id}
-        has_room = comparison.status in _JUDGED and len(others) < comparison.wanted
-        if place in self._judged:
+        if (comparison.pk, lease.labeler_id) in self._judged:
             return Label.Status.VOID
-        if not (has_room or trusted):
+        wants_more = comparison.status in _JUDGED and self._counted[comparison.pk] < comparison.wanted
+        if not (wants_more or trusted):
             return Label.Status.SURPLUS
-        self._judged.add(place)
-        self._labelers[comparison.pk].add(lease.labeler_id)
+        self._judged.add((comparison.pk, lease.labeler_id))
+        self._counted[comparison.pk] += 1
         return Label.Status.COUNTED
 
 

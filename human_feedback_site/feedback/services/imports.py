@@ -23,6 +23,7 @@ from human_feedback_site.feedback.services.decisions import (
     next_numbers,
 )
 from human_feedback_site.feedback.services.imported_labels import AddedLabels
+from human_feedback_site.feedback.services.promotion import promote_all
 from human_feedback_site.feedback.tables.columns import COMPARISONS, LABELS
 from human_feedback_site.feedback.tables.reader import ADVICE, Problems, Row, is_same_number, read_table
 
@@ -70,7 +71,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
     """Add an export's missing comparisons and labels, and publish their decisions in the feed.
 
     New comparisons keep the decisions given in the file. Existing comparisons are decided from all their
-    labels; new labels for them count only while a slot is free, as if labelers had submitted them one by one.
+    labels; new labels for them count while labels are wanted, as if labelers had submitted them one by one.
     New comparisons whose clips are not in the media store are marked as having no clips, and canceled if they
     still need labels.
 
@@ -90,6 +91,7 @@ def import_tables(experiment: Experiment, comparisons: Path, labels: Path) -> Im
         _decide_known(work)
         for rows in _batches(read_table(COMPARISONS, comparisons, problems)):
             _decide_made(work, rows)
+        promote_all(comparison__experiment=experiment)
         problems.complain()
     work.done.rounded = comparisons.suffix != ".parquet" and work.digits in _ROUNDED_DIGITS
     work.done.labels, work.done.undone = work.added.added, work.added.withdrawn

@@ -1,6 +1,6 @@
 """Researchers' actions on comparisons (request labels, close, reopen) and labelers (stop, block).
 
-When an action frees a label slot, a waiting surplus label takes it.
+An action after which a comparison wants labels again promotes its surplus labels.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from human_feedback_site.feedback.models import Comparison, Label, Lease, Partic
 from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
 from human_feedback_site.feedback.queue.leases import expire_leases
 from human_feedback_site.feedback.services import parts, webhooks
-from human_feedback_site.feedback.services.settling import promote_waiting, settle_all
+from human_feedback_site.feedback.services.promotion import promote
 
 _AT_ONCE = 200
 _Status = Comparison.Status
@@ -37,7 +37,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
         row.wanted = max(row.wanted, row.n_labels) + 1
         row.status = _Status.OPEN
     Comparison.objects.bulk_update(rows, ["wanted", "status"])
-    promote_waiting([row.pk for row in rows])
+    promote([row.pk for row in rows])
     return len(rows)
 
 
@@ -49,7 +49,6 @@ def close(chosen: QuerySet[Comparison]) -> int:
     """
     chosen_open = [row.pk for row in lock_comparisons(chosen.filter(status=_Status.OPEN))]
     Lease.objects.filter(live_leases(), comparison__in=chosen_open).update(expires_at=Now())
-    promote_waiting(chosen_open)
     rows = list(Comparison.objects.filter(pk__in=chosen_open))
     for row in rows:
         row.status = _Status.ANSWERED if row.n_labels else _Status.CANCELLED
@@ -65,32 +64,19 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
     for row in rows:
         row.status = _Status.OPEN if row.gold is None else _Status.GOLD
     Comparison.objects.bulk_update(rows, ["status"])
-    promote_waiting([row.pk for row in rows])
+    promote([row.pk for row in rows])
     return len(rows)
 
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
     """Expire the chosen live leases, so that others can get the pairs; return how many ended."""
-    found = dict(chosen.order_by().values_list("pk", "comparison__experiment"))
-    ended = Lease.objects.filter(live_leases(), pk__in=list(found)).update(expires_at=Now())
-    settle_all(found.values())
-    return ended
-
-
-def stop(chosen: QuerySet[Participation]) -> int:
-    """Stop labelers: they get no more work and their leases end. Return how many were stopped."""
-    experiments = _experiments_of(chosen)
-    stopped = _stop(chosen)
-    settle_all(experiments)
-    return stopped
-
-
-def _experiments_of(chosen: QuerySet[Participation]) -> list[int]:
-    return list(chosen.order_by().values_list("experiment", flat=True).distinct())
+    found = list(chosen.order_by().values_list("pk", flat=True))
+    return Lease.objects.filter(live_leases(), pk__in=found).update(expires_at=Now())
 
 
 @transaction.atomic
-def _stop(chosen: QuerySet[Participation]) -> int:
+def stop(chosen: QuerySet[Participation]) -> int:
+    """Stop labelers: they get no more work and their leases end. Return how many were stopped."""
     going_on = list(chosen.order_by("pk").filter(stopped_at=None).select_related("labeler", "experiment"))
     stopped = 0
     for participation in going_on:
@@ -103,9 +89,21 @@ def _stop(chosen: QuerySet[Participation]) -> int:
 
 def readmit(chosen: QuerySet[Participation]) -> int:
     """Readmit labelers and clear their check results; return how many were readmitted."""
-    experiments = _experiments_of(chosen)
-    readmitted = chosen.order_by().update(stopped_at=None, gold_checks="", watch_checks="")
-    settle_all(experiments)
+    return sum(_readmit(each) for each in list(chosen.order_by("pk")))
+
+
+@transaction.atomic
+def _readmit(participation: Participation) -> int:
+    surplus = Label.objects.filter(
+        not_undone(),
+        labeler=participation.labeler_id,
+        comparison__experiment=participation.experiment_id,
+        status=Label.Status.SURPLUS,
+    )
+    rows = lock_comparisons(Comparison.objects.filter(pk__in=surplus.values("comparison")))
+    own = Participation.objects.filter(pk=participation.pk)
+    readmitted = own.update(stopped_at=None, gold_checks="", watch_checks="")
+    promote([row.pk for row in rows])
     return readmitted
 
 
@@ -137,6 +135,6 @@ def _retract(participation: Participation, researcher: User) -> int:
             for invite, undone in given.items():
                 parts.add(participation.pk, invite, undone=undone)
             counted = {label.comparison_id for label in found if label.status == Label.Status.COUNTED}
-            promote_waiting([row.pk for row in rows], changed=counted)
+            promote([row.pk for row in rows], changed=counted)
         retracted += len(found)
     return retracted

@@ -10,6 +10,7 @@ from human_feedback_site.feedback.errors import NotFoundError
 from human_feedback_site.feedback.models import Label, Labeler, Lease
 from human_feedback_site.feedback.queue.answered_leases import answered_lease
 from human_feedback_site.feedback.services.answers import Answer, record_answer, record_undo
+from human_feedback_site.feedback.services.promotion import promote
 
 _WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
 
@@ -37,9 +38,10 @@ def revise_answer(labeler: Labeler, revision: Revision) -> Label:
         raise NotFoundError(_("You have no label %(uuid)s.") % {"uuid": revision.label})
     if old.choice == revision.choice and not hasattr(old, "undo"):
         return old
-    record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)), keep_place=True)
+    record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)), keep_slot=True)
     Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)
     # Using the old lease keeps the sides and the position in the history; answering also ends the new lease.
     answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
     record_answer(answered_lease(labeler, old.lease.uuid), answer)
+    promote([old.comparison_id])  # in case the labeler was stopped: then the new answer is void
     return Label.objects.get(uuid=answer.uuid)

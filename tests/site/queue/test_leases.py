@@ -206,19 +206,6 @@ def test_a_judged_pair_does_not_come_back(trainer: Trainer, invite: Invite) -> N
     assert len(invite("two").lease()) == 1
 
 
-def test_a_late_answer_does_not_bring_the_pair_back_to_its_labeler(
-    trainer: Trainer, invite: Invite, expire: Callable[..., None]
-) -> None:
-    trainer.register()
-    late, other = invite("late"), invite("other")
-    [lease] = late.lease()
-    expire(lease)
-    [taken] = other.lease()
-    assert late.answer(lease)["status"] == "surplus"
-    expire(taken)
-    assert late.lease() == []
-
-
 def test_pairs_fetched_ahead_yield_when_another_labeler_has_none(trainer: Trainer, invite: Invite) -> None:
     trainer.register(3)
     fast, late, later, last = (invite(name) for name in ("fast", "late", "later", "last"))
@@ -249,14 +236,14 @@ def test_a_pair_is_not_taken_by_somebody_who_has_judged_it(trainer: Trainer, inv
     assert judge.lease() == []
 
 
-def test_an_answer_to_a_pair_that_was_taken_is_kept_as_surplus(trainer: Trainer, invite: Invite) -> None:
+def test_an_answer_to_a_pair_that_was_taken_counts_if_it_is_first(trainer: Trainer, invite: Invite) -> None:
     trainer.register(2)
     slow, quick = invite("slow"), invite("quick")
     _, ahead = slow.lease(2)
     [taken] = quick.lease()
     assert taken["comparison"] == ahead["comparison"]
-    assert slow.answer(ahead)["status"] == "surplus"
-    assert quick.answer(taken)["status"] == "counted"
+    assert slow.answer(ahead)["status"] == "counted"
+    assert quick.answer(taken)["status"] == "surplus"
 
 
 def test_active_labelers_hold_a_lease_or_answered_a_moment_ago(

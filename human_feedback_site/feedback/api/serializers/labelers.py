@@ -97,8 +97,8 @@ class LabelSerializer(serializers.Serializer[Any]):
     uuid = serializers.UUIDField()
     status = serializers.ChoiceField(
         [Label.Status.COUNTED.value, Label.Status.SURPLUS.value],
-        help_text="`surplus`: the comparison already has all its labels or leases for them; the answer "
-        "counts once a slot becomes free.",
+        help_text="`surplus`: the comparison already has all its labels; the answer counts if it wants "
+        "labels again.",
     )
     answered = serializers.IntegerField()
 

@@ -13,7 +13,7 @@ class Command(BaseCommand):
 
     help = (
         "Run all periodic maintenance tasks once: continue experiment deletions, clear the waiting status of "
-        "absent trainers, count waiting labels, re-estimate labeler reliability, send webhooks' events, and "
+        "absent trainers, re-estimate labeler reliability, send webhooks' events, and "
         "delete expired leases, sessions, sign-in counts, and clips of experiments that finished more than "
         "MEDIA_KEEP_DAYS ago."
     )

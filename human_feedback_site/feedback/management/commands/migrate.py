@@ -8,6 +8,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from human_feedback_site.feedback.services.promotion import promote_all
 from human_feedback_site.feedback.setup_lock import setting_up
 
 _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "prune")
@@ -26,6 +27,8 @@ class Command(migrate.Command):
                 if options["verbosity"] >= 1:
                     self.stdout.write("The database was empty; all tables were created.")
             super().handle(*args, **options)
+            if not is_partial:
+                promote_all()  # 0.1.0 let labels wait while others held leases
 
 
 def make_tables(connection: BaseDatabaseWrapper) -> None:
