@@ -1,7 +1,7 @@
 """Granting, renewing and expiring leases: labelers' temporary rights to judge comparisons.
 
 A comparison has one slot per label it wants. A lease is only granted or revived while its counted labels and
-live leases together are fewer than its slots, so that labelers rarely judge a pair in vain. To ensure this,
+live leases together are fewer than its slots, so that most answers count. To ensure this,
 the code holds the comparison's row lock while it checks and writes. SQLite needs no row lock because it runs
 one transaction at a time. The database's clock decides which leases are live.
 
