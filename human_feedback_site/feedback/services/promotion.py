@@ -1,7 +1,7 @@
 """Promotion of surplus labels: they start to count if their comparison wants labels again.
 
 An answer counts if its comparison still wants labels, no matter who holds leases; otherwise it is surplus. A
-surplus label can therefore start to count only if a label is withdrawn, more labels are requested, the comparison is
+surplus label can start to count only if a label is withdrawn, more labels are requested, the comparison is
 reopened, or its labeler is readmitted. Whatever does one of these also promotes, in the same transaction.
 """
 
