@@ -1,6 +1,8 @@
 """Episodes that end early, filled up to one length."""
 
+import contextlib
 import shlex
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,14 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.envs.episodes import replay
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories
+from teacher.envs.tasks import examine, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
 from teacher.settings.saved_config import load_config
 from teacher.teach import main, parse_arguments
 from teacher.training.plan import task_of
 from teacher.training.saved_run import SavedRun
 from teacher.training.start import check
+from teacher.training.statistics import EpisodeStatistics
 
 
 class Counting(gym.Env[Any, Any]):
@@ -141,6 +145,27 @@ def test_its_specification_makes_it_again() -> None:
         again.reset(seed=1)
         ends = [again.step(0)[2:4] for _ in range(40)]
     assert ends == [(False, False)] * 39 + [(False, True)]
+
+
+def test_for_the_agent_an_absorbed_episode_is_as_long_as_the_original() -> None:
+    limit = {"max_episode_steps": 25}
+    absorbed = examine("CartPole-v1", {**limit, "fixed_horizon": "absorb"}).task
+    tasks = examine("CartPole-v1", limit).task, replace(absorbed, frozen_steps=9, terminates=True)
+    plain, ours = (make_vector_env(each, num_envs=2, seed=1) for each in tasks)
+    with contextlib.closing(plain), contextlib.closing(ours):
+        plain.action_space.seed(1)
+        np.testing.assert_array_equal(plain.reset()[0], ours.reset()[0])
+        for _ in range(200):
+            actions = plain.action_space.sample()
+            for one, other in zip(plain.step(actions)[:4], ours.step(actions)[:4], strict=True):
+                np.testing.assert_array_equal(one, other)
+        originals, episodes = plain.drain(), ours.drain()
+    lengths = [len(one) + min(9, 25 - len(one)) if one.terminated else len(one) for one in originals]
+    assert [len(one) for one in episodes] == lengths
+    assert {one.terminated for one in originals} == {True, False}
+    statistics = EpisodeStatistics()
+    statistics.add(one for one in episodes if one.finished)
+    assert statistics.length == np.mean([len(one) for one in originals if one.finished])
 
 
 def task(line: str) -> Any:

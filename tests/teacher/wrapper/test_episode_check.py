@@ -152,6 +152,8 @@ def test_a_fixed_horizon_is_taken(
         ends = [env.step(np.zeros(1))[2:4] for _ in range(env.get_wrapper_attr("_end"))]
         assert not any(map(any, ends[:-1]))
         assert ends[-1] == (filling == "absorb", False)
+    env.beside(make()).close()
+    assert made[-1].terminates == (filling == "absorb")
     assert "ended early" not in caplog.text
 
 
