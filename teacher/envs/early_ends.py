@@ -53,19 +53,21 @@ def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
     )
 
 
-def fillings(trial: Trial, *, images: bool) -> tuple[Filling, Filling]:
+def fillings(trial: Trial, *, images: bool = False) -> tuple[Filling, Filling]:
     """Return both ``filling`` values of :class:`~teacher.envs.horizon.FixedHorizon`, the better one first.
 
-    ``absorb`` is better: it shows the predictor the final observation, which ``restart`` replaces. Predictors
-    of images can't tell the steps after an end from the one before them. ``restart`` is better for these if
-    most episodes end in the first half of the step limit.
+    ``absorb`` is better in general: it shows the predictor the final observation, which ``restart`` replaces.
+    But if ends are failures that cost reward, a predictor with few labels spreads that cost over other steps,
+    and the agent then avoids any end, or seeks one. Predictors of images can't tell the steps after an end
+    from those before. ``restart`` is better for the former, and for images if most episodes end in the first
+    half of the step limit.
 
     Args:
-        trial: lengths of random episodes.
+        trial: random episodes.
         images: True if observations are images.
     """
     is_short = 2 * trial.median < trial.limit
-    return ("restart", "absorb") if images and is_short else ("absorb", "restart")
+    return ("restart", "absorb") if trial.fails or (images and is_short) else ("absorb", "restart")
 
 
 def told_early(env_id: str, trial: Trial) -> str:

@@ -6,7 +6,7 @@ of the random episodes are that long, the default is half their median length in
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import gymnasium as gym
@@ -32,10 +32,13 @@ class Trial:
     Attributes:
         lengths: number of steps in each episode.
         horizon: maximum number of steps in an episode; None if no limit is known.
+        fails: True if episodes earned less than 0 in total, and less in a step that terminated one than in
+            the other steps on average.
     """
 
     lengths: Sequence[int]
     horizon: int | None
+    fails: bool = False
 
     @property
     def median(self) -> int:
@@ -132,13 +135,20 @@ def try_episodes(
     seeded = SeededResets(env, episode_seeds([seed], 0, 1))
     env.action_space.seed(seed)
     lengths: list[int] = []
+    earned, last_rewards = 0.0, list[float]()
     tell(0)
     while len(lengths) < TRIAL_EPISODES and sum(lengths) < TRIAL_STEPS:
         seeded.reset()
         length, ended = 0, False
         while not ended and length < most:
-            *_, terminated, truncated, _ = seeded.step(env.action_space.sample())
-            length, ended = length + 1, terminated or truncated
+            _, reward, terminated, truncated, _ = seeded.step(env.action_space.sample())
+            length, ended, earned = length + 1, terminated or truncated, earned + float(reward)
+            if terminated:
+                last_rewards.append(float(reward))
         lengths.append(length)
         tell(len(lengths))
-    return Trial(lengths, horizon)
+    others = sum(lengths) - len(last_rewards)
+    fails = earned < 0 < min(others, len(last_rewards)) and (
+        fmean(last_rewards) < (earned - sum(last_rewards)) / others
+    )
+    return Trial(lengths, horizon, fails)

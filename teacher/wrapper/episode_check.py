@@ -14,7 +14,7 @@ from typing import Any
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.datasets.preference_files import saved_length
-from teacher.envs.early_ends import LEAKS, WithoutEnds, told_early, without_ends
+from teacher.envs.early_ends import LEAKS, WithoutEnds, fillings, told_early, without_ends
 from teacher.envs.horizon import limit_of
 from teacher.envs.make import make_again
 from teacher.envs.trial import (
@@ -39,10 +39,6 @@ from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
 
 _PATIENCE_SECONDS = 5.0
-_ADVICE = (
-    'wrap the environment in teacher.FixedHorizon(env, "absorb") (or "restart") to fill in the missing '
-    "steps; or pass allow_variable_horizon=True to accept this"
-)
 _log = logging.getLogger("teacher.wrapper")
 
 
@@ -98,12 +94,21 @@ class EpisodeWatcher:
         if trial.early and not self.config.allow_variable_horizon:
             raise EnvironmentUnsuitableError(
                 f"episodes of {self._env_id} have {min(self._first)} to {max(self._first)} steps, and "
-                f"{LEAKS}: {_ADVICE}"
+                f"{LEAKS}: {_advice(trial)}"
             )
         if len(self._first) == TRIAL_EPISODES:
             self._trial = trial
             if not trial.fits(self.config.segment_steps):
                 raise _misfit_error(trial, self.config.segment_steps)
+
+
+def _advice(trial: Trial) -> str:
+    """Return the part of an error message that says how to handle episodes that end early."""
+    first, second = fillings(trial)
+    return (
+        f'wrap the environment in teacher.FixedHorizon(env, "{first}") (or "{second}") to fill in the '
+        "missing steps; or pass allow_variable_horizon=True to accept this"
+    )
 
 
 def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
@@ -163,7 +168,7 @@ def _early_end_error(env_id: str, trial: Trial, instead: WithoutEnds) -> Environ
     ways = [f"make the environment with {name}={value}" for name, value in instead.arguments.items()]
     if instead.env_id is not None:
         ways.append(f"use {instead.env_id}, whose episodes never end early")
-    ways.append(_ADVICE)
+    ways.append(_advice(trial))
     return EnvironmentUnsuitableError(f"{told_early(env_id, trial)} {LEAKS}: {'; '.join(ways)}")
 
 

@@ -66,6 +66,21 @@ def test_short_lives_are_followed_by_others_where_the_end_can_not_be_told(
     assert fillings(Trial([5, length, 19], 20), images=images)[0] == filling
 
 
+@pytest.mark.parametrize(
+    ("env_id", "filling"),
+    [
+        ("CartPole-v1", "absorb"),
+        ("InvertedPendulum-v5", "absorb"),
+        ("FrozenLake-v1", "absorb"),
+        ("Acrobot-v1", "absorb"),  # loses reward until its end
+        ("LunarLanderContinuous-v3", "restart"),
+    ],
+)
+def test_failures_that_cost_reward_are_not_shown(env_id: str, filling: str) -> None:
+    limit = gym.spec(env_id).max_episode_steps
+    assert fillings(try_episodes(make_env(env_id, {}), limit, 1))[0] == filling
+
+
 class _Endless(gym.Env[Any, Any]):
     """Counts how far it was ever played."""
 
