@@ -117,7 +117,7 @@ def corrected(error: TeacherError) -> str:
         (
             "Blackjack-v1",
             ["no step limit per episode"],
-            ["--max_episode_steps 100", "--fixed_horizon absorb"],
+            ["--max_episode_steps 100", "--fixed_horizon restart"],
         ),
         (
             "minigrid:MiniGrid-Empty-5x5-v0",

@@ -112,7 +112,7 @@ def test_what_teach_refuses_is_refused_in_one_line(
     for part in (
         "50 of 50 random episodes of",
         "the length of an episode leaks the reward",
-        'teacher.FixedHorizon(env, "absorb") (or "restart")',
+        'teacher.FixedHorizon(env, "restart") (or "absorb")',
         "or pass allow_variable_horizon=True to accept this",
         "a segment of 101 steps fits into only 0 of 50",
         "pass segment_length=100 or less",
