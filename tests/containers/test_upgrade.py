@@ -12,7 +12,7 @@ import requests
 from tests.containers.composed import ROOT, Stack
 from tests.containers.conftest import IMAGES, Build, MakeStack
 
-MIGRATION = "0020_webhooks"
+MIGRATION = "0002_0_2_0"
 """First migration that the earlier version lacks."""
 MIGRATIONS = "SELECT name FROM django_migrations"
 SIDES = ("first", "second")

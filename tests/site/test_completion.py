@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from human_feedback_site.feedback import migrations
 from human_feedback_site.feedback.models import (
-    Experiment,
     Invite,
-    InvitePart,
     Labeler,
     Participation,
 )
-from human_feedback_site.feedback.services import completion, invites, moderation
+from human_feedback_site.feedback.services import completion, moderation
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site.coming_by_links import (
-    PID,
-    SESSION,
     answer,
     arrive,
     ask,
@@ -170,41 +161,3 @@ def test_an_invitation_knows_that_its_codes_differ(trainer: Trainer) -> None:
     invite.completion_code = invite.screen_out_code = "X1"
     with pytest.raises(ValidationError, match="Use a different code for stopped labelers"):
         invite.full_clean()
-
-
-# The database of the version before
-
-LATEST = max(path.stem for path in Path(migrations.__file__).parent.glob("0*.py"))
-
-
-@pytest.fixture
-def before() -> Iterator[Any]:
-    """The models of the version before; afterwards the database is of this one."""
-
-    def migrate(version: str) -> Any:
-        target = [("feedback", version)]
-        MigrationExecutor(connection).migrate(target)
-        return MigrationExecutor(connection).loader.project_state(target).apps.get_model
-
-    yield migrate
-    executor = MigrationExecutor(connection)
-    executor.migrate(executor.loader.graph.leaf_nodes())
-
-
-@pytest.mark.django_db(transaction=True)
-def test_what_was_complete_stays_so_and_one_arrival_goes_back(
-    trainer: Trainer, links: dict[str, Invite], before: Callable[[str], Any]
-) -> None:
-    first, second = links.values()
-    for link in (first, second):
-        invites.admit(link, invites.PlatformParticipant(PID, link.study, SESSION))
-    Participation.objects.exclude(invite=None).update(
-        answers=3, undone=1, elsewhere=None, completed_at=Now(), completed_answers=None
-    )
-    old = before("0014_waiting_labels")
-    assert [each.invite_id for each in old("feedback", "Arrival").objects.all()] == [first.pk]
-    before(LATEST)
-    participation = Participation.objects.exclude(invite=None).get()
-    assert (participation.completed_answers, participation.part_answered) == (2, 2)
-    assert not InvitePart.objects.exists()
-    assert Experiment.objects.count() == 1

@@ -1,4 +1,4 @@
-"""The database goes to the newest version and back while it holds what the site remembers."""
+"""The database goes from version to version while it holds what the site remembers."""
 
 from __future__ import annotations
 
@@ -11,65 +11,59 @@ from uuid import uuid4
 import psycopg
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from human_feedback_site.feedback.models import Episode, Experiment
 from tests.databases import Using, database_of
 
-Migrate = Callable[[str], Any]
+OF_0_1_0 = [("feedback", "0001_0_1_0")]
+RECORDED = MigrationLoader(None).disk_migrations[OF_0_1_0[0]].replaces
 
 
 @pytest.fixture
-def migrate() -> Iterator[Migrate]:
-    """Bring the app's tables to a version and return its models."""
-
-    def migrate(version: str) -> Any:
-        target = [("feedback", version)]
-        MigrationExecutor(connection).migrate(target)
-        return MigrationExecutor(connection).loader.project_state(target).apps
-
-    yield migrate
+def models_of_0_1_0() -> Iterator[Callable[[str], Any]]:
+    """Bring the tables back to 0.1.0, as that version recorded them, and return its models."""
     executor = MigrationExecutor(connection)
-    executor.migrate(executor.loader.graph.leaf_nodes())
+    executor.migrate(OF_0_1_0)
+    recorder = MigrationRecorder(connection)
+    recorder.record_unapplied(*OF_0_1_0[0])
+    for name in RECORDED:
+        recorder.record_applied(*name)
+    apps = executor.loader.project_state(OF_0_1_0).apps
+    yield lambda name: apps.get_model("auth" if name == "User" else "feedback", name)
+    call_command("migrate", verbosity=0)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.both_databases
-def test_data_go_back_and_forth_with_the_tables(migrate: Migrate) -> None:
-    """From the newest version to the first and back, with what each version has to keep."""
-    models = migrate("0006_login_limits")
-    owner = models.get_model("auth", "User").objects.create(username="ada")
-    models.get_model("feedback", "Experiment").objects.create(
-        name="hopper", owner=owner, run_id=uuid4(), prompt="Which?", fps=40, has_true_reward=False
-    )
-    # What labelers are asked is the first version of the prompt.
-    models = migrate("0007_prompt_versions")
-    [kept] = models.get_model("feedback", "PromptVersion").objects.all()
-    assert (kept.experiment.name, kept.version, kept.text, kept.author) == ("hopper", 1, "Which?", None)
+def test_a_database_of_0_1_0_is_upgraded_while_its_processes_go_on(
+    models_of_0_1_0: Callable[[str], Any],
+) -> None:
+    owner = models_of_0_1_0("User").objects.create(username="ada")
+    described = {"owner": owner, "prompt": "Which?", "fps": 40, "has_true_reward": False}
+    made = models_of_0_1_0("Experiment").objects.create(name="hopper", run_id=uuid4(), **described)
+    call_command("migrate", verbosity=0)
+    models_of_0_1_0("Experiment").objects.create(name="late", run_id=uuid4(), **described)
+    models_of_0_1_0("Episode").objects.create(experiment=made, step=1, key="hopper/episodes/1.mp4")
+    names = Experiment.objects.filter(show_episodes=True, trainer_left_at=None).values_list("name", "prompt")
+    assert sorted(names) == [("hopper", "Which?"), ("late", "Which?")]
+    assert Episode.objects.get().answered is None
+    applied = MigrationRecorder(connection).applied_migrations()
+    assert {*OF_0_1_0, *RECORDED, ("feedback", "0002_0_2_0")} <= applied.keys()
 
-    models = migrate("0001_initial")
-    experiments = models.get_model("feedback", "Experiment").objects
-    assert list(experiments.values_list("name", "prompt")) == [("hopper", "Which?")]
-    experiments.all().delete()
-    for state in ("running", "paused", "finished"):
-        experiments.create(
-            name=state, owner_id=owner.pk, run_id=uuid4(), state=state, fps=40, has_true_reward=False
-        )
-    # Experiments that are finished count from the upgrade.
-    upgraded = migrate("0002_signs_of_life").get_model("feedback", "Experiment").objects
-    assert [row.name for row in upgraded.exclude(finished_at=None)] == ["finished"]
-    assert not upgraded.exclude(trainer_seen_at=None, media_deleted_at=None).exists()
-    # A process of the version before goes on writing.
-    experiments.create(name="late", owner_id=owner.pk, run_id=uuid4(), fps=40, has_true_reward=False)
 
-    remembered = [("finished", "finished"), ("late", "running"), ("paused", "paused"), ("running", "running")]
-    back = migrate("0001_initial").get_model("feedback", "Experiment").objects
-    assert sorted(back.values_list("name", "state")) == remembered
-    newest = migrate(MigrationExecutor(connection).loader.graph.leaf_nodes("feedback")[0][1])
-    now = newest.get_model("feedback", "Experiment").objects
-    assert sorted(now.values_list("name", "state")) == remembered
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("models_of_0_1_0")
+def test_a_database_of_before_0_1_0_is_refused_in_one_line() -> None:
+    recorder = MigrationRecorder(connection)
+    recorder.record_unapplied(*RECORDED[-1])
+    with pytest.raises(CommandError, match=r"before 0\.1\.0 \(migration 0017_.*with 0\.1\.0 first"):
+        call_command("migrate", verbosity=0)
+    recorder.record_applied(*RECORDED[-1])
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class Database:
     Attributes:
         vendor: Django's ``connection.vendor``: ``sqlite`` or ``postgresql``.
         tables: the tables, keyed by name.
-        migrations: latest migration of each app, such as ``{"feedback": "0015_invitation_parts"}``.
+        migrations: latest migration of each app, such as ``{"feedback": "0002_0_2_0"}``.
         sequences: last value of each PostgreSQL sequence, or None if it was never used.
     """
 

@@ -15,7 +15,7 @@ from human_feedback_site.feedback.backup import postgresql, sqlite
 from human_feedback_site.feedback.backup.clips import check_room_for_clips, restore_clips
 from human_feedback_site.feedback.backup.folders import check_room, restore_folder
 from human_feedback_site.feedback.backup.manifest import Database, Manifest, read_manifest, secret_key_digest
-from human_feedback_site.feedback.backup.write import KEPT
+from human_feedback_site.feedback.backup.write import KEPT, replaced_migrations
 from human_feedback_site.feedback.errors import BackupError
 from human_feedback_site.feedback.media.store import media_store, name_of
 from human_feedback_site.private import make_private_folder
@@ -60,13 +60,18 @@ def _check_database(database: Database) -> None:
             f"The backup contains a {database.vendor} database, but this site uses {vendor}; "
             f"{'unset' if database.vendor == 'sqlite' else 'set a PostgreSQL URL in'} DATABASE_URL"
         )
-    known = MigrationLoader(None).graph.nodes
-    newer = [name for app, name in database.migrations.items() if (app, name) not in known]
-    if newer:
-        raise BackupError(
-            f"The backup was made by a newer version of RL-Teacher (migration {newer[0]}); "
-            "restore it with that version"
-        )
+    known, replaced = MigrationLoader(None).graph.nodes, replaced_migrations()
+    for at in database.migrations.items():
+        if at not in known and at not in replaced:
+            raise BackupError(
+                f"The backup was made by a newer version of RL-Teacher (migration {at[1]}); "
+                "restore it with that version"
+            )
+        if at not in known and known[replaced[at]].replaces[-1] != at:
+            raise BackupError(
+                f"The backup was made before version 0.1.0 (migration {at[1]}); restore it with 0.1.0, and "
+                "back up again"
+            )
     if vendor == "sqlite" and _is_served():
         raise BackupError(f"The site in {settings.STATE_DIR} is running; stop the runs that use it first")
     found = (sqlite if vendor == "sqlite" else postgresql).first_row()
@@ -121,7 +126,8 @@ def _restore_database(folder: Path, database: Database) -> None:
         sqlite.load(folder, database)
     else:
         postgresql.drop_empty_tables()
-        for app, name in database.migrations.items():
-            call_command("migrate", app, name, interactive=False, verbosity=0)
+        replaced = replaced_migrations()
+        for at in database.migrations.items():
+            call_command("migrate", *replaced.get(at, at), interactive=False, verbosity=0)
         postgresql.load(folder, database)
     call_command("migrate", interactive=False, verbosity=0)

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from human_feedback_site.feedback.backup import postgresql, sqlite
 from human_feedback_site.feedback.backup.clips import copy_clips
@@ -107,6 +108,12 @@ def _take_name(part: Path, folder: Path) -> None:
         raise
 
 
+def replaced_migrations() -> Mapping[tuple[str, str], tuple[str, str]]:
+    """Return the migrations that were squashed, which may no longer exist, and what replaced each."""
+    migrations = MigrationLoader(None).disk_migrations.items()
+    return {old: new for new, migration in migrations for old in migration.replaces}
+
+
 def _has_database() -> bool:
     """Return True if there is a database to back up.
 
@@ -120,7 +127,8 @@ def _dump(folder: Path) -> tuple[Database, set[str]]:
     leaves = executor.loader.graph.leaf_nodes()
     if executor.migration_plan(leaves):
         raise BackupError("The database has unapplied migrations; run manage.py migrate first")
-    unknown = executor.loader.applied_migrations.keys() - executor.loader.graph.nodes.keys()
+    known = executor.loader.graph.nodes.keys() | replaced_migrations().keys()
+    unknown = executor.loader.applied_migrations.keys() - known
     if unknown:
         raise BackupError(
             "The database was migrated by a newer version of RL-Teacher "

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.core.management import CommandError
 from django.core.management.commands import migrate
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -26,9 +27,23 @@ class Command(migrate.Command):
                 make_tables(connection)
                 if options["verbosity"] >= 1:
                     self.stdout.write("The database was empty; all tables were created.")
+            _refuse_between_releases(connection)
             super().handle(*args, **options)
             if not is_partial:
                 promote_all()  # 0.1.0 let labels wait while others held leases
+
+
+def _refuse_between_releases(connection: BaseDatabaseWrapper) -> None:
+    """Raise CommandError if only some of the migrations that were squashed for a release are applied."""
+    applied = MigrationRecorder(connection).applied_migrations().keys()
+    for (_, name), migration in sorted(MigrationLoader(None).disk_migrations.items()):
+        known = [old for old in migration.replaces if old in applied]
+        if known and len(known) < len(migration.replaces):
+            release = name.partition("_")[2].replace("_", ".")
+            raise CommandError(
+                f"The database was migrated by a version before {release} (migration {known[-1][1]}); "
+                f"migrate it with {release} first."
+            )
 
 
 def make_tables(connection: BaseDatabaseWrapper) -> None:
@@ -44,5 +59,6 @@ def make_tables(connection: BaseDatabaseWrapper) -> None:
         for model in loader.project_state().apps.get_models():
             if model._meta.can_migrate(connection):
                 editor.create_model(model)
-        for app, name in sorted(loader.graph.nodes):
-            recorder.record_applied(app, name)
+        for key, migration in sorted(loader.graph.nodes.items()):
+            for app, name in (*migration.replaces, key):
+                recorder.record_applied(app, name)

@@ -1,19 +1,28 @@
-"""Add webhooks: endpoints, their deliveries, and how long training has been waiting.
+"""The changes of 0.2.0. Processes of 0.1.0 work with or without them."""
 
-Safe while the site serves: processes of the previous version leave the new columns empty.
-"""
-
+import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.datetime
 import django.utils.timezone
 import uuid
+from django.conf import settings
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
 
+    replaces = [('feedback', name) for name in (
+        '0019_reword_texts',
+        '0020_webhooks',
+        '0021_identities',
+        '0022_feed_cursor',
+        '0023_answers_behind_episodes',
+        '0024_webhook_format',
+        '0025_trainer_left_at',
+    )]
+
     dependencies = [
-        ('feedback', '0019_reword_texts'),
+        ('feedback', '0001_0_1_0'),
     ]
 
     operations = [
@@ -66,5 +75,44 @@ class Migration(migrations.Migration):
                 'ordering': ('-id',),
                 'indexes': [models.Index(condition=models.Q(('status', 'pending')), fields=['due_at'], name='pending_delivery')],
             },
+        ),
+        migrations.CreateModel(
+            name='Identity',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('issuer', models.CharField(max_length=1000)),
+                ('subject', models.CharField(help_text='Identifier that the provider never reassigns.', max_length=255)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
+                ('user', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='identity', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'verbose_name_plural': 'identities',
+                'constraints': [models.UniqueConstraint(fields=('issuer', 'subject'), name='identity_at_provider')],
+            },
+        ),
+        migrations.AddField(
+            model_name='experiment',
+            name='feed_cursor',
+            field=models.PositiveBigIntegerField(blank=True, editable=False, help_text='Sequence number of the last decision that the trainer has read. Noted only if metrics are on.', null=True),
+        ),
+        migrations.AddField(
+            model_name='episode',
+            name='answered',
+            field=models.PositiveIntegerField(blank=True, help_text='Number of comparisons that had an answer when the video was registered. Empty: unknown.', null=True),
+        ),
+        migrations.AddField(
+            model_name='experiment',
+            name='show_episodes',
+            field=models.BooleanField(db_default=True, default=True, help_text="Show labelers videos of the agent's full episodes. Turn this off for studies in which the videos could influence the answers."),
+        ),
+        migrations.AddField(
+            model_name='webhookendpoint',
+            name='format',
+            field=models.CharField(choices=[('json', 'JSON'), ('slack', 'Slack and Mattermost')], db_default='json', default='json', help_text='Chats need a message to show; programs get the data of the event.', max_length=10),
+        ),
+        migrations.AddField(
+            model_name='experiment',
+            name='trainer_left_at',
+            field=models.DateTimeField(blank=True, editable=False, help_text='When the trainer said that it stops. Empty: it may be running.', null=True),
         ),
     ]
