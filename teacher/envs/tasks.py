@@ -14,7 +14,7 @@ from teacher.envs.capture import CapturedResets, prepare_drawing
 from teacher.envs.early_ends import WithoutEnds, without_ends
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, declares, episode_seeds
 from teacher.envs.families import resolve_env_id
-from teacher.envs.fast import batched_classic, batched_mujoco
+from teacher.envs.fast import batched_mujoco
 from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.horizon import KWARG as FIXED
 from teacher.envs.make import make_env
@@ -258,11 +258,8 @@ def make_vector_env(
 
     makers = [lambda index=index: make(index) for index in range(num_envs)]
     envs: SyncVectorEnv[Any, Any]
-    is_plain = not task.captures
-    if is_plain and batched_mujoco.supports(task.env_id, task.kwargs):
+    if not task.captures and batched_mujoco.supports(task.env_id, task.kwargs):
         envs = batched_mujoco.BatchedMujoco(makers, workers, autoreset_mode)
-    elif is_plain and batched_classic.supports(task.env_id, task.kwargs):
-        envs = batched_classic.BatchedCartPole(makers, autoreset_mode)
     elif workers > 1 and not (task.captures and task.env_id.startswith("dm_control/")):
         # DMControl's OpenGL contexts belong to the thread that made them.
         envs = ThreadedVectorEnv(makers, workers, autoreset_mode)

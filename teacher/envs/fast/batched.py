@@ -1,7 +1,7 @@
 """Base class of vector environments that step all their environments at once with numpy.
 
-Results are bit-identical to those of ``SyncVectorEnv``. The subclasses are in
-:mod:`~teacher.envs.fast.batched_mujoco` and :mod:`~teacher.envs.fast.batched_classic`.
+Results are bit-identical to those of ``SyncVectorEnv``. :mod:`~teacher.envs.fast.batched_mujoco` has the
+subclass for MuJoCo.
 """
 
 import abc

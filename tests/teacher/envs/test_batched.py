@@ -13,8 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import SeededResets, episode_seeds, replay
-from teacher.envs.fast import batched_classic, batched_mujoco
-from teacher.envs.fast.batched_classic import BatchedCartPole
+from teacher.envs.fast import batched_mujoco
 from teacher.envs.fast.batched_mujoco import BatchedMujoco
 from teacher.envs.fast.physics import Physics, Simulation
 from teacher.envs.fast.threads import ThreadedVectorEnv
@@ -90,41 +89,6 @@ def test_trajectories_are_those_of_one_by_one(env_id: str, mode: AutoresetMode) 
         assert play(envs, steps)[0] == expected
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_trajectories_of_cartpole_are_those_of_one_by_one(mode: AutoresetMode) -> None:
-    expected, (fallen, timed_out) = play(
-        SyncVectorEnv(makers("CartPole-v1", max_episode_steps=LIMIT), autoreset_mode=mode), 400
-    )
-    assert fallen > 10
-    assert timed_out > 10
-    envs = BatchedCartPole(makers("CartPole-v1", max_episode_steps=LIMIT), mode)
-    assert play(envs, 400)[0] == expected
-
-
-@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
-def test_a_step_of_cartpole_from_any_state_is_that_of_one_by_one(scale: float) -> None:
-    rng = np.random.default_rng(0)
-    one_by_one, at_once = (kind(makers("CartPole-v1")) for kind in (SyncVectorEnv, BatchedCartPole))
-    assert isinstance(at_once, BatchedCartPole)
-    some_fell = 0
-    for seed in range(300):
-        states, actions = rng.normal(0, scale, (NUM_ENVS, 4)), rng.integers(2, size=NUM_ENVS)
-        outcomes = []
-        for envs in (one_by_one, at_once):
-            envs.reset(seed=seed)
-            for index, env in enumerate(envs.envs):
-                env.unwrapped.state = states[index]  # type: ignore[attr-defined]
-            if envs is at_once:
-                at_once._state[:] = states.T
-            after = envs.step(actions)
-            outcomes.append([bits(value) for value in after])
-        some_fell += int(0 < after[2].sum() < NUM_ENVS)
-        assert outcomes[0] == outcomes[1]
-    assert some_fell > 30 or scale == 30.0
-    one_by_one.close()
-    at_once.close()
-
-
 @pytest.mark.parametrize("env_id", ["Walker2d-v5", "teacher/ShortHopper-v1"])
 def test_episodes_end_at_the_limit_of_the_environment_itself(env_id: str) -> None:
     for_each = [play(kind(makers(env_id)), 310)[0] for kind in (SyncVectorEnv, BatchedMujoco)]
@@ -149,10 +113,10 @@ def test_hopeless_actions_do_the_same_as_one_by_one(dtype: type) -> None:
     assert traces[0] == traces[1]
 
 
-@pytest.mark.parametrize("env_id", ["Hopper-v5", "teacher/ShortWalker-v1", "CartPole-v1"])
+@pytest.mark.parametrize("env_id", ["Hopper-v5", "teacher/ShortWalker-v1"])
 def test_recorded_episodes_replay_bit_exactly(env_id: str) -> None:
     envs = make_vector_env(describe_task(env_id), 3, seed=2, workers=2)
-    assert isinstance(envs.env, BatchedMujoco | BatchedCartPole)
+    assert isinstance(envs.env, BatchedMujoco)
     envs.action_space.seed(0)
     envs.reset()
     for _ in range(150):
@@ -165,12 +129,11 @@ def test_recorded_episodes_replay_bit_exactly(env_id: str) -> None:
         assert bits(np.array([step.reward for step in steps])) == bits(trajectory.true_rewards)
 
 
-@pytest.mark.parametrize("env_id", [*V5, *FAMILIES, "ShortHopper-v1", "CartPole-v0", "CartPole-v1"])
-@pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date:DeprecationWarning")
+@pytest.mark.parametrize("env_id", [*V5, *FAMILIES, "ShortHopper-v1"])
 def test_supported_tasks_are_stepped_at_once(env_id: str) -> None:
     for workers in (1, 2):
         envs = make_vector_env(describe_task(env_id, max_episode_steps=9), 2, seed=0, workers=workers)
-        assert isinstance(envs.env, BatchedCartPole if env_id.startswith("CartPole") else BatchedMujoco)
+        assert isinstance(envs.env, BatchedMujoco)
         envs.close()
 
 
@@ -184,7 +147,7 @@ def test_other_tasks_are_stepped_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("env_id", "kwargs"),
     [
-        ("CartPole-v1", {"sutton_barto_reward": True}),
+        ("CartPole-v1", {}),
         ("Acrobot-v1", {}),
         ("Ant-v5", {}),
         ("Hopper-v4", {}),
@@ -197,7 +160,6 @@ def test_other_tasks_are_stepped_one_by_one() -> None:
 )
 def test_what_has_no_rules_here_is_not_supported(env_id: str, kwargs: dict[str, Any]) -> None:
     assert not batched_mujoco.supports(env_id, kwargs)
-    assert not batched_classic.supports(env_id, kwargs)
 
 
 def test_ids_of_classes_with_other_arguments_are_not_supported() -> None:
@@ -224,15 +186,6 @@ def test_misuse_is_refused() -> None:
     envs.step(actions)
     with pytest.raises(AssertionError, match="reset its environment before"):
         envs.step(actions)
-    envs.close()
-
-
-def test_actions_that_cartpole_does_not_have_are_refused() -> None:
-    envs = BatchedCartPole(makers("CartPole-v1"))
-    envs.reset()
-    for action in (-1, 2):
-        with pytest.raises(ValueError, match=rf"actions must be 0 or 1; got \[{action}, 0, 0, 0, 0\]"):
-            envs.step(np.array([action, 0, 0, 0, 0]))
     envs.close()
 
 
