@@ -292,10 +292,11 @@ class RenderQueue:
         elif clip.refused or not isinstance(clip.error, RenderError):
             clip.settle(None, clip.error)
         else:  # a worker may still be able to render the clip
-            self._warn_once(
-                "cannot render a clip on this machine; waiting for render workers: %s", clip.error
-            )
             try:
                 self._enqueue(clip)
             except RenderError as closed:
                 clip.settle(None, closed)
+                return
+            self._warn_once(
+                "cannot render a clip on this machine; waiting for render workers: %s", clip.error
+            )

@@ -245,11 +245,11 @@ class _StateFolder:
                 )
 
     def _last_log_line(self, log_start: int) -> str:
-        """Return the last nonempty line of the log, ignoring its first ``log_start`` bytes."""
+        """Return the log's last line that has a letter, ignoring its first ``log_start`` bytes."""
         with self._log.open("rb") as log:
             log.seek(log_start)
             lines = log.read().decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+        last = next((line.strip() for line in reversed(lines) if any(map(str.isalpha, line))), "no output")
         return f"{last} (see {self._log})"
 
 

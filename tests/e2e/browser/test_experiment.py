@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from human_feedback_site.feedback.models import TrainingPoint
@@ -57,6 +58,11 @@ def test_news_come_and_what_is_looked_at_goes_on(site: Site, watching: Page) -> 
     expect(page.locator("textarea[name=prompt]")).to_have_value("Which one")
     expect(page.locator("textarea[name=prompt]")).to_be_focused()
     assert page.evaluate("scrollY") == 120
+
+    site.set(trainer_seen_at=timezone.now(), trainer_left_at=timezone.now())
+    until(page, "#away", "The run was stopped on")
+    expect(page.locator("#away time")).not_to_contain_text("UTC")
+    site.set(trainer_left_at=None)
 
     experiments.pause(type(site.experiment).objects.all())
     until(page, "#live-head", "Paused:")

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from teacher.clips import ClipRenderer, backoff
 from teacher.clips import queue as render_queue
 from teacher.clips.backoff import Backoff
 from teacher.clips.metrics import FAILURE_KINDS
-from teacher.clips.queue import RenderQueue
+from teacher.clips.queue import RenderQueue, _Clip
 from teacher.data.segments import Segment
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.storage import Storage, open_storage
@@ -105,7 +105,7 @@ def test_workers_that_are_not_there_are_not_waited_for(
     assert scene.redis.waiting() == 1  # the second was not even sent
 
 
-def test_closing_cancels_what_is_on_its_way(scene: Scene) -> None:
+def test_closing_cancels_what_is_on_its_way(scene: Scene, notices: Notices) -> None:
     scene.worker.stop()
     clip = scene.queue.submit(scene.job())
     wait_until(lambda: scene.redis.waiting() == 1)
@@ -113,6 +113,10 @@ def test_closing_cancels_what_is_on_its_way(scene: Scene) -> None:
     assert clip.cancelled()
     with pytest.raises(RenderError, match="closed"):
         scene.queue.submit(scene.job())
+    stopped: Future[Path] = Future()
+    stopped.set_exception(RenderError("the renderer was closed"))
+    scene.queue._rendered_locally(_Clip(scene.job()), stopped)
+    assert notices() == []
 
 
 def test_what_cannot_be_made_here_waits_for_the_workers_and_says_so(scene: Scene, notices: Notices) -> None:

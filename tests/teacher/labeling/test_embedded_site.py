@@ -222,6 +222,15 @@ def test_a_site_that_cannot_start_says_why_in_one_line(join: Any, state_dir: Pat
     assert "\n" not in str(error.value)
 
 
+def test_the_reason_is_the_last_line_with_words(tmp_path: Path) -> None:
+    (tmp_path / "site.log").write_text("[Traceback (most recent call last):\nImportError: no waitress\n]\n\n")
+    assert (
+        embedded_site._StateFolder(tmp_path, {})
+        ._last_log_line(0)
+        .startswith("ImportError: no waitress (see ")
+    )
+
+
 def test_others_reach_it_by_its_public_address_only(
     join: Any, public_state: Path, experiment: ExperimentSettings
 ) -> None:

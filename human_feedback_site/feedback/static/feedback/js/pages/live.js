@@ -4,6 +4,7 @@ import { element } from "../dom.js";
 import "../media.js";
 import { Patience } from "../patience.js";
 import { morph } from "./morph.js";
+import { showLocalTimes } from "./times.js";
 
 const EVERY_MS = 5_000;
 const TIMEOUT_MS = 15_000;
@@ -46,6 +47,7 @@ async function update() {
   }
   const text = await (await patience.whole(reply)).text();
   const fresh = new DOMParser().parseFromString(text, "text/html");
+  showLocalTimes(fresh);
   for (const part of fresh.querySelectorAll("[data-live]")) morph(element(part.id), part);
   etag = reply.headers.get("ETag") ?? "";
 }
