@@ -101,7 +101,8 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
             # Fast path: the full checks run only for values that are not obviously valid.
-            if not isinstance(observation, np.ndarray) or observation.shape != self._shape:
+            is_array = isinstance(observation, np.ndarray)
+            if not is_array or (observation.shape, observation.dtype) != (self._shape, self._dtype):
                 self._check_observation(observation)
             if not isinstance(reward, _NUMBERS):
                 self._check_reward(reward)

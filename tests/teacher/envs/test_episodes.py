@@ -391,6 +391,10 @@ class Broken(gym.Env[NDArray[np.float32], np.int64]):
         ),
         ((None, 0.0, False, False, {}), r"an observation of shape \(\) and dtype object, .*; fix the env"),
         (
+            (OBSERVATION.astype(object), 0.0, False, False, {}),
+            r"of shape \(2,\) and dtype object, .* float32; fix the env",
+        ),
+        (
             (OBSERVATION, np.zeros(1), False, False, {}),
             r"returned the reward array\(\[0\.\]\), which is not a number",
         ),
