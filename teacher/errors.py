@@ -65,11 +65,11 @@ class ConfigError(TeacherError):
 
 
 def join_errors(errors: Sequence[TeacherError]) -> TeacherError:
-    """Combine errors into one with all their messages and remedies; a single error is returned as is."""
+    """Combine errors into one with each message once and all remedies; a single error is returned as is."""
     if len(errors) == 1:
         return errors[0]
     remedy = {name: value for error in errors for name, value in error.remedy.items()}
-    said = "; ".join(str(error) for error in errors)
+    said = "; ".join(dict.fromkeys(map(str, errors)))
     is_of_environment = all(isinstance(error, EnvironmentUnsuitableError) for error in errors)
     return (EnvironmentUnsuitableError if is_of_environment else ConfigError)(said, remedy)
 

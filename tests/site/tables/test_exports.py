@@ -7,6 +7,8 @@ import io
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet
@@ -18,8 +20,9 @@ from django.test.utils import CaptureQueriesContext
 
 from human_feedback_site.feedback.api.examples import COMPARISONS_CSV, LABELS_CSV
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler
-from human_feedback_site.feedback.tables.columns import LABELS, TABLES, Column, Kind
+from human_feedback_site.feedback.tables.columns import LABELS, TABLES, Column, Kind, Table
 from human_feedback_site.feedback.tables.files import write_csv
+from human_feedback_site.feedback.tables.reader import Problems, read_table
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -126,6 +129,25 @@ def test_no_text_is_a_formula_and_numbers_stay_numbers(text: str) -> None:
     _, [cell, number] = csv.reader(io.StringIO(written, newline=""))
     assert cell == f"'{text}"
     assert number == "-1.5"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_every_text_comes_back_as_it_was(tmp_path: Path, delimiter: str) -> None:
+    columns = [Column(name, Kind.TEXT, name) for name in ("text", "other")]
+    texts = ["".join(each) for n in (1, 2, 3) for each in product("'=+-@7a.,;\" E", repeat=n)]
+    texts += ["O'Brien", "'=1+1", "-kim", "3-Mar", "'1e5", "''TRUE"]
+    cells = list(
+        csv.reader(
+            io.StringIO(b"".join(write_csv(columns, zip(texts, texts, strict=True))).decode(), newline="")
+        )
+    )
+    assert not [text for text, _ in cells if text[0] in "=+-@"]
+    path, problems = tmp_path / "texts.csv", Problems()
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter).writerows(cells)
+    rows = read_table(Table("texts", columns, Label.objects.filter), path, problems)
+    assert [row["text"] for row in rows] == texts
+    problems.complain()
 
 
 def test_nul_never_reaches_a_file_and_everything_else_does() -> None:

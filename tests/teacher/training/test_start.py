@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from teacher.errors import EnvironmentUnsuitableError, TeacherError
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors
 from teacher.settings.checks import named_values
 from teacher.settings.command import command_of
 from teacher.settings.config import TeachConfig
@@ -381,3 +381,8 @@ def test_a_bad_policy_and_bad_demonstrations_are_refused_together(tmp_path: Path
     )
     assert f"{tmp_path / 'a'} does not exist" in said
     assert str(tmp_path / "b") in said
+
+
+def test_what_two_checks_find_is_said_once() -> None:
+    found = [EnvironmentUnsuitableError(text) for text in ("it failed in reset", "it failed in reset", "-l")]
+    assert str(join_errors(found)) == "it failed in reset; -l"
