@@ -252,7 +252,7 @@ def site_at(url: str, token: str, media: Path) -> Site:
 
     def labels(name: str) -> Sequence[tuple[UUID, str]]:
         found = Label.objects.filter(comparison__experiment__name=name, status="counted", undo=None)
-        return [(label.comparison.uuid, str(label.verdict)) for label in found.select_related("comparison")]
+        return [(label.comparison.uuid, str(label.answer)) for label in found.select_related("comparison")]
 
     def weigh(name: str) -> None:
         weigh_labelers(Experiment.objects.get(name=name))

@@ -109,7 +109,7 @@ def _judge(pair: "Comparison", first_labeler: int) -> None:
     _copy(lease, {**facts, "labeler_id": labeler, "expires_at": then}, judges)
     label = Label.objects.create(
         uuid=uuid4(), lease=lease, comparison=pair, labeler_id=first_labeler, choice="left", swapped=False,
-        status="surplus",
+        answer="first", status="surplus",
     )  # fmt: skip
     facts = {"uuid": _new_uuid(), "status": "'counted'", "created_at": "n.created_at"}
     facts |= {"lease_id": "n.id", "comparison_id": "n.comparison_id", "labeler_id": "n.labeler_id"}

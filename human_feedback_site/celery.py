@@ -87,6 +87,7 @@ app.conf.update(
             "schedule": crontab(),
             "options": {"expires": _MINUTE},
         },
+        "labels": {"task": "chores.labels", "schedule": crontab(minute="47"), "options": {"expires": _HOUR}},
         "leases": {"task": "chores.leases", "schedule": crontab(minute="7"), "options": {"expires": _HOUR}},
         "media": {"task": "chores.media", "schedule": crontab(minute="17"), "options": {"expires": _HOUR}},
         "attempts": {

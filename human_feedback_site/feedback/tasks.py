@@ -4,7 +4,7 @@ Each task returns a summary for the log.
 """
 
 from human_feedback_site.celery import app
-from human_feedback_site.feedback.services import chores
+from human_feedback_site.feedback.services import chores, upgrade
 
 
 @app.task(name="chores.stale_runs")
@@ -23,6 +23,12 @@ def weigh_labelers() -> str:
 def finish_deletions() -> str:
     """Continue experiment deletions that were interrupted or took too long for one request."""
     return chores.finish_deletions()
+
+
+@app.task(name="chores.labels")
+def complete_labels() -> str:
+    """Complete labels that processes of 0.1.0 wrote during an upgrade."""
+    return upgrade.complete_labels()
 
 
 @app.task(name="chores.leases")

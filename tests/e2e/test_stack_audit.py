@@ -16,7 +16,15 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler, Lease
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Decision,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    meaning_of,
+)
 from stack.audit import Audit, Evidence, audit
 from stack.errors import StackError
 from teacher.data.decisions import FeedItem
@@ -68,7 +76,7 @@ class World:
         )
         label = Label.objects.create(
             uuid=uuid4(), lease=lease, comparison=comparison, labeler=lease.labeler, choice=choice,
-            swapped=swapped, status="counted",
+            swapped=swapped, answer=meaning_of(choice, swapped=swapped), status="counted",
         )  # fmt: skip
         if by != "mia":
             line = {"uuid": str(label.uuid), "comparison": str(comparison.uuid), "choice": choice}

@@ -10,11 +10,18 @@ from uuid import UUID, uuid4
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Labeler, Lease, Outcome
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Experiment,
+    Label,
+    Labeler,
+    Lease,
+    Outcome,
+    choice_for,
+)
 from human_feedback_site.feedback.queue.answered_leases import answered_lease
 from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import participant_of
-from human_feedback_site.feedback.selectors.labeling import side_of
 from human_feedback_site.feedback.services import accounts, answers, experiments
 
 
@@ -55,7 +62,7 @@ def ask(labeler: Labeler, experiment: Experiment, count: int = 5, held: Sequence
 def answer(labeler: Labeler, lease: UUID, outcome: Outcome) -> UUID:
     """Answer a lease as somebody does who sees its clips; return the answer's UUID."""
     swapped = Lease.objects.get(uuid=lease).swapped
-    given = answers.Answer(uuid4(), lease, side_of(outcome, swapped=swapped), response_ms=900)
+    given = answers.Answer(uuid4(), lease, choice_for(outcome, swapped=swapped), response_ms=900)
     answers.record_answer(answered_lease(labeler, lease), given)
     _tick()
     return given.uuid

@@ -307,6 +307,7 @@ def test_the_command_does_all_chores_and_says_what_each_did(trainer: Trainer, br
     trainer.put(state="finished")
     Experiment.objects.update(finished_at=Now() - timedelta(days=31))
     assert run_chores().splitlines() == [
+        "labels of 0.1.0: 0 labels completed",
         "stale runs: 0 found",
         "labelers: 0 decisions revised",
         "deletions: 0 finished",

@@ -158,7 +158,7 @@ class Story(RuleBasedStateMachine):
         except ConflictError:
             return
         self.labels[who].remove(old.uuid)
-        self._noted(who, new.uuid, new.verdict)
+        self._noted(who, new.uuid, Outcome(new.answer))
 
     @rule(who=PEOPLE, which=st.integers(0, 2))
     def come_by(self, who: int, which: int) -> None:
@@ -220,7 +220,7 @@ class Story(RuleBasedStateMachine):
         for label in work.standing_labels():
             standing[label.comparison_id, label.labeler_id, label.lease.purpose] += 1
             if label.status == Label.Status.COUNTED:
-                said[label.comparison_id].append(label.verdict)
+                said[label.comparison_id].append(Outcome(label.answer))
         assert set(standing.values()) <= {1}
         newest = {row.comparison_id: row for row in Decision.objects.order_by("seq")}
         for row in Comparison.objects.all():
@@ -248,7 +248,7 @@ class Story(RuleBasedStateMachine):
     @invariant()
     def no_label_is_inverted(self) -> None:
         labels = list(Label.objects.select_related("lease"))
-        assert {label.uuid: label.verdict for label in labels if label.uuid in self.meant} == self.meant
+        assert {label.uuid: label.answer for label in labels if label.uuid in self.meant} == self.meant
         assert all(label.swapped == label.lease.swapped for label in labels)
 
     @precondition(lambda self: self.pairs)

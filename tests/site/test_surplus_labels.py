@@ -15,6 +15,7 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
 from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+from human_feedback_site.feedback.services.upgrade import complete_labels
 
 if TYPE_CHECKING:
     from tests.site.conftest import Browser, Trainer
@@ -209,15 +210,19 @@ def test_an_answer_that_is_surplus_is_one_answer_too(
     assert labels_of("other") == ["surplus", "void"]
 
 
-def test_an_upgrade_counts_what_0_1_0_let_wait(trainer: Trainer, both_answer: BothAnswer) -> None:
-    """There a label also waited while somebody else held the pair."""
+def test_an_upgrade_completes_what_0_1_0_wrote(trainer: Trainer, both_answer: BothAnswer) -> None:
+    """There a label also waited while somebody else held the pair, and its meaning was not stored."""
     trainer.register()
     both_answer()
     Comparison.objects.update(wanted=2, status="open")
+    Label.objects.update(answer="")
     assert eligible_labels().count() == 1
+    assert [label.answer for label in Label.objects.order_by("pk")] == ["first", "second"]
     call_command("migrate", verbosity=0)
+    assert list(Label.objects.order_by("pk").values_list("answer", flat=True)) == ["first", "second"]
     assert labels_of("other") == ["counted"]
     assert decided(trainer) == [("equal", 2)]
+    assert complete_labels() == "0 labels completed"
 
 
 @pytest.mark.django_db(transaction=True)

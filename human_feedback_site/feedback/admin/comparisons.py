@@ -21,10 +21,10 @@ class LabelInline(ReadOnly, TabularInline):
 
     model = models.Label
     fields = (
-        *("labeler", "choice", "swapped", "verdict", "status"),
+        *("labeler", "choice", "swapped", "answer", "status"),
         *("response_ms", "shown_ms", "created_at", "undone"),
     )
-    readonly_fields = ("verdict", "created_at", "undone")
+    readonly_fields = ("created_at", "undone")
     extra = 0
 
     @admin.display(boolean=True)

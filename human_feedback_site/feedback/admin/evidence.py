@@ -15,7 +15,7 @@ class LabelAdmin(ReadOnly, ModelAdmin):
     """Labels exactly as the labelers submitted them."""
 
     list_display = (
-        *("created_at", "experiment", "labeler", "choice", "swapped", "verdict"),
+        *("created_at", "experiment", "labeler", "choice", "swapped", "answer"),
         *("status", "response_ms", "shown_ms", "undone", "comparison"),
     )
     list_filter = ("status", "choice", "comparison__experiment", "labeler")

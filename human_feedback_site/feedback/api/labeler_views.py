@@ -17,7 +17,7 @@ from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import Lease
+from human_feedback_site.feedback.models import Lease, on_screen
 from human_feedback_site.feedback.queue.answered_leases import (
     AnsweredLease,
     answered_lease,
@@ -37,8 +37,7 @@ from human_feedback_site.feedback.services import accounts, answers
 def _lease_json(lease: Lease) -> dict[str, Any]:
     """Return a lease as JSON for its labeler, with the clip URL for each side of the screen."""
     media, pair = media_store(), lease.comparison
-    keys = [pair.first_key, pair.second_key]
-    left, right = reversed(keys) if lease.swapped else keys
+    left, right = on_screen(pair.first_key, pair.second_key, swapped=lease.swapped)
     return {
         "uuid": lease.uuid,
         "comparison": pair.uuid,

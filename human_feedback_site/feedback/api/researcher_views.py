@@ -13,7 +13,7 @@ from human_feedback_site.feedback.api import serializers as s
 from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import ApiToken, Experiment, TrainingPoint, validate_name
+from human_feedback_site.feedback.models import ApiToken, Experiment, TrainingPoint, on_screen, validate_name
 from human_feedback_site.feedback.selectors.experiments import (
     active_labelers,
     comparisons_with_decisions,
@@ -243,11 +243,11 @@ class LeaseDetailView(ResearcherView):
     def get(self, request: Request, name: str, uuid: UUID) -> Response:
         """Read the true returns of a leased comparison's left and right clips."""
         lease = lease_in(self.experiment(name), uuid)
-        returns = [lease.comparison.first_return, lease.comparison.second_return]
-        left, right = reversed(returns) if lease.swapped else returns
+        pair = lease.comparison
+        left, right = on_screen(pair.first_return, pair.second_return, swapped=lease.swapped)
         answer = {
             "uuid": lease.uuid,
-            "comparison": lease.comparison.uuid,
+            "comparison": pair.uuid,
             "left": {"true_return": left},
             "right": {"true_return": right},
         }

@@ -29,7 +29,9 @@ from human_feedback_site.feedback.models.labels import (
     Label,
     Lease,
     Undo,
-    verdict_of,
+    choice_for,
+    meaning_of,
+    on_screen,
 )
 from human_feedback_site.feedback.models.limits import Attempts
 from human_feedback_site.feedback.models.names import MAX_LABELER_NAME, validate_labeler_name
@@ -66,7 +68,9 @@ __all__ = [
     "Undo",
     "WebhookDelivery",
     "WebhookEndpoint",
+    "choice_for",
+    "meaning_of",
+    "on_screen",
     "validate_labeler_name",
     "validate_name",
-    "verdict_of",
 ]

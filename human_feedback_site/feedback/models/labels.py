@@ -1,6 +1,7 @@
 """Leases, labels, undos and decisions."""
 
 import uuid
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import models
@@ -59,7 +60,7 @@ class Lease(models.Model):
 
 
 class Label(models.Model):
-    """One labeler's answer to a comparison, in terms of the left and right sides of the screen."""
+    """One labeler's answer to a comparison: what was chosen on the screen, and what that means."""
 
     class Choice(models.TextChoices):
         """Answer as the labeler sees it: left clip, right clip, equal or can't tell."""
@@ -86,6 +87,12 @@ class Label(models.Model):
     labeler = models.ForeignKey(Labeler, models.PROTECT, related_name="labels")
     choice = models.CharField(max_length=10, choices=Choice.choices)
     swapped = models.BooleanField(help_text="The second clip was shown on the left.")
+    answer = models.CharField(
+        max_length=10,
+        choices=Outcome.choices,
+        db_default="",
+        help_text="Meaning of the choice. Processes of 0.1.0 leave it empty.",
+    )
     status = models.CharField(max_length=10, choices=Status.choices)
     prompt_version = models.PositiveIntegerField(
         default=1, db_default=1, help_text="Version of the prompt that the labeler answered."
@@ -103,24 +110,39 @@ class Label(models.Model):
             models.Index(fields=("labeler", "created_at"), name="label_of_labeler"),
             models.Index(fields=("comparison", "labeler"), name="label_judge"),
             models.Index(fields=("comparison",), name="label_waiting", condition=Q(status="surplus")),
+            models.Index(fields=("id",), name="label_of_0_1_0", condition=Q(answer="")),
         )
 
     def __str__(self) -> str:
         return str(self.uuid)
 
-    @property
-    def verdict(self) -> Outcome:
-        """Return the answer as ``first``, ``second``, ``equal`` or ``cant_tell``."""
-        return verdict_of(self.choice, swapped=self.swapped)
+    @classmethod
+    def from_db(cls, *row: Any, **options: Any) -> "Label":
+        """Make a label from a row; if a process of 0.1.0 wrote it, find out what its choice means."""
+        label = super().from_db(*row, **options)
+        if label.__dict__.get("answer") == "":
+            label.answer = meaning_of(label.choice, swapped=label.swapped)
+        return label
 
 
-def verdict_of(choice: str, *, swapped: bool) -> Outcome:
+_Item = TypeVar("_Item")
+
+
+def on_screen(first: _Item, second: _Item, *, swapped: bool) -> tuple[_Item, _Item]:
+    """Return what belongs to the first and second clip in the order left, right."""
+    return (second, first) if swapped else (first, second)
+
+
+def meaning_of(choice: str, *, swapped: bool) -> Outcome:
     """Convert ``left`` or ``right`` to ``first`` or ``second``; other choices are unchanged."""
-    if choice == Label.Choice.EQUAL:
-        return Outcome.EQUAL
-    if choice == Label.Choice.CANT_TELL:
-        return Outcome.CANT_TELL
-    return Outcome.FIRST if (choice == Label.Choice.LEFT) != swapped else Outcome.SECOND
+    left, right = on_screen(Outcome.FIRST, Outcome.SECOND, swapped=swapped)
+    return {Label.Choice.LEFT.value: left, Label.Choice.RIGHT.value: right}.get(choice) or Outcome(choice)
+
+
+def choice_for(answer: Outcome, *, swapped: bool) -> str:
+    """Convert ``first`` or ``second`` to ``left`` or ``right``; the inverse of :func:`meaning_of`."""
+    left, right = on_screen(Outcome.FIRST, Outcome.SECOND, swapped=swapped)
+    return {left: Label.Choice.LEFT.value, right: Label.Choice.RIGHT.value}.get(answer, answer.value)
 
 
 class Undo(models.Model):

@@ -2,10 +2,10 @@
 
 from typing import TypeVar
 
-from django.db.models import Case, CharField, Exists, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models.comparisons import Comparison, Outcome
+from human_feedback_site.feedback.models.comparisons import Comparison
 from human_feedback_site.feedback.models.experiments import Episode, Experiment
 from human_feedback_site.feedback.models.labels import Decision, Label
 from human_feedback_site.feedback.models.people import Participation
@@ -78,18 +78,6 @@ def with_decisions(comparisons: QuerySet[Comparison]) -> QuerySet[Comparison]:
     """Annotate comparisons with the ``decision`` and ``probability`` of their newest decision."""
     return comparisons.annotate(
         decision=newest_decision("decision"), probability=newest_decision("probability")
-    )
-
-
-def label_outcome() -> Case:
-    """Return an SQL expression for a label's outcome, equivalent to :func:`verdict_of`."""
-    first = Q(choice=Label.Choice.LEFT, swapped=False) | Q(choice=Label.Choice.RIGHT, swapped=True)
-    same_on_both_sides = (Label.Choice.EQUAL, Label.Choice.CANT_TELL)
-    return Case(
-        When(first, then=Value(Outcome.FIRST)),
-        When(choice__in=same_on_both_sides, then="choice"),
-        default=Value(Outcome.SECOND),
-        output_field=CharField(),
     )
 
 

@@ -12,7 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.media.store import media_store
-from human_feedback_site.feedback.models import Comparison, Label
+from human_feedback_site.feedback.models import Comparison, Label, on_screen
 from human_feedback_site.feedback.models.querysets import watchable_episodes
 from human_feedback_site.feedback.pages.labeling import labeler_in
 from human_feedback_site.feedback.pages.views import managed, managed_by
@@ -38,8 +38,9 @@ def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> H
     labeler, experiment = labeler_in(request, name)
     own = Label.objects.select_related("comparison__experiment").filter(labeler=labeler)
     label = get_object_or_404(own, uuid=label_uuid, comparison__experiment=experiment)
-    comparison, is_first = label.comparison, (side == "left") != label.swapped
-    return _clip(comparison, comparison.first_key if is_first else comparison.second_key)
+    comparison = label.comparison
+    left, right = on_screen(comparison.first_key, comparison.second_key, swapped=label.swapped)
+    return _clip(comparison, left if side == "left" else right)
 
 
 @require_safe

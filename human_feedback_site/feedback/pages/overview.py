@@ -66,7 +66,7 @@ class ShownLabel:
     @property
     def clip(self) -> Promise | None:
         """Text that names the chosen clip (first or second); None for "equal" and "can't tell"."""
-        return _CLIPS.get(self.label.verdict)
+        return _CLIPS.get(self.label.answer)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from django.db import connection
 _VOTES = """
     votes AS (
         SELECT a.comparison_id, a.labeler_id,
-               CASE WHEN a.choice <> 'equal' AND (a.choice = 'left') <> a.swapped THEN 1 ELSE 0 END AS first,
-               CASE WHEN a.choice = 'equal' THEN 1 ELSE 0 END AS equal,
-               CASE WHEN a.choice <> 'equal' AND (a.choice = 'left') = a.swapped THEN 1 ELSE 0 END AS second
+               CASE a.answer WHEN 'first' THEN 1 ELSE 0 END AS first,
+               CASE a.answer WHEN 'equal' THEN 1 ELSE 0 END AS equal,
+               CASE a.answer WHEN 'second' THEN 1 ELSE 0 END AS second
         FROM feedback_comparison c
         JOIN feedback_label a ON a.comparison_id = c.id
         LEFT JOIN feedback_undo u ON u.label_id = a.id
-        WHERE c.experiment_id = %s AND u.id IS NULL AND a.status = 'counted' AND a.choice <> 'cant_tell')"""
+        WHERE c.experiment_id = %s AND u.id IS NULL AND a.status = 'counted'
+          AND a.answer IN ('first', 'equal', 'second'))"""
 # Number of comparisons for each combination of vote counts.
 _UNITS = f"""
     WITH {_VOTES},

@@ -21,7 +21,6 @@ from human_feedback_site.feedback.models import (
     Outcome,
 )
 from human_feedback_site.feedback.models.querysets import (
-    label_outcome,
     live_leases,
     newest_decision,
     not_undone,
@@ -170,7 +169,7 @@ def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
 def _different_outcomes() -> Subquery:
     """Return a subquery that counts the distinct outcomes among a comparison's counted labels."""
     said = Label.objects.filter(not_undone(), comparison=OuterRef("pk"), status=Label.Status.COUNTED)
-    counted = said.order_by().values("comparison").annotate(opinions=Count(label_outcome(), distinct=True))
+    counted = said.order_by().values("comparison").annotate(opinions=Count("answer", distinct=True))
     return Subquery(counted.values("opinions"))
 
 
@@ -209,8 +208,8 @@ def history(comparison: Comparison) -> list[Event]:
     undone = [(label.undo, label) for label in labels if hasattr(label, "undo")]
     claims = comparison.leases.filter(live_leases()).select_related("labeler")
     events = [
-        *(Event("label", label.created_at, label, label.verdict) for label in labels),
-        *(Event("undo", undo.created_at, label, label.verdict) for undo, label in undone),
+        *(Event("label", label.created_at, label, label.answer) for label in labels),
+        *(Event("undo", undo.created_at, label, label.answer) for undo, label in undone),
         *(Event("decision", row.created_at, row, row.decision) for row in comparison.decisions.all()),
         *(Event("lease", row.created_at, row) for row in claims),
     ]

@@ -14,7 +14,7 @@ from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 
 from human_feedback_site.feedback.models import Experiment, Label
-from human_feedback_site.feedback.models.querysets import label_outcome, not_undone
+from human_feedback_site.feedback.models.querysets import not_undone
 from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha
 from human_feedback_site.feedback.queue.sql_agreement import count_consensus, count_units
 
@@ -94,7 +94,7 @@ def labelers(experiment: Experiment) -> list[LabelerQuality]:
 def _labels(experiment: Experiment) -> QuerySet[Any]:
     """Return labels that were not withdrawn and are not void, annotated with their ``outcome``."""
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment)
-    return labels.exclude(status=Label.Status.VOID).annotate(outcome=label_outcome())
+    return labels.exclude(status=Label.Status.VOID).annotate(outcome=F("answer"))
 
 
 def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:

@@ -17,6 +17,8 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Outcome,
+    choice_for,
+    on_screen,
 )
 from human_feedback_site.feedback.models.querysets import (
     answered_comparisons,
@@ -56,19 +58,9 @@ def examples(experiment: Experiment) -> Sequence[ShownExample]:
 def _shown(example: Example) -> ShownExample:
     comparison, swapped = example.comparison, bool(example.pk % 2)
     links = [Link(url=media_store().url(key)) for key in (comparison.first_key, comparison.second_key)]
-    left, right = reversed(links) if swapped else links
-    better = side_of(Outcome(example.better), swapped=swapped)
+    left, right = on_screen(*links, swapped=swapped)
+    better = choice_for(Outcome(example.better), swapped=swapped)
     return ShownExample(left, right, better, example.explanation, example.practice)
-
-
-def side_of(outcome: Outcome, *, swapped: bool) -> str:
-    """Return the on-screen choice that corresponds to ``outcome``; the inverse of :func:`verdict_of`.
-
-    ``first`` is ``left``, or ``right`` if ``swapped``. Outcomes without a side are unchanged.
-    """
-    if outcome not in {Outcome.FIRST, Outcome.SECOND}:
-        return outcome.value
-    return Label.Choice.LEFT if (outcome == Outcome.FIRST) != swapped else Label.Choice.RIGHT
 
 
 def episodes(experiment: Experiment) -> Sequence[Episode]:

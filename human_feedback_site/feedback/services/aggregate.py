@@ -14,7 +14,6 @@ from human_feedback_site.feedback.models import (
     Label,
     Participation,
     SequenceCounter,
-    verdict_of,
 )
 from human_feedback_site.feedback.models.querysets import lock_comparisons, not_undone, with_decisions
 from human_feedback_site.feedback.quality.aggregation import Verdict, dawid_skene
@@ -77,13 +76,12 @@ def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int
     """
     statuses = (Label.Status.COUNTED, Label.Status.GOLD)
     labels = Label.objects.filter(not_undone(), comparison__experiment=experiment, status__in=statuses)
-    found = labels.order_by("-pk").values_list(
-        "comparison", "labeler", "choice", "swapped", "comparison__gold"
-    )[:VOTES]
+    labels = labels.exclude(answer="")
+    found = labels.order_by("-pk").values_list("comparison", "labeler", "answer", "comparison__gold")[:VOTES]
     votes: dict[tuple[int, int], str] = {}
     known: dict[int, str] = {}
-    for comparison, labeler, choice, swapped, gold in found:
-        votes.setdefault((comparison, labeler), verdict_of(choice, swapped=swapped))
+    for comparison, labeler, answer, gold in found:
+        votes.setdefault((comparison, labeler), answer)
         if gold is not None:
             known[comparison] = gold
     return [(*key, outcome) for key, outcome in votes.items()], known

@@ -23,9 +23,9 @@ from human_feedback_site.feedback.models import (
     Label,
     Labeler,
     Lease,
-    Outcome,
     Participation,
     Undo,
+    meaning_of,
 )
 from human_feedback_site.feedback.models.querysets import judgments, live_leases, not_undone
 from human_feedback_site.feedback.quality.aggregation import Verdict
@@ -106,6 +106,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
         labeler_id=lease.labeler,
         choice=answer.choice,
         swapped=lease.swapped,
+        answer=meaning_of(answer.choice, swapped=lease.swapped),
         prompt_version=lease.prompt_version,
         response_ms=answer.response_ms,
         shown_ms=answer.shown_ms,
@@ -114,7 +115,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     if status != Label.Status.VOID:
         _count_answer(participation, lease, label)
     if status == Label.Status.COUNTED:
-        verdict = _count_label(comparison, lease, label.verdict, participation.confusion)
+        verdict = _count_label(comparison, lease, label.answer, participation.confusion)
         announce(lease.experiment, comparison.pk, verdict)
     return RecordedAnswer(answer.uuid, _status_shown(status), participation.part_answered, created=True)
 
@@ -138,10 +139,10 @@ def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Part
     return Label.Status.COUNTED if is_open else Label.Status.SURPLUS
 
 
-def _count_label(comparison: Comparison, lease: AnsweredLease, outcome: Outcome, confusion: Any) -> Verdict:
+def _count_label(comparison: Comparison, lease: AnsweredLease, answer: str, confusion: Any) -> Verdict:
     """Add a label to a locked comparison's scores, save the comparison, and return its new verdict."""
     weighs = lease.weighs_labelers
-    first, equal, second = score_of(outcome, confusion, weighs_labelers=weighs)
+    first, equal, second = score_of(answer, confusion, weighs_labelers=weighs)
     comparison.n_labels += 1
     comparison.score_first += first
     comparison.score_equal += equal
@@ -183,7 +184,7 @@ def _note_checks(participation: Participation, lease: AnsweredLease, label: Labe
     ).exists():
         return
     if lease.purpose == Lease.Purpose.GOLD:
-        passed = label.verdict == lease.gold
+        passed = label.answer == lease.gold
         participation.gold_checks = _with_check(participation.gold_checks, passed=passed)
     if lease.min_watch_ms:
         passed = _watched_ms(lease, label) >= lease.min_watch_ms

@@ -26,6 +26,7 @@ from human_feedback_site.feedback.services import (
     deletion,
     deliveries,
     limits,
+    upgrade,
     webhooks,
 )
 from human_feedback_site.feedback.services.clip_store import delete_clips, refuse_another_store
@@ -203,6 +204,7 @@ def send_webhooks() -> str:
 
 
 CHORES: Mapping[str, Callable[[], str]] = {
+    "labels of 0.1.0": upgrade.complete_labels,
     "stale runs": forget_stale_runs,
     "labelers": weigh_labelers,
     "deletions": finish_deletions,

@@ -87,7 +87,7 @@ def count_anew(
     ``labels`` are the comparison's counted labels. The caller must save the fields in :data:`COUNTED_FIELDS`.
     """
     weighs = experiment.weighs_labelers
-    outcomes = [(label.verdict, confusions.get(label.labeler_id)) for label in labels]
+    outcomes = [(label.answer, confusions.get(label.labeler_id)) for label in labels]
     scores = total(score_of(outcome, matrix, weighs_labelers=weighs) for outcome, matrix in outcomes)
     comparison.score_first, comparison.score_equal, comparison.score_second = scores
     comparison.n_labels = len(outcomes)

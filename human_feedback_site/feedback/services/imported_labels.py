@@ -13,7 +13,7 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Lease,
     Undo,
-    verdict_of,
+    meaning_of,
 )
 from human_feedback_site.feedback.models.names import normalized
 from human_feedback_site.feedback.models.querysets import judgments, lock_comparisons
@@ -102,7 +102,7 @@ class AddedLabels:
         label = known.get(row["label"])
         if label is None and row.file in self._problems.resaved and row.may_be_changed("labeler"):
             self._report_doubtful_name(row)
-        meaning = verdict_of(row["choice"], swapped=row["swapped"])
+        meaning = meaning_of(row["choice"], swapped=row["swapped"])
         wrong = {
             f"there is no comparison {row['comparison']} in this experiment": row["comparison"]
             not in comparisons,
@@ -189,6 +189,7 @@ class AddedLabels:
             comparison_id=lease.comparison_id,
             labeler=self._labeler(row["labeler"]),
             status=status,
+            answer=meaning_of(row["choice"], swapped=row["swapped"]),
             **{name: row[name] for name in _AS_TOLD if name in row.cells},
         )
 

@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 from django.db.models.expressions import Combinable
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome
-from human_feedback_site.feedback.models.querysets import label_outcome, newest_decision
+from human_feedback_site.feedback.models.querysets import newest_decision
 
 _ROWS_AT_ONCE = 2000  # fetched from the database per chunk
 
@@ -108,7 +108,7 @@ LABELS = Table(
         Column("labeler", Kind.TEXT, "labeler__name"),
         Column("choice", Kind.TEXT, "choice", choices=frozenset(Label.Choice.values)),
         Column("swapped", Kind.YES_NO, "swapped"),
-        Column("meaning", Kind.TEXT, label_outcome(), choices=_OUTCOMES),
+        Column("meaning", Kind.TEXT, "answer", choices=_OUTCOMES),
         Column("status", Kind.TEXT, "status", choices=frozenset(Label.Status.values)),
         Column("purpose", Kind.TEXT, "lease__purpose", choices=frozenset(Lease.Purpose.values)),
         Column("lease", Kind.UUID, "lease__uuid"),

@@ -95,7 +95,7 @@ def test_what_the_database_counts_is_what_the_labels_say(labeled: Experiment) ->
     units: dict[int, list[Any]] = defaultdict(list)
     for label in opinions:
         units[label.comparison_id].append(label)
-    verdicts = [[str(label.verdict) for label in unit] for unit in units.values()]
+    verdicts = [[str(label.answer) for label in unit] for unit in units.values()]
     found_together = crowd.agreement(labeled)
     assert found_together.alpha == pytest.approx(alpha_by_pairs(verdicts))
     found = {each.name: each for each in crowd.labelers(labeled)}
@@ -104,15 +104,15 @@ def test_what_the_database_counts_is_what_the_labels_say(labeled: Experiment) ->
         own = [label for label in standing if label.labeler.name == name]
         assert quality.answers == len(own)
         gold = [label for label in own if label.status == "gold"]
-        assert quality.gold == Rate(sum(label.verdict == "first" for label in gold), len(gold))
+        assert quality.gold == Rate(sum(label.answer == "first" for label in gold), len(gold))
         sides = [label.choice for label in own if label.choice in {"left", "right"}]
         assert quality.left == Rate(sides.count("left"), len(sides))
         times = [label.response_ms for label in own if label.response_ms is not None]
         assert quality.seconds == pytest.approx(statistics.median(times) / 1000)
         assert quality.consensus == leave_one_out(units.values(), name)
         repeats = [label for label in own if label.status == "repeat"]
-        before = {label.comparison_id: label.verdict for label in own if label.status == "counted"}
-        same = sum(before[label.comparison_id] == label.verdict for label in repeats)
+        before = {label.comparison_id: label.answer for label in own if label.status == "counted"}
+        same = sum(before[label.comparison_id] == label.answer for label in repeats)
         assert quality.consistency == Rate(same, len(repeats))
     # Who is shown which of them is drawn, but nearly all are shown some.
     assert {"gold", "repeat"} <= {label.status for label in standing}
@@ -122,11 +122,11 @@ def leave_one_out(units: Any, name: str) -> Rate:
     hits = total = 0
     for unit in units:
         for label in unit:
-            others = Counter(str(other.verdict) for other in unit if other is not label).most_common(2)
+            others = Counter(str(other.answer) for other in unit if other is not label).most_common(2)
             if label.labeler.name != name or not others or (len(others) > 1 and others[0][1] == others[1][1]):
                 continue
             total += 1
-            hits += others[0][0] == label.verdict
+            hits += others[0][0] == label.answer
     return Rate(hits, total)
 
 

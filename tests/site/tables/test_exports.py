@@ -78,7 +78,7 @@ def test_every_label_is_exported_with_who_and_when_and_what_was_undone(
     rows = exported_rows(trainer, "labels")
     labels = list(Label.objects.order_by("pk"))
     assert [row["label"] for row in rows] == [str(label.uuid) for label in labels]
-    assert [row["meaning"] for row in rows] == [label.verdict.value for label in labels]
+    assert [row["meaning"] for row in rows] == [label.answer for label in labels]
     assert [row["swapped"] for row in rows] == [str(label.swapped).lower() for label in labels]
     assert [row["comparison"] for row in rows] == [story[2], story[2], story[1]]
     assert [row["undo"] for row in rows] == [str(labels[0].undo.uuid), "", ""]

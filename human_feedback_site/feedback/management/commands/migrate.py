@@ -9,7 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from human_feedback_site.feedback.services.promotion import promote_all
+from human_feedback_site.feedback.services.upgrade import complete_labels
 from human_feedback_site.feedback.setup_lock import setting_up
 
 _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "prune")
@@ -30,7 +30,7 @@ class Command(migrate.Command):
             _refuse_between_releases(connection)
             super().handle(*args, **options)
             if not is_partial:
-                promote_all()  # 0.1.0 let labels wait while others held leases
+                complete_labels()
 
 
 def _refuse_between_releases(connection: BaseDatabaseWrapper) -> None:
