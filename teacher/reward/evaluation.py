@@ -14,6 +14,7 @@ from teacher.errors import DataError
 from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import chance_of_first, is_right
+from teacher.reward.results import Result
 
 _MARGIN_GROUPS = 4
 _CERTAINTY_BOUNDS = np.linspace(0.5, 1.0, 6)
@@ -57,8 +58,8 @@ class CertaintyGroup:
     answered: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation(Result):
     """Metrics of a predictor on a labeled dataset; NaN where undefined.
 
     The prediction for a pair is the mean of the members' probabilities.

@@ -16,6 +16,7 @@ from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.reward.optimizer import FlatOptimizer, FlatParameters
 from teacher.reward.pairs import Pairs
 from teacher.reward.regularization import PENALTIES, Regularizer
+from teacher.reward.results import Result
 from teacher.settings.options import RewardConfig
 
 _EVALUATION_BATCH = 64  # pairs per forward pass without gradients
@@ -45,8 +46,8 @@ class FitBudget:
         return (self.epochs if self.updates is None else self.updates) == 0
 
 
-@dataclass(frozen=True)
-class FitResult:
+@dataclass(frozen=True, eq=False)
+class FitResult(Result):
     """Work done by one fit.
 
     Attributes:

@@ -10,6 +10,7 @@ from teacher.reward.contradictions import Contradictions, find_contradictions
 from teacher.reward.fitting import FitResult, PairEvaluation
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
+from teacher.reward.results import Result
 
 UNDECIDED = (
     "no label used for fitting prefers either segment, so the predicted rewards are meaningless; add labels "
@@ -20,8 +21,8 @@ _MANY_TIES = 0.5  # share of ties; a warning is given above it
 _SCALES = tuple(0.05 * 1.2**power for power in range(21))  # 0.05 to 1.9
 
 
-@dataclass(frozen=True)
-class FitReport:
+@dataclass(frozen=True, eq=False)
+class FitReport(Result):
     """Metrics of one fit; NaN where there was nothing to measure.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,7 @@ def test_without_true_returns_there_are_no_margins(
     found = evaluate(fitted, answers(pairs))
     assert found.margins == []
     assert np.isnan(found.rank_correlation)
+    assert found == replace(found, rank_correlation=float("nan"))
 
 
 def test_a_predictor_that_is_sure_and_wrong_without_label_noise_loses_all(make_segment: MakeSegment) -> None:

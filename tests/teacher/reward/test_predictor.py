@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -331,10 +332,13 @@ def test_fitting_to_nothing_changes_nothing(make_segment: MakeSegment) -> None:
 
 def test_one_answer_is_enough_to_fit(make_segment: MakeSegment) -> None:
     answer = Preference(uuid_with(trained=True), make_segment(1), make_segment(2), 1.0)
-    report = predictor().fit(dataset([answer]), max_updates=10)
+    report, again = (predictor().fit(dataset([answer]), max_updates=10) for _ in range(2))
     assert report.loss < np.log(20)
     assert np.isnan(report.validation_loss)
     assert np.isnan(report.accuracy)
+    assert report == again
+    assert hash(report) == hash(again)
+    assert report not in (replace(report, updates=1), replace(report, accuracy=0.0), "NaN")
 
 
 def test_an_answer_held_out_from_everyone_trains_nobody(make_segment: MakeSegment) -> None:
