@@ -139,7 +139,11 @@ class LedgerReader:
         self._is_local = is_local(path.absolute().parent)
         self._copy: sqlite3.Connection | None = None
         self._copied: tuple[Path, _Stamp] | None = None
-        self.rows("SELECT 1 FROM feed", ())
+        try:
+            self.rows("SELECT 1 FROM feed", ())
+        except BaseException:
+            self.close()
+            raise
 
     def rows(self, query: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""

@@ -178,6 +178,31 @@ def test_a_reader_leaves_what_a_killed_run_wrote_last_where_it_is(
         assert files_of(killed) == left
 
 
+def test_a_copy_that_cannot_be_read_is_closed(
+    path: Path, memory_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Ledger(path)), closing(sqlite3.connect(path)) as other:
+        other.execute("DROP TABLE feed")
+        left = files_of(path)
+    killed = memory_path / "killed" / path.name
+    killed.parent.mkdir()
+    for name, content in left.items():
+        killed.with_name(name).write_bytes(content)
+    copies: list[sqlite3.Connection] = []
+    copied = ledger_file._copied
+
+    def noted(path: Path) -> sqlite3.Connection:
+        copies.append(copied(path))
+        return copies[-1]
+
+    monkeypatch.setattr(ledger_file, "_copied", noted)
+    with pytest.raises(DataError, match="no such table: feed"):
+        Ledger(killed, read_only=True)
+    assert len(copies) == 1
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        copies[0].execute("SELECT 1")
+
+
 def test_a_file_that_a_run_is_about_to_fill_is_an_empty_ledger(
     path: Path, ask: Callable[[Ledger], None]
 ) -> None:
