@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr
+from contextlib import closing, redirect_stderr
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -217,7 +217,7 @@ def test_a_new_database_has_to_be_migrated_first(
 @pytest.mark.parametrize("page", [0, 1], ids=["header", "schema"])
 def test_a_damaged_database_ends_a_command_with_one_line(tmp_path: Path, using: Using, page: int) -> None:
     path = tmp_path / "site.sqlite3"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE django_migrations (id)")
     content = path.read_bytes()
     path.write_bytes(bytes([255]) * 200 + content[200:] if page == 0 else content[:100] + b"\xff" * 20)
