@@ -19,10 +19,12 @@ ROOT = Path(__file__).parents[1]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OF_PIP_ALONE = {"pip", "setuptools", "wheel"}
+OF_GPUS = ("cuda-", "nvidia-", "triton")
+"""How the names begin of what torch's build for NVIDIA GPUs brings, each at the version that it needs."""
 OTHER_MUJOCO = {"dmc", "metaworld"}
 """Extras that need an environment with an older MuJoCo."""
 # Some distributions are only needed there; Debian 12 has a Python that is hardly newer.
-OLDEST = {"python_version": "3.11", "python_full_version": "3.11.0"}
+PYTHONS = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if ":: Python ::" in name]
 # How keys begin that somebody gives out, ours among them; each is longer than what examples show.
 KEYS = re.compile(
     r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY(?: BLOCK)?-----"
@@ -49,7 +51,7 @@ def wanted() -> Iterator[Requirement]:
         requirement = left.pop()
         for extra in requirement.extras or {""}:
             at = canonicalize_name(requirement.name), extra
-            if at in seen or at[0] in OF_PIP_ALONE:
+            if at in seen or at[0] in OF_PIP_ALONE or at[0].startswith(OF_GPUS):
                 continue
             seen.add(at)
             yield requirement
@@ -61,9 +63,11 @@ def wanted() -> Iterator[Requirement]:
 
 
 def is_wanted(need: Requirement, extra: str) -> bool:
-    """By this Python, or by the oldest."""
-    marker = need.marker
-    return marker is None or any(marker.evaluate({"extra": extra, **python}) for python in ({}, OLDEST))
+    """By any Python that the project is tested on."""
+    return need.marker is None or any(
+        need.marker.evaluate({"extra": extra, "python_version": python, "python_full_version": f"{python}.0"})
+        for python in PYTHONS
+    )
 
 
 def test_every_dependency_has_one_version() -> None:
@@ -95,7 +99,7 @@ def test_what_is_pinned_can_be_installed_by_the_oldest_python() -> None:
             wanted_python = str(metadata(name).json.get("requires_python", ""))
         except PackageNotFoundError:  # of an extra
             continue
-        if OLDEST["python_full_version"] not in SpecifierSet(wanted_python):
+        if f"{PYTHONS[0]}.0" not in SpecifierSet(wanted_python):
             refusing.append(f"{name}=={pinned} needs Python {wanted_python}")
     assert refusing == []
 
@@ -215,8 +219,9 @@ def test_a_key_is_known_where_it_stands(text: str) -> None:
     assert KEYS.search(text)
 
 
-def test_the_page_of_installation_lists_every_extra() -> None:
+def test_the_page_of_installation_lists_every_extra_and_python() -> None:
     page = (ROOT / "docs" / "install.md").read_text()
+    assert f"{', '.join(PYTHONS[:-1])} and {PYTHONS[-1]}" in page
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(PROJECT["optional-dependencies"])
 
 
