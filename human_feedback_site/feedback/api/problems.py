@@ -39,6 +39,14 @@ _STATUS = {
     MediaStoreError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
+# Python 3.13 renamed these; responses don't depend on Python's version.
+_TITLES = {
+    413: "Request Entity Too Large",
+    414: "Request-URI Too Long",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
+
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +57,7 @@ def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None
     """
     body: dict[str, Any] = {
         "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
+        "title": _TITLES.get(status) or HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
     }
