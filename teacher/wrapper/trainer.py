@@ -86,6 +86,8 @@ class PreferenceTrainer:
         self._users = self._ever = 0  # number of wrappers using this trainer, now and ever
         self._failure: BaseException | None = None
         self._stop, self._wake = threading.Event(), threading.Event()
+        self._ending = threading.Lock()  # guards the next two, by which one thread closes the files
+        self._has_ended = self._closes_late = False
         self.clips = ClipSource(config, source, can_draw)
         with contextlib.ExitStack() as parts:
             self._turns = LearningTurns(config, source, self.clips, network, parts)
@@ -256,9 +258,11 @@ class PreferenceTrainer:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_SECONDS)
-            if self._thread.is_alive():  # the daemon thread keeps its resources until the process exits
+            with self._ending:
+                self._closes_late = not self._has_ended
+            if self._closes_late:
                 _log.warning(
-                    "the learning thread did not stop within %.0f s; it ends when the process exits",
+                    "the learning thread did not stop within %.0f s; it closes its files when it stops",
                     _CLOSE_SECONDS,
                 )
                 return
@@ -282,6 +286,18 @@ class PreferenceTrainer:
         except BaseException as error:
             self._failure = error
             self._turns.complete.set()  # no more labels will arrive, so nothing should wait for them
+        with self._ending:
+            self._has_ended = True
+        if self._closes_late:
+            self._close_late()
+
+    def _close_late(self) -> None:
+        try:
+            with self._parts:
+                self._turns.save_unsaved()
+            self.check()
+        except Exception as error:
+            _log.error("the learning thread failed: %s", error)
 
     def _turn(self) -> bool:
         """Run one turn of learning; return True if training steps are left."""

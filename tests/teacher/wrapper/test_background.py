@@ -70,6 +70,8 @@ def test_neither_step_nor_close_waits_for_an_answer(wrap: Wrap, monkeypatch: pyt
     env.close()
     assert not go_on.is_set()
     go_on.set()
+    env.trainer._thread.join(PATIENCE_SECONDS)  # type: ignore[union-attr]
+    assert wrap().trainer.answers > 0  # the folder is free
 
 
 def test_a_fit_is_given_up_when_the_wrapper_is_closed(wrap: Wrap) -> None:
