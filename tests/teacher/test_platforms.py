@@ -12,7 +12,7 @@ from teacher.platforms import UNSUPPORTED, reserve
 
 def run(system: str, code: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a process that takes itself to be on another operating system."""
-    pretend = f"import sys; sys.platform = {system!r}; sys.modules['fcntl'] = None"
+    pretend = f"import shutil, sys; sys.platform = {system!r}; sys.modules['fcntl'] = None"
     return subprocess.run(
         [sys.executable, "-c", f"{pretend}\n{code}"], capture_output=True, text=True, check=False
     )
