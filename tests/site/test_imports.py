@@ -465,6 +465,7 @@ def resaved(
         {"delimiter": ";", "encoding": "utf-8-sig", "quoting": csv.QUOTE_ALL, "prefix": '"sep=;"\r\n'},
         {"delimiter": "\t", "quoting": csv.QUOTE_ALL},
         {"delimiter": "\t", "prefix": "sep=\t\r\n"},
+        {"delimiter": "|", "prefix": "sep=|\r\n"},
         {"delimiter": "\t", "encoding": "utf-16", "quoting": csv.QUOTE_ALL},
         {"delimiter": "\t", "encoding": "utf-16"},
         {"delimiter": "\t", "encoding": "utf-16-le"},

@@ -22,7 +22,7 @@ _MOST_PROBLEMS = 20
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _MAX_SHOWN = 60  # maximum number of characters of a cell in a message
 _DELIMITERS = ",;\t"  # of exports; of spreadsheets with decimal commas; of their "Unicode text"
-_SEPARATOR_LINE = re.compile(r'"?sep=."?')
+_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?')
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+([eE][+-]?[0-9]+)?")
 _CHANGED_BY_SPREADSHEETS = {Kind.UUID, Kind.WHOLE, Kind.NUMBER, Kind.YES_NO, Kind.TIME}
 ADVICE = "; if a spreadsheet changed this column, import the file as it was exported"
@@ -170,11 +170,12 @@ def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
     """Read the column names and find the delimiter, which Excel may declare in an initial ``sep=;`` line."""
     columns = {column.name: column for column in table.columns}
     line, lines = file.readline(), 1
-    if _SEPARATOR_LINE.fullmatch(line.rstrip("\r\n")):
+    declared = _SEPARATOR_LINE.fullmatch(line.rstrip("\r\n"))
+    if declared:
         line, lines = file.readline(), 2
     required = {column.name for column in table.columns if not column.optional}
-    for delimiter in _DELIMITERS:
-        with suppress(csv.Error):  # quoted names with another delimiter
+    for delimiter in (declared[1] if declared else "") + _DELIMITERS:
+        with suppress(csv.Error, ValueError):  # quoted names with another delimiter; no delimiter at all
             names = next(csv.reader([line], strict=True, delimiter=delimiter), [])
             if len(names) == len(set(names)) and required <= set(names) <= set(columns):
                 return _Heading([columns[name] for name in names], delimiter, lines)
