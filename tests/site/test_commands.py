@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import sqlite3
@@ -214,6 +215,7 @@ def test_a_new_database_has_to_be_migrated_first(
     assert line.endswith("run manage.py migrate first")
 
 
+@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")  # Django, if its first query fails
 @pytest.mark.parametrize("page", [0, 1], ids=["header", "schema"])
 def test_a_damaged_database_ends_a_command_with_one_line(tmp_path: Path, using: Using, page: int) -> None:
     path = tmp_path / "site.sqlite3"
@@ -223,6 +225,7 @@ def test_a_damaged_database_ends_a_command_with_one_line(tmp_path: Path, using: 
     path.write_bytes(bytes([255]) * 200 + content[200:] if page == 0 else content[:100] + b"\xff" * 20)
     with using(f"sqlite:///{path}"):
         line = last_words("migrate")
+    gc.collect()
     assert line.startswith("Error: can't use the database: ")
     assert "\n" not in line
 
