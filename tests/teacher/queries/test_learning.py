@@ -1,7 +1,7 @@
 """What answers tell of the predictor before it learns from them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,14 +21,15 @@ from tests.teacher.conftest import MakeSegment
 
 
 @pytest.fixture
-def learner(tmp_path: Path, make_segment: MakeSegment) -> PreferenceLearning[Ledger]:
+def learner(tmp_path: Path, make_segment: MakeSegment) -> Iterator[PreferenceLearning[Ledger]]:
     segment = make_segment(0)
     spaces = (Box(-9, 9, segment.observations.shape[1:]), Box(-9, 9, segment.actions.shape[1:]))
     predictor = RewardPredictor(*spaces, RewardConfig(hidden=8), seed=1)
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     collector: Any = SimpleNamespace(receive=list)
     pool, schedule = SegmentPool(len(segment)), AllAtOnce(1)
-    return PreferenceLearning(ledger, collector, PreferenceDataset(), pool, schedule, predictor)
+    yield PreferenceLearning(ledger, collector, PreferenceDataset(), pool, schedule, predictor)
+    ledger.close()
 
 
 def hear(learner: PreferenceLearning[Ledger], preferences: Sequence[Preference]) -> None:
