@@ -54,6 +54,7 @@ def test_a_database_of_0_1_0_is_upgraded_while_its_processes_go_on(
     assert Episode.objects.get().answered is None
     applied = MigrationRecorder(connection).applied_migrations()
     assert {*OF_0_1_0, *RECORDED, ("feedback", "0002_0_2_0")} <= applied.keys()
+    assert not MigrationExecutor(connection).migration_plan([("feedback", "0003_label_answer")])
 
 
 @pytest.mark.django_db(transaction=True)

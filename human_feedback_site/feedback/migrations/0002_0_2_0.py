@@ -115,13 +115,4 @@ class Migration(migrations.Migration):
             name='trainer_left_at',
             field=models.DateTimeField(blank=True, editable=False, help_text='When the trainer said that it stops. Empty: it may be running.', null=True),
         ),
-        migrations.AddField(
-            model_name='label',
-            name='answer',
-            field=models.CharField(choices=[('first', 'First'), ('second', 'Second'), ('equal', 'Equal'), ('cant_tell', "Can't tell")], db_default='', help_text='Meaning of the choice. Processes of 0.1.0 leave it empty.', max_length=10),
-        ),
-        migrations.AddIndex(
-            model_name='label',
-            index=models.Index(condition=models.Q(('answer', '')), fields=['id'], name='label_of_0_1_0'),
-        ),
     ]
