@@ -54,8 +54,9 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C mean what it means: a shell's background job, and all it starts, would ignore the signal."""
+    """Let Ctrl-C and hang-ups mean what they mean: a job in the background or under nohup ignores them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     gc.disable()  # until all tests are collected
     # However busy the machine is: no test is about time.
     hypothesis.settings.register_profile("suite", deadline=None)

@@ -21,8 +21,7 @@ BREAKS = f"""
       const reply = await whole(url, options);
       if (!/media.|[.]mp4/.test(url) || !breaks) return reply;
       breaks -= 1;
-      const reader = reply.body.getReader();
-      const {{ value }} = await reader.read();
+      const value = new Uint8Array(await reply.arrayBuffer());
       const pull = (controller) => controller.error(new TypeError("network error"));
       const start = (controller) => controller.enqueue(value.slice(0, {CUT}));
       const broken = new ReadableStream({{ start, pull }}, {{ highWaterMark: 0 }});
