@@ -24,6 +24,8 @@ ATTEMPTS = 2
 """Maximum number of attempts per job; the second attempt helps after a temporary failure."""
 
 START_SECONDS = 60.0
+FRAMES_IN_TIME = 50
+"""Number of frames up to which ``timeout`` applies; longer clips have proportionally more time."""
 """Maximum seconds to wait for a new rendering process to be ready."""
 
 _log = logging.getLogger(__name__)
@@ -38,9 +40,9 @@ class ClipRenderer:
     import torch, and they import the main module only if it defines the environment. They ignore Ctrl-C in
     the terminal, and exit when this process ends or is killed.
 
-    A job that fails, crashes its process, or takes more than ``timeout`` seconds is retried once. If the
-    retry fails too, the job's future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the
-    replayed episode differs from the recording.
+    A job that fails, crashes its process, or exceeds its time limit is retried once. If the retry fails too,
+    the job's future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the replayed episode
+    differs from the recording.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
@@ -48,7 +50,7 @@ class ClipRenderer:
 
         Args:
             workers: number of processes; None means one for every two CPUs.
-            timeout: maximum seconds to render one clip.
+            timeout: maximum seconds to render a clip of :data:`FRAMES_IN_TIME` frames.
         """
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False
@@ -122,6 +124,12 @@ class ClipRenderer:
                     raise
 
 
+def time_limit(job: ClipJob, timeout: float) -> float:
+    """Return the maximum seconds to render a clip, which grow with its length."""
+    frames = len(job.spec.recipe.actions) - job.spec.start
+    return timeout * max(1.0, frames / FRAMES_IN_TIME)
+
+
 class _Worker:
     """Manager of one rendering process, which is started on demand and restarted after a failure.
 
@@ -146,7 +154,7 @@ class _Worker:
         registration = registration_of(recipe.env_id, recipe.kwargs) if job.spec.frames is None else None
         process = self._running()
         try:
-            answer = process.ask(job, registration, self._timeout)
+            answer = process.ask(job, registration, time_limit(job, self._timeout))
         except RenderError:
             self.stop()
             raise

@@ -51,7 +51,7 @@ Rendering and each operation of an upload have limits of their own; this one is 
 """
 
 _VISIBILITY_TIMEOUT = 2400  # seconds after which a task whose host was lost is given to another worker
-_RENDER_SECONDS = 25.0  # limit for each of two tries
+_RENDER_SECONDS = 25.0  # limit for each of two tries of a clip of up to 50 frames
 _RESULT_SECONDS = 3600
 _FOLDER_PREFIX = "rl-teacher-clip-"
 _MAX_FRAMES, _MAX_SIZE, _MAX_FPS = 5000, 2048, 240

@@ -12,10 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
+from teacher.clips.pool import time_limit
 from teacher.data.segments import Segment
+from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.registration import register_again, registration_of
 from teacher.errors import RenderError, ReplayMismatchError
 
@@ -48,6 +51,12 @@ def test_many_clips_come_out(renderer: ClipRenderer, record: Record, troubled: s
     for index, future in enumerate(futures):
         assert future.result(240) == tmp_path / f"{index}.mp4"
         assert future.result().stat().st_size > 500
+
+
+@pytest.mark.parametrize(("steps", "start", "limit"), [(50, 0, 25.0), (60, 10, 25.0), (200, 13, 93.5)])
+def test_long_clips_have_more_time(steps: int, start: int, limit: float, tmp_path: Path) -> None:
+    spec = ClipSpec(EpisodeRecipe("Any-v0", {}, 0, np.zeros((steps, 1))), start)
+    assert time_limit(ClipJob(spec, tmp_path / "clip.mp4", 10), 25.0) == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(
@@ -182,6 +191,7 @@ _PARENT = """
 import sys
 from pathlib import Path
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
+from teacher.clips.pool import time_limit
 from teacher.data.segments import Segment
 folder = Path(sys.argv[1])
 segment = Segment.from_bytes((folder / "segment").read_bytes())
@@ -219,6 +229,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
+from teacher.clips.pool import time_limit
 from teacher.envs.recipe import EpisodeRecipe
 
 class Dark(gym.Env):
