@@ -20,7 +20,7 @@ PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OF_PIP_ALONE = {"pip", "setuptools", "wheel"}
 OF_GPUS = ("cuda-", "nvidia-", "triton")
-"""How the names begin of what torch's build for NVIDIA GPUs brings, each at the version that it needs."""
+"""Name prefixes of the CUDA packages that torch's build for NVIDIA GPUs requires; it fixes their versions."""
 OTHER_MUJOCO = {"dmc", "metaworld"}
 """Extras that need an environment with an older MuJoCo."""
 # Some distributions are only needed there; Debian 12 has a Python that is hardly newer.

@@ -189,7 +189,7 @@ class AddedLabels:
             comparison_id=lease.comparison_id,
             labeler=self._labeler(row["labeler"]),
             status=status,
-            answer=meaning_of(row["choice"], swapped=row["swapped"]),
+            answer=row["meaning"],  # checked by _fits
             **{name: row[name] for name in _AS_TOLD if name in row.cells},
         )
 
