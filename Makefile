@@ -47,7 +47,7 @@ suite: setup-dev
 	@folder=$$(mktemp -d "$(or $(MEMORY),$${TMPDIR:-/tmp})/rl-teacher-XXXXXX"); \
 	trap 'rm -rf "$$folder"' EXIT; trap 'exit 130' INT TERM; \
 	TMPDIR="$$folder" $(BIN)/pytest --maxprocesses 4 --dist worksteal \
-		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
+		--numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 test-benchmarks: export TEST_BENCHMARKS := yes
 test-benchmarks: setup-dev ## Run the benchmarks in their shortest form

@@ -128,13 +128,18 @@ def test_a_client_that_is_too_slow_is_ended(site: Site, kind: str, monkeypatch: 
 
 
 def test_a_client_that_is_slow_but_moves_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "PATIENCE", 0.15)  # at 0, a check before the first byte is read ends it
-    monkeypatch.setattr(worker, "LEAST_RATE", 1)
+    ahead = 0.0
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead))
+    monkeypatch.setattr(worker, "LEAST_RATE", 10)
     with site.connect(SLOW["body"]) as client:
-        for _ in range(2):
-            time.sleep(0.2)
-            client.sendall(b"x" * 400)
-        client.sendall(b"x" * 99)
+        while not any(channel.state == "transfer" for channel in site.worker._channels()):
+            time.sleep(0.01)
+        client.sendall(b"x" * 400)
+        while not any(channel.transferred >= 400 for channel in site.worker._channels()):
+            time.sleep(0.01)
+        ahead = worker.PATIENCE + 30
+        time.sleep(0.2)  # four ticks
+        client.sendall(b"x" * 499)
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
