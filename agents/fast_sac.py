@@ -137,8 +137,8 @@ class FastSACStep(SACStep):
 
     def __init__(self, policy: SquashedActorCritic, config: SACConfig) -> None:
         super().__init__(policy, config)
-        self._matrices = _matrices_for(self._critic.values)
-        self._fast_critic = _FastTwinCritic(policy.critic, self._matrices, self._critic.gradients)
+        self._matrices = _matrices_for(self._critic.parameters.values)
+        self._fast_critic = _FastTwinCritic(policy.critic, self._matrices, self._critic.parameters.gradients)
         self._fast_target = _FastTwinCritic(policy.target, self._matrices)
         layers = [module for module in policy.actor if isinstance(module, nn.Linear)]
         self._layers = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
@@ -169,7 +169,7 @@ class FastSACStep(SACStep):
     def _step_critic(self, batch: Minibatch, targets: Tensor) -> Tensor:
         errors = self._fast_critic(batch.observations, batch.actions) - targets
         self._fast_critic.write_gradients(errors / len(targets))
-        self._critic.step()
+        self._critic.step(self._config.learning_rate)
         return 0.5 * errors.square().mean(1).sum()
 
     def _step_actor(self, observations: Tensor, sampled: Sampled, ent_coef: Tensor) -> Tensor:
@@ -186,12 +186,12 @@ class FastSACStep(SACStep):
         of_log_stds = gradient * scaled - weight
         of_log_stds *= (log_stds >= LOG_STD_BOUNDS[0]) & (log_stds <= LOG_STD_BOUNDS[1])
         self._write_actor_gradients([observations, *hidden], torch.cat([gradient, of_log_stds], 1))
-        self._actor.step()
+        self._actor.step(self._config.learning_rate)
         return (ent_coef * log_probs - q.amin(0)).mean()
 
     def _write_actor_gradients(self, inputs: list[Tensor], gradient: Tensor) -> None:
         """Write the actor's gradients, given the inputs of its layers and the gradient of its outputs."""
-        gradients = self._actor.gradients
+        gradients = self._actor.parameters.gradients
         for layer in range(len(inputs) - 1, -1, -1):
             self._matrices.product(gradient.T, inputs[layer], gradients[2 * layer])
             torch.sum(gradient, 0, out=gradients[2 * layer + 1])

@@ -9,57 +9,12 @@ from numpy.typing import NDArray
 
 from agents.distributed import ALONE, Ranks
 from agents.errors import UnsupportedSpaceError, one_line
+from agents.numerics.moments import RunningMoments
 
 CLIP = 10.0
 """Normalized observations and rewards are clipped to plus or minus this many standard deviations."""
 EPSILON = 1e-8
 """Added to a variance before taking the square root, to avoid division by zero."""
-
-
-class RunningMeanVariance:
-    """Elementwise running mean and population variance of all samples passed to :meth:`update`.
-
-    Batches are merged with the parallel formula of Chan, Golub and LeVeque (1979), so the result doesn't
-    depend on batch sizes. Before the first sample, the mean is 0 and the variance 1.
-    """
-
-    def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        self.mean: NDArray[np.float64] = np.zeros(shape)
-        self.variance: NDArray[np.float64] = np.ones(shape)
-        self.count = 0
-
-    def update(self, samples: NDArray[Any], ranks: Ranks = ALONE) -> None:
-        """Update the statistics with the ``samples`` ``(n, *shape)`` passed by every rank.
-
-        ``n`` may be 0 and may differ between ranks.
-        """
-        samples, n = samples.astype(np.float64), len(samples)
-        moments = np.zeros((3, *self.mean.shape))
-        if n:
-            moments[0], moments[1], moments[2] = n, samples.mean(axis=0), samples.var(axis=0)
-        for rank_moments in ranks.gather(moments):
-            self._merge(*rank_moments)
-
-    def _merge(self, count: Any, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> None:
-        """Merge a batch's count, mean and variance into the statistics."""
-        n = int(np.max(count))
-        if n == 0:
-            return
-        total = self.count + n
-        between = np.square(mean - self.mean) * self.count * n / total
-        self.variance = (self.variance * self.count + variance * n + between) / total
-        self.mean = self.mean + (mean - self.mean) * n / total
-        self.count = total
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of the mean, variance and count."""
-        return {"mean": self.mean.copy(), "variance": self.variance.copy(), "count": self.count}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the statistics returned by :meth:`state_dict`."""
-        self.mean = np.array(state["mean"], dtype=np.float64)
-        self.variance = np.array(state["variance"], dtype=np.float64)
-        self.count = int(state["count"])
 
 
 class ObservationPreparation(Protocol):
@@ -71,7 +26,7 @@ class ObservationPreparation(Protocol):
     """
 
     shape: tuple[int, ...]
-    statistics: RunningMeanVariance
+    statistics: RunningMoments
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[Any]:
         """Convert raw observations ``(*batch, *shape)`` to policy inputs ``(*batch, ...)``."""
@@ -104,7 +59,7 @@ class ObservationNormalizer:
             )
         self.shape = space.shape
         self.size = math.prod(space.shape)
-        self.statistics = RunningMeanVariance((self.size,))
+        self.statistics = RunningMoments((self.size,))
         self._learns = learns
 
     @property
@@ -131,7 +86,7 @@ class ObservationNormalizer:
     def update(self, observations: NDArray[Any], ranks: Ranks = ALONE) -> None:
         """If ``learns``, update the statistics with the observations ``(n, *shape)`` passed by every rank."""
         if self._learns:
-            self.statistics.update(observations.reshape(len(observations), self.size), ranks)
+            self.statistics.update(observations.reshape(len(observations), self.size), ranks.gather)
 
 
 class RewardScaler:
@@ -144,7 +99,7 @@ class RewardScaler:
 
     def __init__(self, num_envs: int, gamma: float) -> None:
         self.gamma = gamma
-        self.statistics = RunningMeanVariance()
+        self.statistics = RunningMoments()
         self.returns: NDArray[np.float64] = np.zeros(num_envs)
 
     def __call__(
@@ -169,7 +124,7 @@ class RewardScaler:
             self.returns = self.gamma * self.returns + reward
             returns[t] = self.returns
             self.returns[ended[t]] = 0.0
-        self.statistics.update(returns[valid], ranks)
+        self.statistics.update(returns[valid], ranks.gather)
         scaled: NDArray[np.float64] = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return scaled.clip(-CLIP, CLIP)
 

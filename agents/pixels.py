@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from agents.distributed import ALONE, Ranks
 from agents.errors import ShapeError, UnsupportedSpaceError
 from agents.heads import action_head
-from agents.normalize import RunningMeanVariance
+from agents.numerics.moments import RunningMoments
 from agents.policy import ActorCritic, ActorFunction, orthogonal
 
 CONVOLUTIONS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -63,7 +63,7 @@ class ImagePreparation:
                 f"Image observations can't be empty, but have shape {space.shape}; wrap the environment."
             )
         self.shape: tuple[int, ...] = space.shape
-        self.statistics = RunningMeanVariance((0,))
+        self.statistics = RunningMoments((0,))
         self._has_channels = len(space.shape) > 2
         self._channel_axis = channel_axis(space.shape[-3:]) - 3 if self._has_channels else -3
         self.image_shape: tuple[int, ...] = self._arranged(np.empty(space.shape, np.uint8)).shape

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from agents.base import AgentConfig
 from agents.errors import InvalidConfigError, StateMismatchError
-from agents.flat_adam import FlatAdam, join_parameters
+from agents.numerics.adam import FlatAdam, FlatParameters
 from agents.policy import Activation
 from agents.squashed_gaussian import SquashedActorCritic
 
@@ -130,10 +130,10 @@ class SACStep:
         self._target_entropy = (
             -float(policy.head.size) if config.target_entropy is None else config.target_entropy
         )
-        self._critic = FlatAdam(list(policy.critic.parameters()), config.learning_rate)
-        self._actor = FlatAdam(list(policy.actor.parameters()), config.learning_rate)
-        self._ent_coef = FlatAdam([self.log_ent_coef], config.learning_rate)
-        self._target = join_parameters(list(policy.target.parameters()))
+        self._critic = FlatAdam(FlatParameters(policy.critic.parameters()))
+        self._actor = FlatAdam(FlatParameters(policy.actor.parameters()))
+        self._ent_coef = FlatAdam(FlatParameters([self.log_ent_coef]))
+        self._target = FlatParameters(policy.target.parameters()).values
         self._optimizers = {"critic": self._critic, "actor": self._actor, "ent_coef": self._ent_coef}
         self._steps = 0
 
@@ -154,8 +154,8 @@ class SACStep:
         entropy = -sampled.log_probs.detach().mean()
         ent_coef = self.log_ent_coef.detach().exp()
         if config.learns_ent_coef:  # eq. 18, with respect to the logarithm of the coefficient as in SB3
-            self._ent_coef.gradients[0].copy_(entropy - self._target_entropy)
-            self._ent_coef.step()
+            self._ent_coef.parameters.gradients[0].copy_(entropy - self._target_entropy)
+            self._ent_coef.step(config.learning_rate)
 
         with torch.no_grad():  # soft Bellman targets, eq. 2 and 3
             next_actions, next_log_probs, _ = self._sample(batch.next_observations, noise[1])
@@ -165,7 +165,7 @@ class SACStep:
         metrics = {"critic_loss": self._step_critic(batch, targets)}
         metrics["actor_loss"] = self._step_actor(batch.observations, sampled, ent_coef)
         if updates_target:
-            self._target.lerp_(self._critic.values, config.tau)
+            self._target.lerp_(self._critic.parameters.values, config.tau)
         return metrics | {"ent_coef": ent_coef, "entropy": entropy}
 
     def _sample(self, observations: Tensor, noise: Tensor) -> Sampled:
@@ -194,8 +194,8 @@ class SACStep:
     def _descend(self, loss: Tensor, module: nn.Module, optimizer: FlatAdam) -> None:
         """Take one step of Adam on a module's parameters; other parameters stay unchanged."""
         gradients = torch.autograd.grad(loss, list(module.parameters()))
-        torch._foreach_copy_(optimizer.gradients, gradients)
-        optimizer.step()
+        torch._foreach_copy_(optimizer.parameters.gradients, gradients)
+        optimizer.step(self._config.learning_rate)
 
     def reset_critic_optimizer(self) -> None:
         """Reset the moments of the critics' optimizer."""
@@ -211,7 +211,11 @@ class SACStep:
         if not self._optimizers.keys() <= state.keys():
             raise StateMismatchError("The saved state is not SAC's; use the algorithm that saved it.")
         for name, optimizer in self._optimizers.items():
-            optimizer.require_state(state[name])
+            if not optimizer.fits(state[name]):
+                raise StateMismatchError(
+                    "The saved optimizer state doesn't fit this agent; use the environment, algorithm and "
+                    "network settings that it was saved with."
+                )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state returned by :meth:`state_dict`; an empty one resets the optimizers only."""

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from agents.normalize import EPSILON, RunningMeanVariance
+from agents.normalize import EPSILON
+from agents.numerics.moments import RunningMoments
 
 MOST_PARTICLES = 4096
 """Maximum number of states to measure distances to; PEBBLE uses all states so far, up to about 10,000."""
@@ -21,7 +22,7 @@ class StateEntropy:
 
     def __init__(self, k: int = 5) -> None:
         self._k = k
-        self._statistics = RunningMeanVariance()
+        self._statistics = RunningMoments()
 
     def __call__(self, states: Tensor, visited: Tensor) -> Tensor:
         """Return the reward of each state, ``(n,)``.

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 from agents.defaults import defaults_for
+from agents.numerics.correlation import correlation
 from agents.sac import SAC
 from benchmarks.agent_variants import VARIANTS
 from benchmarks.bpref_run import EVALUATION_EPISODES, PREDICTORS_NAME, SMALL, EpisodesFile, PredictorFiles
@@ -31,7 +32,6 @@ from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.queries.offline import fit_once
-from teacher.reward.correlation import correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.relabeling import relabeled
 from teacher.settings.config import slug

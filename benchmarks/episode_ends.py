@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from agents.numerics.correlation import rank_correlation
 from benchmarks.results import append, load
 from benchmarks.teaching import describe_commit
 from teacher.data.preferences import Preference, PreferenceDataset
@@ -40,7 +41,6 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.envs.make import make_env
 from teacher.envs.trajectory import Trajectory
 from teacher.envs.trial import try_episodes
-from teacher.reward.correlation import rank_correlation
 from teacher.reward.images import with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig

@@ -40,6 +40,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from agents.numerics.correlation import correlation, rank_correlation
 from benchmarks.results import append, load
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
@@ -48,7 +49,6 @@ from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Judge, ScriptedTeacher, oracle
 from teacher.queries.offline import OfflineConfig, learn_reward
 from teacher.reward import images
-from teacher.reward.correlation import correlation, rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import MAX_UPDATES, NumberFeatures, Regularization, RewardConfig
 from teacher.settings.teachers import ErrorModel

@@ -24,10 +24,10 @@ from rich.console import Console
 from benchmarks.load_servers import Machine, Side, cpu_seconds
 from stack.process import ROOT
 from teacher.labeling.client import ExperimentSettings, FeedbackClient, Point
+from teacher.reporting.videos import CLIPS_PER_RUN
 from teacher.settings.config import TeachConfig
 from teacher.training.builder import open_run
 from teacher.training.loop import Round, train
-from teacher.training.videos import CLIPS_PER_RUN
 
 TABLES = ("comparison", "lease", "label", "decision", "trainingpoint", "episode")
 EPISODES = 10_000

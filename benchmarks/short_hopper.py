@@ -30,6 +30,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
+from agents.numerics.correlation import rank_correlation
 from benchmarks.results import append, load
 from teacher.data.decisions import Decision
 from teacher.data.segment_pool import SegmentPool
@@ -37,7 +38,6 @@ from teacher.data.segments import Segment
 from teacher.envs.families import resolve_env_id
 from teacher.envs.trajectory import Trajectory
 from teacher.queries.synthetic import SyntheticTeacher
-from teacher.reward.correlation import rank_correlation
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train

@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from rich.console import Console
 
+from agents.numerics.correlation import correlation, rank_correlation
 from benchmarks.imitation_client import Imitation
 from benchmarks.results import Curve
 from benchmarks.teaching_points import TASKS, Point
@@ -31,7 +32,6 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
-from teacher.reward.correlation import correlation, rank_correlation
 from teacher.settings.config import RunSettings
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train

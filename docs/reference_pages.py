@@ -85,7 +85,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.reward.features": "",
             "teacher.reward.images": "",
             "teacher.reward.report": "",
-            "teacher.reward.correlation": "",
+            "agents.numerics.correlation": "",
             "teacher.datasets.predictor_files": "",
         },
     ),

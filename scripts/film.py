@@ -20,7 +20,7 @@ from teacher.envs.episodes import replay
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Behavior
-from teacher.training.saved_run import SavedRun
+from teacher.runs.saved_run import SavedRun
 
 SIZE = 240  # pixels
 COLORS = 64

@@ -18,8 +18,7 @@ from .labeling.people import SiteOptions
 from .queries.judges import ScriptedTeacher, oracle, probability_of
 from .queries.offline import OfflineConfig, ask, learn_reward
 from .queries.selection import select_pairs
-from .reward.correlation import rank_correlation
-from .reward.evaluation import evaluate
+from .reward.evaluation import evaluate, rank_correlation
 from .reward.predictor import RewardPredictor
 from .settings.config import TeachConfig
 from .settings.options import QueryConfig, RewardConfig

@@ -20,12 +20,12 @@ from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
 from teacher.cli.installation import DISTRIBUTION, check_agents, installed_version
 from teacher.errors import ConfigError, TeacherError, join_errors
 from teacher.loading import loading
+from teacher.runs.extending import GROWING, load_extended, steps_made
 from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
 from teacher.settings.config_file import read_config_file
 from teacher.settings.corrections import correct_settings
 from teacher.settings.presets import Preset
-from teacher.training.extending import GROWING, load_extended, steps_made
 
 COMMANDS: Mapping[str, str] = {
     "ls": "teacher.cli.ls",

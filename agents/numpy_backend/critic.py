@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.distributed import Ranks
-from agents.numpy_backend.adam import Adam
-from agents.numpy_backend.parameters import ParameterVector
+from agents.numerics.adam import FlatAdam
+from agents.numpy_backend.parameters import ADAM_EPSILON, ParameterVector
 from agents.numpy_backend.tanh_network import TanhNetwork
 from agents.policy import ActorCritic
 from agents.rollout import Batch
@@ -23,7 +23,7 @@ class NumpyCritic:
         self._parameters = parameters
         self._parameters.gradient[...] = 0.0  # a new Adam leaves parameters with zero gradient unchanged
         self._critic = TanhNetwork(parameters, "critic")
-        self._adam = Adam(parameters)
+        self._adam = FlatAdam(parameters.flat, epsilon=ADAM_EPSILON)
         self._learning_rate = learning_rate
 
     @classmethod
@@ -49,8 +49,8 @@ class NumpyCritic:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of Adam's step count and moments, keyed by parameter index."""
-        return self._adam.state_dict()
+        return self._adam.torch_state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizer state returned by :meth:`state_dict`."""
-        self._adam.load_state_dict(state)
+        self._adam.load_torch_state(state.values())

@@ -1,6 +1,5 @@
 """Flat NumPy vector that shares memory with the parameters of a torch policy."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,6 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from agents.numerics.adam import FlatParameters
+
+ADAM_EPSILON = 1e-5
+"""Adam's epsilon for on-policy agents, as in Stable-Baselines3; torch's default is 1e-8."""
 
 Array = NDArray[np.floating[Any]]
 LinearLayers = list[tuple[Array, Array]]
@@ -21,25 +25,21 @@ class ParameterVector:
         tensors: parameters by name.
 
     Attributes:
+        flat: the same parameters and gradient as torch tensors.
         values: all parameters, ``(n,)``.
         gradient: gradient with respect to ``values``, ``(n,)``, written by backward passes; initially 0.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self._shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        self.values: Array = np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors.values()])
-        self.gradient = np.zeros_like(self.values)
-        views = self.views(self.values)
-        for name, tensor in tensors.items():
-            tensor.data = torch.from_numpy(views[name])
+        self._names = list(tensors)
+        self.flat = FlatParameters(tensors.values())
+        self.values: Array = self.flat.values.numpy()
+        self.gradient: Array = self.flat.gradient.numpy()
 
     def views(self, vector: Array) -> dict[str, Array]:
         """Split a vector ``(n,)`` into views with the names and shapes of the parameters."""
-        ends = np.cumsum([math.prod(shape) for shape in self._shapes.values()])
-        parts = np.split(vector, ends[:-1])
-        return {
-            name: part.reshape(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
-        }
+        views = self.flat.views(torch.from_numpy(vector))
+        return {name: view.numpy() for name, view in zip(self._names, views, strict=True)}
 
     def layers(self, network: str, vector: Array) -> LinearLayers:
         """Return the weights and biases of one network's linear layers, as views of a vector ``(n,)``."""

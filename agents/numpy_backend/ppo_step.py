@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from agents.distributed import ALONE, Ranks
-from agents.numpy_backend.adam import Adam
+from agents.numerics.adam import FlatAdam
 from agents.numpy_backend.critic import NumpyCritic
 from agents.numpy_backend.distributions import distribution_of
-from agents.numpy_backend.parameters import Array, ParameterVector
+from agents.numpy_backend.parameters import ADAM_EPSILON, Array, ParameterVector
 from agents.numpy_backend.tanh_network import TanhNetwork
 from agents.policy import ActorCritic
 from agents.rollout import Batch
@@ -65,7 +65,7 @@ class NumpyPPOStep:
     def __init__(self, policy: ActorCritic, config: LossSettings) -> None:
         self._config = config
         self._parameters = ParameterVector(dict(policy.named_parameters()))
-        self._adam = Adam(self._parameters)
+        self._adam = FlatAdam(self._parameters.flat, epsilon=ADAM_EPSILON)
         self._actor = TanhNetwork(self._parameters, "actor")
         self._critic = TanhNetwork(self._parameters, "critic")
         self._distribution = distribution_of(policy.head, self._parameters)
@@ -140,11 +140,11 @@ class NumpyPPOStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of Adam's step count and moments, keyed by parameter index."""
-        return self._adam.state_dict()
+        return self._adam.torch_state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the optimizer state returned by :meth:`state_dict`."""
-        self._adam.load_state_dict(state)
+        self._adam.load_torch_state(state.values())
 
 
 def _approx_kl(ratio: Array, log_ratio: Array, size: int) -> float:

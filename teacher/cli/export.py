@@ -99,9 +99,9 @@ def _export(given: argparse.Namespace) -> None:
     """Load all that is to be exported, and then write it; print a line about each file or folder."""
     from teacher.datasets.dataset_card import upload_command
     from teacher.datasets.predictor_files import save_predictor
-    from teacher.training.export import export_preferences
-    from teacher.training.model_export import model_writers
-    from teacher.training.saved_run import SavedRun
+    from teacher.runs.export import export_preferences
+    from teacher.runs.model_export import model_writers
+    from teacher.runs.saved_run import SavedRun
 
     run = SavedRun(given.run)
     if given.predictor is not None:

@@ -57,8 +57,8 @@ def main(arguments: Sequence[str]) -> int:
             require_folder(given.file)
         config, _ = load_config(given.run)
         path = given.file or Path(f"{config.name}.mp4")
-        from teacher.training.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
-        from teacher.training.saved_run import SavedRun  # noqa: PLC0415
+        from teacher.runs.play import cut, play_episodes, show  # noqa: PLC0415 - torch takes a second
+        from teacher.runs.saved_run import SavedRun  # noqa: PLC0415
 
         run = SavedRun(given.run)
         episodes = play_episodes(run, count, seed, sampled=given.sampled)

@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> int:
         load_config(given.run_dir)
         from teacher.data.demonstrations import record_demonstrations, save_demonstrations  # noqa: PLC0415 - torch
         from teacher.envs.make import make_env  # noqa: PLC0415
-        from teacher.training.saved_run import SavedRun  # noqa: PLC0415
-        from teacher.training.terminal import progress  # noqa: PLC0415
+        from teacher.reporting.console import progress  # noqa: PLC0415
+        from teacher.runs.saved_run import SavedRun  # noqa: PLC0415
 
         run = SavedRun(given.run_dir)
         agent, task, console = run.load_agent(), run.task, Console(soft_wrap=True)

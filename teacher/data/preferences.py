@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.data.columns import Column, ids_of, uuids_of
-from teacher.data.precision import FINE, Spread
 from teacher.data.segments import Segment
 from teacher.data.steps import NOTHING_AFTER, StepsBatch
 from teacher.envs.families import same_environment
@@ -22,8 +21,6 @@ from teacher.settings.checks import COUNT, NOT_NEGATIVE, Fits, whole_number
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SIZE = Fits("1 or more, or None to keep all", COUNT.holds)
-_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_MEASURED = ("observations", "actions")
 _MAX_POISSON_WEIGHT = 12  # P(Poisson(1) > 12) is 6e-11
 
 
@@ -99,9 +96,7 @@ class PreferenceDataset:
     """Stores all current preferences in growable arrays, one row per comparison.
 
     Segments are copied, so the dataset doesn't keep whole episodes in memory. A large dataset is stored on
-    disk (see :class:`Column`). Floating-point observations and actions are stored as float32, unless
-    float32 is too coarse for their variation; then the column is converted to float64 until float32 is
-    precise enough. Other types are stored unchanged.
+    disk (see :class:`Column`).
 
     Args:
         max_size: maximum number of preferences; the ones with the oldest decisions are dropped first. None
@@ -119,7 +114,6 @@ class PreferenceDataset:
         self._rows: dict[UUID, int] = {}  # row of each comparison, oldest decision first
         self._uuids: list[UUID] = []
         self._columns: dict[str, Column] = {}
-        self._spreads: dict[str, Spread] = {}  # statistics of columns that arrived as float64
         self.max_size = max_size
 
     @classmethod
@@ -290,46 +284,28 @@ class PreferenceDataset:
         }
         env_id = preference.first.recipe.env_id
         expected = env_id if self.env_id is None else self.env_id
-        columns = self._columns or {
-            name: Column(each.shape, _compact(each.dtype)) for name, each in entries.items()
-        }
+        columns = self._columns or {name: Column(each.shape, each.dtype) for name, each in entries.items()}
         is_same = env_id == expected or same_environment(env_id, expected)
         for name, entry in entries.items():
             kept = columns[name].rows
-            found, wanted = (entry.shape, _compact(entry.dtype)), (kept.shape[1:], _compact(kept.dtype))
-            if not is_same or found != wanted:
+            found, wanted = (entry.shape, entry.dtype), (kept.shape[1:], kept.dtype)
+            are_floats = entry.dtype.kind == kept.dtype.kind == "f"
+            if not is_same or found[0] != wanted[0] or (found[1] != wanted[1] and not are_floats):
                 raise DataError(
                     f"comparison {preference.uuid} has {name} of shape {found[0]} and type {found[1]} from "
                     f"{env_id}, but the others have shape {wanted[0]} and type {wanted[1]} from {expected}; "
                     "all segments of a run must be from the same environment and have the same length"
                 )
         self.env_id, self._columns = expected, columns
-        for name in _MEASURED:
-            self._adapt_type(name, entries[name])
+        for name, entry in entries.items():
+            if (dtype := np.promote_types(entry.dtype, columns[name].rows.dtype)) != columns[name].rows.dtype:
+                self._columns[name] = columns[name].as_type(dtype)  # of a file with less precision
         for column in self._columns.values():
             column.reserve(len(self) + 1)  # reserve in all columns before changing any
         for name, entry in entries.items():
             self._columns[name].extend(entry[None])
         self._rows[preference.uuid] = len(self)
         self._uuids.append(preference.uuid)
-
-    def _adapt_type(self, name: str, entry: NDArray[Any]) -> None:
-        """Convert a column to float64 if float32 is too coarse for its values.
-
-        Convert it back to float32 when float32 suffices again.
-        """
-        if entry.dtype.kind != "f" or entry.dtype.itemsize <= _SINGLE.itemsize:
-            return
-        column = self._columns[name]
-        if name not in self._spreads:
-            self._spreads[name] = Spread.of(column.all_parts(), entry.shape[2:])
-        spread = self._spreads[name]
-        spread.add(entry)
-        # Require twice the resolution to switch back, to prevent oscillation.
-        levels = FINE if column.rows.dtype == _SINGLE else 2 * FINE
-        wanted = _DOUBLE if spread.is_coarse(_SINGLE, levels).any() else _SINGLE
-        if column.rows.dtype != wanted:
-            self._columns[name] = column.as_type(wanted)
 
     def _drop(self, row: int) -> None:
         """Delete a row and move the last row to its index."""
@@ -371,7 +347,3 @@ def _states(segment: Segment) -> NDArray[Any]:
     """
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])
-
-
-def _compact(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return _SINGLE if dtype.kind == "f" else dtype

@@ -183,12 +183,15 @@ def _rows(batch: Any, name: str, column: Column) -> NDArray[Any]:
 
 
 def _from_arrow(array: Any, like: NDArray[Any]) -> NDArray[Any]:
+    expected = _arrow().from_numpy_dtype(like.dtype)
+    for size in reversed(_sizes(like)):
+        expected = _arrow().list_(expected, size)
+    if array.type != expected:
+        raise DataError(
+            f"a column's values have type {array.type}, but the file's metadata declares {expected}; "
+            "export the file again"
+        )
     for _ in _sizes(like):
         array = array.flatten()
     found: NDArray[Any] = array.to_numpy(zero_copy_only=False)
-    if found.dtype != like.dtype:
-        raise DataError(
-            f"a column's values have type {found.dtype}, but the file's metadata declares {like.dtype}; "
-            "export the file again"
-        )
     return found.reshape(-1, *like.shape[1:])

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.numerics.moments import SMALLEST_STD
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.settings.options import QueryConfig, Uncertainty
@@ -23,7 +24,6 @@ AT_RANDOM = QueryConfig(selection="random", recency=math.inf)
 
 _DRAWS = 20  # attempts to draw new pairs at random, before the rest is taken from a list of all new pairs
 _LEAST_WEIGHT = 2.0**-20  # of a segment relative to the newest; keeps old segments available
-_SMALLEST_STD = 1e-6
 _CANDIDATES_PER_CHECK = 20
 
 Array = NDArray[np.float64]
@@ -178,7 +178,7 @@ def _most_diverse_first(pairs: Sequence[SegmentPair], asked: Sequence[SegmentPai
     if not pairs:
         return []
     points = np.array([_summaries(pair) for pair in pairs])
-    scale = np.maximum(points.std(axis=(0, 1)), _SMALLEST_STD)
+    scale = np.maximum(points.std(axis=(0, 1)), SMALLEST_STD)
     points /= scale
     nearest = np.full(len(pairs), np.inf)
     for pair in asked:

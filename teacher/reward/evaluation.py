@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agents.numerics.correlation import rank_correlation as rank_correlation  # noqa: PLC0414 (a public name)
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import DataError
-from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import chance_of_first, is_right
 from teacher.reward.results import Result

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
+from agents.numerics.moments import SMALLEST_STD, RunningMoments
 from teacher.data.columns import Column
-from teacher.data.precision import SMALLEST_STD, Spread
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.steps import Steps
 from teacher.errors import DataError, EnvironmentUnsuitableError, one_line, pluralize
@@ -23,6 +23,7 @@ Space = spaces.Space[Any]
 _SINGLE = np.dtype(np.float32)
 _EXACT_IN_SINGLE = 2  # bytes; float32 represents integer types up to this size exactly
 _MIN_SPACINGS = 4  # float spacings per standard deviation; with fewer, rounding hides the variation
+_ENOUGH_SPACINGS = 100  # the same, for numbers that are stored without a center
 
 
 class Reader(Protocol):
@@ -234,23 +235,25 @@ class _Vectors:
         Returns:
             A warning if the column's dtype has too little precision to resolve how the values vary, else ''.
         """
-        spread = Spread.of(column.all_parts(), self._shape or (1,))
-        self.varies = bool(spread.varies.any())
+        moments = RunningMoments((math.prod(self._shape),))
+        for part in column.all_parts():
+            moments.update(part.reshape(-1, *moments.mean.shape))
+        self.varies = bool((moments.std > SMALLEST_STD).any())
         dtype = column.rows.dtype
         if not isinstance(self._space, spaces.Box):
             return ""
-        mean, center = spread.mean.ravel(), self.center
         if dtype.itemsize > (_SINGLE.itemsize if dtype.kind == "f" else _EXACT_IN_SINGLE):
-            is_far = spread.is_coarse(_SINGLE, center=center.reshape(spread.mean.shape)).ravel()
-            self.center = np.where(is_far, mean, center)
-        return self._doubt(spread, dtype) if dtype.kind == "f" else ""
+            is_far = _is_coarse(_spacing(moments.mean - self.center, _SINGLE), moments.std, _ENOUGH_SPACINGS)
+            self.center = np.where(is_far, moments.mean, self.center)
+        return self._doubt(moments, dtype) if dtype.kind == "f" else ""
 
-    def _doubt(self, spread: Spread, dtype: np.dtype[Any]) -> str:
-        blurred = np.flatnonzero(spread.is_coarse(dtype, _MIN_SPACINGS))
+    def _doubt(self, moments: RunningMoments, dtype: np.dtype[Any]) -> str:
+        spacings = _spacing(moments.mean, dtype)
+        blurred = np.flatnonzero(_is_coarse(spacings, moments.std, _MIN_SPACINGS))
         if blurred.size == 0:
             return ""
         first = int(blurred[0])
-        mean, std, spacing = (array.flat[first] for array in (spread.mean, spread.std, spread.spacing(dtype)))
+        mean, std, spacing = (float(array[first]) for array in (moments.mean, moments.std, spacings))
         others = f" ({pluralize(blurred.size, 'component')} are affected)" if blurred.size > 1 else ""
         remedy = "pass float64, or subtract" if dtype == _SINGLE else "subtract"
         return (
@@ -265,6 +268,22 @@ class _Vectors:
             f"the {self.what} must belong to the space {one_line(self._space)}, but have {found}; use data "
             "from the predictor's environment"
         )
+
+
+def _spacing(values: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.float64]:
+    """Return the distance between adjacent numbers of ``dtype`` near each value."""
+    spacing: NDArray[np.float64] = np.abs(values) * float(np.finfo(dtype).eps)
+    return spacing
+
+
+def _is_coarse(spacing: NDArray[np.float64], std: NDArray[np.float64], spacings: float) -> NDArray[np.bool_]:
+    """Return a mask of the values with fewer than ``spacings`` distinct numbers in a standard deviation.
+
+    Where the standard deviation is almost 0, numbers must be at most 1 apart, because a larger spacing may
+    hide variation.
+    """
+    coarse: NDArray[np.bool_] = spacing > np.where(std > SMALLEST_STD, std / spacings, 1.0)
+    return coarse
 
 
 def _counts(space: spaces.Box | spaces.Discrete | spaces.MultiDiscrete) -> NDArray[np.int64]:

@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from agents.numerics.adam import FlatAdam, FlatParameters
 from teacher.reward.augmentation import crop
-from teacher.reward.gradient import PairBatch, add_gradient, add_gradient_by_hand
 from teacher.reward.loss import discounts, preference_loss, smoothed
-from teacher.reward.network import RewardEnsemble, RewardNetwork
-from teacher.reward.optimizer import FlatOptimizer, FlatParameters
+from teacher.reward.network import RewardNetwork
 from teacher.reward.pairs import Pairs
 from teacher.reward.regularization import PENALTIES, Regularizer
 from teacher.reward.results import Result
@@ -80,6 +78,30 @@ class PairEvaluation:
     validation: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class PairBatch:
+    """A minibatch of training pairs, with different pairs for each member.
+
+    Attributes:
+        inputs: ``(members, pairs, 2, length, ...)``, standardized network inputs.
+        step_weights: weight of each step's reward in its segment's return; broadcasts to
+            ``(members, pairs, 2, length)``.
+        values: ``(members, pairs)``, target probability that the first segment is preferred.
+        weights: ``(members, pairs)``, weight of each pair's loss.
+    """
+
+    inputs: Tensor
+    step_weights: Tensor
+    values: Tensor
+    weights: Tensor
+
+
+def batch_loss(network: RewardNetwork, batch: PairBatch, noise: float) -> Tensor:
+    """Return the weighted sum of all pairs' losses; ``noise`` is the assumed fraction of random labels."""
+    logits = network.logits(batch.inputs, batch.step_weights)
+    return (batch.weights * preference_loss(logits, batch.values, noise)).sum()
+
+
 class Fitter:
     """Fits a reward network to preferences, for a number of epochs or until convergence.
 
@@ -94,16 +116,11 @@ class Fitter:
         self._config = config
         self._learning_rate = network.LEARNING_RATE if config.learning_rate is None else config.learning_rate
         self._generator = generator
-        self._parameters = FlatParameters(network)
-        self._optimizer = FlatOptimizer(self._parameters)
+        self._parameters = FlatParameters(network.parameters())
+        self._optimizer = FlatAdam(self._parameters)
         by_default = PENALTIES.get(config.regularization, network.strength)
         strength = by_default if config.strength is None else config.strength
         self._regularizer = Regularizer(config, strength, self._parameters)
-        self._add_gradient: Callable[[PairBatch], None] = (
-            partial(add_gradient_by_hand, network, noise=config.label_noise)
-            if isinstance(network, RewardEnsemble) and network.dropout == 0
-            else partial(add_gradient, network, noise=config.label_noise)
-        )
         network.eval()
         _keep_freed_memory()
 
@@ -143,7 +160,7 @@ class Fitter:
         for made, rows in enumerate(batches, before + 1):
             self._parameters.gradient.zero_()
             for batch in self.minibatches(pairs, rows):
-                self._add_gradient(batch)
+                batch_loss(self._network, batch, self._config.label_noise).backward()  # type: ignore[no-untyped-call]
             self._regularizer.apply(self._learning_rate, len(pairs))
             self._optimizer.step(self._learning_rate)
             if progress is not None:
@@ -287,18 +304,18 @@ class Fitter:
 
     def is_sound(self) -> bool:
         """Return True if all parameters and the optimizer's moments are finite."""
-        return bool(self._parameters.values.isfinite().all()) and self._optimizer.is_sound()
+        return bool(self._parameters.values.isfinite().all()) and self._optimizer.is_finite()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state and, if ``config.adapt`` is set, the regularization strengths."""
-        state: dict[str, Any] = {"optimizer": self._optimizer.state_dict()}
+        state: dict[str, Any] = {"optimizer": list(self._optimizer.torch_state().values())}
         if self._config.adapt:
             state["regularizer"] = self._regularizer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors."""
-        self._optimizer.load_state_dict(state["optimizer"])
+        self._optimizer.load_torch_state(state["optimizer"])
         if self._config.adapt:
             self._regularizer.load_state_dict(state["regularizer"])
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from teacher.data.precision import SMALLEST_STD
+from agents.numerics.moments import SMALLEST_STD
 from teacher.errors import ConfigError, describe_exception
 from teacher.reward.network import FARTHEST_SHIFT, RewardNetwork, mean_and_std, signed_weights, split_rows
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from teacher.data.precision import SMALLEST_STD
+from agents.numerics.moments import SMALLEST_STD, RunningMoments
 
 _INPUT_LIMIT = 10.0  # standard deviations at which inputs are clipped
 _LINEAR_INPUT_LIMIT = 3.0  # the same for linear models, whose extrapolation agents exploit more easily
@@ -179,8 +179,9 @@ class RewardEnsemble(RewardNetwork):
         """
         members, pairs, _, length, size = inputs.shape
         hidden = self._hidden(inputs.reshape(members, -1, size))
-        signed = signed_weights(step_weights, (members, pairs, 2, length))
-        return torch.bmm(difference_of_sums(hidden, signed), self.weights[-1]).squeeze(-1)
+        signed = signed_weights(step_weights, (members, pairs, 2, length)).view(members * pairs, 1, -1)
+        differences = torch.bmm(signed, hidden.view(members * pairs, 2 * length, -1)).view(members, pairs, -1)
+        return torch.bmm(differences, self.weights[-1]).squeeze(-1)
 
     def _hidden(self, inputs: Tensor) -> Tensor:
         """Return the last hidden layer's activations ``(members, n, hidden)``."""
@@ -231,6 +232,7 @@ class RewardEnsemble(RewardNetwork):
             mean: new mean of each feature.
             std: new standard deviation of each feature.
         """
+        mean, std = mean.to(self.input_mean), std.to(self.input_std)
         shift, scale = (mean - self.input_mean) / self.input_std, std / self.input_std
         nearer = mean - shift.sign() * FARTHEST_SHIFT * self.input_std
         self.input_mean.copy_(torch.where(shift.abs() > FARTHEST_SHIFT, nearer, self.input_mean))
@@ -257,40 +259,19 @@ def split_rows(rows: Tensor, size: int) -> Sequence[Tensor]:
 
 
 def mean_and_std(parts: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the mean and standard deviation of each feature over chunks ``(..., features)``.
-
-    Chunks are merged in double precision, as in Chan, Golub, LeVeque (1979).
-    """
-    mean, variance, seen = torch.zeros(()), torch.zeros(()), 0  # become double in the loop
+    """Return the mean and standard deviation of each feature over chunks ``(..., features)``."""
+    moments = RunningMoments()  # gets the features' shape from the first chunk
     for part in parts:
         rows = part.flatten(0, -2)
-        part_std, part_mean = torch.std_mean(rows, dim=0, correction=0)
-        seen += len(rows)
-        share, shift = len(rows) / seen, part_mean.double() - mean
-        mean = mean + share * shift
-        variance = (1 - share) * variance + share * part_std.double() ** 2 + share * (1 - share) * shift**2
-    return mean.float(), variance.sqrt().float()
+        std, mean = (each.double().cpu().numpy() for each in torch.std_mean(rows, 0, correction=0))
+        moments.merge(len(rows), mean, std**2)
+    return torch.as_tensor(moments.mean).float(), torch.as_tensor(moments.std).float()
 
 
 def signed_weights(step_weights: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Expand step weights to ``shape``, ``(..., 2, length)``; negate the second segments' weights."""
     sign = step_weights.new_tensor([[1.0], [-1.0]])
     return (step_weights * sign).expand(shape).contiguous()
-
-
-def difference_of_sums(hidden: Tensor, signed: Tensor) -> Tensor:
-    """Return, for each pair, the first segment's weighted sum of activations minus the second's.
-
-    Args:
-        hidden: activations ``(members, pairs * 2 * length, units)``.
-        signed: step weights ``(members, pairs, 2, length)`` from :func:`signed_weights`.
-
-    Returns:
-        ``(members, pairs, units)``.
-    """
-    members, pairs = signed.shape[:2]
-    of_pairs = hidden.view(members * pairs, -1, hidden.shape[-1])
-    return torch.bmm(signed.view(members * pairs, 1, -1), of_pairs).view(members, pairs, -1)
 
 
 def _uniform(shape: tuple[int, ...], fan_in: int, generator: torch.Generator) -> nn.Parameter:

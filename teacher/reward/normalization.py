@@ -1,14 +1,12 @@
 """Normalization of ensemble outputs to a single reward with a known scale."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from agents.numerics.moments import SMALLEST_STD, RunningMoments
 from teacher.settings.options import REWARD_STD, RewardConfig
-
-_SMALLEST_STD = 1e-6
 
 
 class RewardNormalizer:
@@ -36,9 +34,8 @@ class RewardNormalizer:
         self._std = torch.ones(config.num_members, device=device)
         self._absorbs = "absorbing" in (config.inputs or "").split(",")
         self._center = 0.0  # subtracted from rewards
-        self._running_mean = 0.0
         self._scale = 1.0
-        self._steps = 0  # steps in the running statistics
+        self._running = RunningMoments()  # of the steps in rollouts
 
     def fit(self, outputs: Tensor, absorbing: Tensor | None = None) -> None:
         """Compute the normalization statistics from the labeled steps' raw rewards, ``(members, *batch)``.
@@ -49,8 +46,8 @@ class RewardNormalizer:
         """
         if self._config.normalization != "none":
             std, mean = torch.std_mean(outputs.flatten(1), dim=1, correction=0)
-            self._mean, self._std = mean, std.clamp(min=_SMALLEST_STD)
-            if self._steps == 0:
+            self._mean, self._std = mean, std.clamp(min=SMALLEST_STD)
+            if self._running.count == 0:
                 self._scale = self._scale_for(float(self._normalized(outputs).mean(dim=0).std(correction=0)))
         if absorbing is not None and absorbing.any():
             self._center = float(self._combined(outputs)[absorbing].mean())
@@ -63,18 +60,12 @@ class RewardNormalizer:
         if outputs.numel() == 0:
             return
         std, mean = (float(value) for value in torch.std_mean(self._combined(outputs), correction=0))
-        if self._steps == 0 and std < _SMALLEST_STD:
+        if self._running.count == 0 and std < SMALLEST_STD:
             return
-        if self._steps > 0:
-            # Chan, Golub, LeVeque (1979): merge the old and new variances and the variance between the means.
-            old_std, shift = self._target_std / self._scale, mean - self._running_mean
-            share = outputs[0].numel() / (self._steps + outputs[0].numel())
-            std = math.sqrt((1 - share) * old_std**2 + share * std**2 + share * (1 - share) * shift**2)
-            mean = self._running_mean + share * shift
-        self._steps += outputs[0].numel()
-        self._running_mean, self._scale = mean, self._scale_for(std)
+        self._running.merge(outputs[0].numel(), mean, std**2)
+        self._scale = self._scale_for(float(self._running.std))
         if not self._absorbs:
-            self._center = mean
+            self._center = float(self._running.mean)
 
     def __call__(self, outputs: Tensor) -> Tensor:
         """Convert the members' raw rewards ``(members, *batch)`` to the final reward ``(*batch,)``."""
@@ -95,7 +86,7 @@ class RewardNormalizer:
         return (outputs - self._mean.view(per_member)) / self._std.view(per_member)
 
     def _scale_for(self, std: float) -> float:
-        return self._target_std / max(std, _SMALLEST_STD)
+        return self._target_std / max(std, SMALLEST_STD)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the members' means and standard deviations, and the final reward's center and scale."""
@@ -103,9 +94,10 @@ class RewardNormalizer:
             "output_mean": self._mean,
             "output_std": self._std,
             "center": self._center,
-            "running_mean": self._running_mean,
+            "running_mean": float(self._running.mean),
+            "running_variance": float(self._running.variance),
             "scale": self._scale,
-            "steps": self._steps,
+            "steps": self._running.count,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -113,5 +105,10 @@ class RewardNormalizer:
         self._mean = torch.as_tensor(state["output_mean"]).to(self._mean).reshape_as(self._mean)
         self._std = torch.as_tensor(state["output_std"]).to(self._std).reshape_as(self._std)
         self._scale = float(state["scale"])
-        self._center, self._steps = float(state.get("center", 0.0)), int(state.get("steps", 0))
-        self._running_mean = float(state.get("running_mean", self._center))
+        self._center = float(state.get("center", 0.0))
+        running = {
+            "mean": state.get("running_mean", self._center),
+            "variance": state.get("running_variance", (self._target_std / self._scale) ** 2),
+            "count": state.get("steps", 0),
+        }
+        self._running.load_state_dict(running)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from teacher.reward.optimizer import FlatParameters
+from agents.numerics.adam import FlatParameters
 from teacher.settings.options import RewardConfig
 
 PENALTIES: Mapping[str, float] = {"l1": 0.003, "l2": 0.02}
@@ -53,9 +53,13 @@ class Regularizer:
                 gradient.add_(values * (2 * strength))
 
     def _of_parameters(self) -> Tensor | float:
-        if self._config.adapt:
-            return self._parameters.of_members(self.strengths)
-        return self._strength
+        """Return the strength of each parameter, ``(n,)``, or the one that all have."""
+        if not self._config.adapt:
+            return self._strength
+        flat = torch.empty_like(self._parameters.values)
+        for view in self._parameters.views(flat):
+            view.view(len(self.strengths), -1).copy_(self.strengths[:, None])
+        return flat
 
     def adapt(self, training: Tensor, validation: Tensor) -> None:
         """Increase the strength for members that overfit, and decrease it for members that underfit.

@@ -1,1 +1,1 @@
-"""Training runs: setup, training loop, metrics, checkpoints and videos."""
+"""Training runs: setup, training loop and checkpoints."""

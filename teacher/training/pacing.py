@@ -5,10 +5,10 @@ import time
 
 from teacher import interrupts
 from teacher.errors import pluralize
+from teacher.reporting.console import waiting
 from teacher.training.asking import ask
 from teacher.training.pretraining import POLL_SECONDS, policy_segments, seed_of_new_segments
 from teacher.training.run import Run, Teaching
-from teacher.training.terminal import waiting
 
 LAST_LABELS_SECONDS = 20.0  # after training, stop waiting when no label has arrived for this long
 LAST_CLIPS_SECONDS = 120.0  # replaces LAST_LABELS_SECONDS while clips are still being rendered

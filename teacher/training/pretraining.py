@@ -12,10 +12,10 @@ from teacher.envs.trial import TRIAL_EPISODES
 from teacher.errors import pluralize
 from teacher.queries.judges import value_of
 from teacher.queries.messages import only_cant_tell
+from teacher.reporting.console import once_begun, progress, waiting
 from teacher.settings.config import TeachConfig
 from teacher.training.asking import fit
 from teacher.training.run import SLOW_SECONDS, Run, Teaching
-from teacher.training.terminal import once_begun, progress, waiting
 
 POLL_SECONDS = 0.5
 EXPLORATION_CHECKPOINT_SECONDS = 30.0

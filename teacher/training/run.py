@@ -23,16 +23,15 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, pluralize
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
-from teacher.training.console import RunConsole
-from teacher.training.metrics import BEHAVIOR_TAG, LOG_FOLDER, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
+from teacher.reporting.console import RunConsole, waiting
+from teacher.reporting.metrics import BEHAVIOR_TAG, LOG_FOLDER, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
+from teacher.reporting.statistics import EpisodeStatistics
+from teacher.reporting.timing import ProgressFile, RoundTimer
+from teacher.reporting.tracking import Tracking, open_tracking
+from teacher.reporting.videos import EpisodeVideos
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_agent, make_envs
 from teacher.training.plan import RunPlan
-from teacher.training.statistics import EpisodeStatistics
-from teacher.training.terminal import waiting
-from teacher.training.timing import ProgressFile, RoundTimer
-from teacher.training.tracking import Tracking, open_tracking
-from teacher.training.videos import EpisodeVideos
 
 Teaching = PreferenceLearning[Ledger]
 
@@ -145,7 +144,7 @@ class Run:
         """Open the run's files, its videos and its experiment tracker for writing."""
         if isinstance(self.agent, SAC):
             self.agent.buffer.use_files()
-        self._tracking = open_tracking(self._plan, self.agent.config, self.console.rich)
+        self._tracking = open_tracking(self._plan.settings, self.agent.config, self.console.rich)
         if self._tracking is not None:
             self.parts.callback(self._tracking.close)  # after the videos have been closed
         self._metrics = self._open_metrics()

@@ -22,6 +22,7 @@ from teacher.envs.transform import told_flattened
 from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
+from teacher.reporting.console import waiting
 from teacher.reward.devices import working_device
 from teacher.reward.images import is_image_space, with_absorbing
 from teacher.reward.unused import reject_unused_of_network
@@ -33,7 +34,6 @@ from teacher.settings.saved_config import CONFIG_NAME
 from teacher.settings.variables import read_redis_url, require_token
 from teacher.training.parts import make_agent, make_predictor
 from teacher.training.plan import RunPlan
-from teacher.training.terminal import waiting
 from teacher.training.warmstart import WarmStart, read_warm_start
 
 Tell = Callable[[int], None]

@@ -17,8 +17,8 @@ from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
 from teacher.datasets.tensor_files import load_tensors
 from teacher.errors import ConfigError, DataError, TeacherError, collecting, join_errors
+from teacher.reporting.console import progress
 from teacher.training.sb3 import SB3_SUFFIX, read_sb3, require_same_network
-from teacher.training.terminal import progress
 
 CLONING_EPOCHS = 300
 CLONING_PATIENCE = 10

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from agents.errors import UnsupportedSpaceError
-from agents.normalize import CLIP, ObservationNormalizer, RewardScaler, RunningMeanVariance
+from agents.normalize import CLIP, ObservationNormalizer, RewardScaler
+from agents.numerics.moments import RunningMoments
 
 
 def box(*shape: int) -> gymnasium.spaces.Box:
@@ -15,7 +16,7 @@ def box(*shape: int) -> gymnasium.spaces.Box:
 @pytest.mark.parametrize("sizes", [[1000], [1, 999], [300, 0, 1, 699], [1] * 1000])
 def test_statistics_equal_those_of_all_samples_in_one(sizes: list[int]) -> None:
     samples = np.random.default_rng(0).normal(50.0, [0.1, 1.0, 30.0], (1000, 3))
-    statistics = RunningMeanVariance((3,))
+    statistics = RunningMoments((3,))
     for batch in np.split(samples, np.cumsum(sizes)[:-1]):
         statistics.update(batch)
     np.testing.assert_allclose(statistics.mean, samples.mean(0), rtol=1e-12)
@@ -25,7 +26,7 @@ def test_statistics_equal_those_of_all_samples_in_one(sizes: list[int]) -> None:
 
 def test_single_precision_samples_far_from_zero_keep_their_variance() -> None:
     samples = np.random.default_rng(0).normal(1e4, 1.0, (10_000, 1)).astype(np.float32)
-    statistics = RunningMeanVariance((1,))
+    statistics = RunningMoments((1,))
     for batch in np.split(samples, 100):
         statistics.update(batch)
     np.testing.assert_allclose(statistics.variance, samples.astype(np.float64).var(0), rtol=1e-9)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from agents.portable import PortablePolicy
 from teacher.datasets.onnx_files import TOLERANCE, save_onnx
 from teacher.errors import ConfigError, DataError
+from teacher.runs.saved_run import SavedRun
 from teacher.teach import main
-from teacher.training.saved_run import SavedRun
 from tests.models import AGENTS, OTHER_AGENTS, PREDICTORS, AgentCase, PredictorCase
 
 CASES = {**AGENTS, **OTHER_AGENTS}

@@ -37,11 +37,11 @@ from teacher.datasets.unirlhf import CrowdLabels, crowd_preferences, load_crowd_
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError, TeacherError
 from teacher.reward.predictor import RewardPredictor
+from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.settings.saved_config import load_config, save_config
 from teacher.training.builder import open_run
-from teacher.training.saved_run import SavedRun
 from teacher.training.warmstart import read_policy
 from teacher.wrapper.people import run_id_in
 

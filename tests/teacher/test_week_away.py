@@ -29,7 +29,7 @@ from teacher.labeling.embedded_site import SiteHandle
 from teacher.labeling.human import HumanCollector
 from teacher.labeling.publisher import PublishTarget
 from teacher.queries.collector import CollectorStatus
-from teacher.training.console import RunConsole
+from teacher.reporting.console import RunConsole
 from tests.simulated_time import WEEK, SimulatedTime
 from tests.teacher.conftest import MakeSegment
 

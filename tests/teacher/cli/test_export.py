@@ -62,7 +62,7 @@ def test_an_export_holds_what_the_ledger_does(
         assert preference.uuid in dataset
         for index, segment in enumerate((preference.first, preference.second)):
             np.testing.assert_array_equal(
-                dataset.steps().next_observations[row, index], segment.next_observations.astype(np.float32)
+                dataset.steps().next_observations[row, index], segment.next_observations
             )
             np.testing.assert_array_equal(dataset.actions[row, index], segment.actions)
 

@@ -14,9 +14,9 @@ from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
 
 from teacher.envs.random_episodes import policy_trajectories
+from teacher.runs import model_folder
+from teacher.runs.saved_run import SavedRun
 from teacher.teach import main
-from teacher.training import model_folder
-from teacher.training.saved_run import SavedRun
 
 FILES = {"README.md", "config.json", "policy.safetensors", "predictor.safetensors"}
 

@@ -14,11 +14,11 @@ from teacher.cli.ls import summarize
 from teacher.queries.collector import CollectorStatus
 from teacher.queries.judges import oracle
 from teacher.queries.synthetic import UnrecordedTeacher
+from teacher.reporting.timing import ProgressFile
 from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import load_config, save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
-from teacher.training.timing import ProgressFile
 
 
 @pytest.fixture(scope="module")

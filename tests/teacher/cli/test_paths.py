@@ -20,12 +20,12 @@ from teacher.errors import ConfigError, DataError
 from teacher.queries.judges import oracle
 from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
+from teacher.runs.export import export_preferences
+from teacher.runs.reward_plots import RewardTrace, draw_rewards, film_rewards
+from teacher.runs.saved_run import SavedRun
 from teacher.settings.options import RewardConfig
 from teacher.teach import parse_arguments
 from teacher.training.builder import open_run
-from teacher.training.export import export_preferences
-from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
-from teacher.training.saved_run import SavedRun
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
 

@@ -196,7 +196,7 @@ def test_films_lie_beside_the_numbers(dataset: PreferenceDataset, tmp_path: Path
     features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
     assert list(features) == table.schema.names
     assert features["first_clip"] == {"_type": "Video"}
-    numbers = {"dtype": "float32", "_type": "Value"}
+    numbers = {"dtype": "float64", "_type": "Value"}
     step = {"feature": numbers, "length": 3, "_type": "Sequence"}
     assert features["first_observations"] == {"feature": step, "length": 7, "_type": "Sequence"}
     assert_same(load_preferences(path), dataset)
@@ -236,8 +236,8 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
     "between 0 and 1, not 0.0 to 1.5": lambda old: {"values": changed(old["values"], 1.5)},
     "the same length": lambda old: {"actions": old["actions"][:, :, :-1]},
     r"values must have shape \(20,\) \(20 pairs of ": lambda old: {"values": old["values"][:-1]},
-    "type of observations must be <f4, not float64": lambda old: {
-        "observations": old["observations"].astype(np.float64)
+    "type of observations must be <f8, not float32": lambda old: {
+        "observations": old["observations"].astype(np.float32)
     },
     "two preferences have the same UUID": lambda old: {"ids": np.repeat(old["ids"][:1], 20, axis=0)},
     "values.npy must be a numeric array in C order": lambda old: {"values": np.array(["yes"] * 20)},

@@ -9,10 +9,10 @@ from teacher.data.checkpoint import load_state
 from teacher.datasets.preference_files import load_preferences
 from teacher.envs.dot import MovingDot
 from teacher.envs.tasks import describe_task
+from teacher.runs.export import export_preferences
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run
-from teacher.training.export import export_preferences
 from teacher.training.loop import Round, train
 
 

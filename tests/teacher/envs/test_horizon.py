@@ -20,12 +20,12 @@ from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_replay, random_trajectories
 from teacher.envs.tasks import examine, make_vector_env
 from teacher.errors import EnvironmentUnsuitableError
+from teacher.reporting.statistics import EpisodeStatistics
+from teacher.runs.saved_run import SavedRun
 from teacher.settings.saved_config import load_config
 from teacher.teach import main, parse_arguments
 from teacher.training.plan import task_of
-from teacher.training.saved_run import SavedRun
 from teacher.training.start import check
-from teacher.training.statistics import EpisodeStatistics
 
 
 class Counting(gym.Env[Any, Any]):

@@ -14,8 +14,7 @@ from gymnasium import spaces
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.reward.features import Features
-from teacher.reward.fitting import Fitter
-from teacher.reward.gradient import add_gradient, batch_loss
+from teacher.reward.fitting import Fitter, batch_loss
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
 from teacher.settings.options import RewardConfig
@@ -70,7 +69,7 @@ def test_held_out_pairs_have_no_gradient(fitter: Fitter, network: RewardEnsemble
     held_out = torch.stack([(weights == 0).nonzero()[:5, 0] for weights in pairs.weights])
     trained = torch.stack([(weights > 0).nonzero()[:5, 0] for weights in pairs.weights])
     (batch,) = fitter.minibatches(pairs, torch.cat([held_out[:1], trained[1:]]))
-    add_gradient(network, batch, CONFIG.label_noise)
+    batch_loss(network, batch, CONFIG.label_noise).backward()  # type: ignore[no-untyped-call]
     for parameter in list(network.parameters())[:-1]:  # the last bias cancels in every difference
         assert parameter.grad is not None
         assert not parameter.grad[0].any()
@@ -123,7 +122,7 @@ def test_minibatches_accumulated_have_the_gradient_of_the_whole(
         batches = Fitter(network, config, torch.Generator()).minibatches(pairs, rows)
         assert len(batches) == min(config.accumulate, 11)
         for batch in batches:
-            add_gradient(network, batch, CONFIG.label_noise)
+            batch_loss(network, batch, CONFIG.label_noise).backward()  # type: ignore[no-untyped-call]
         gradients.append([parameter.grad.clone() for parameter in network.parameters()])  # type: ignore[union-attr]
     for expected, accumulated in zip(*gradients, strict=True):
         torch.testing.assert_close(accumulated, expected, rtol=1e-6, atol=1e-6)

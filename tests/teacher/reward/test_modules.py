@@ -10,11 +10,11 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from agents.numerics.correlation import rank_correlation
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import ConfigError, DataError
-from teacher.reward.correlation import rank_correlation
 from teacher.reward.modules import OwnEnsemble
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.reward.correlation import rank_correlation
+from agents.numerics.correlation import rank_correlation
 from teacher.teach import main
 from teacher.training.builder import open_run
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from agents.numerics.correlation import rank_correlation
 from teacher.data.checkpoint import load_state, save_state
 from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError, DataError
-from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.options import RewardConfig
@@ -300,7 +300,7 @@ def test_a_saved_state_does_not_change_with_the_predictor(make_segment: MakeSegm
     model.fit(answers)
     state = model.state_dict()
     weights = state["network"]["weights.0"].clone()
-    moments = state["fitter"]["optimizer"][0]["exp_avg"].clone()
+    moments = state["fitter"]["optimizer"][0]["exp_avg"].copy()
     model.fit(answers)
     assert (state["network"]["weights.0"] == weights).all()
     assert (state["fitter"]["optimizer"][0]["exp_avg"] == moments).all()

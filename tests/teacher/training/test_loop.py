@@ -24,13 +24,13 @@ from teacher.errors import ConfigError
 from teacher.queries.asking import MIN_OPEN_COMPARISONS
 from teacher.queries.collector import CollectorStatus
 from teacher.queries.judges import oracle
+from teacher.reporting.console import RunConsole
 from teacher.reward import choice
 from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.training import loop, pacing, pretraining
 from teacher.training.builder import build_run, prepared_directory
-from teacher.training.console import RunConsole
 from teacher.training.parts import predicted_rewards
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check

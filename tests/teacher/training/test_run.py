@@ -96,7 +96,7 @@ def test_of_large_episodes_few_are_kept_whole_and_all_are_counted(
         env_id="teacher/MovingDot-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
     )
     episodes = list(islice(random_trajectories(describe_task(config.env_id), seed=1), 8))
-    monkeypatch.setattr("teacher.training.statistics.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
+    monkeypatch.setattr("teacher.reporting.statistics.EPISODE_BYTES", 3 * episodes[0].nbytes + 1)
     with open_run(config, QUIET) as run:
         run.remember(episodes)
         assert list(run.episodes) == episodes[-3:]

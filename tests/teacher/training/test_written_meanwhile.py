@@ -14,11 +14,11 @@ from teacher.datasets.preference_files import save_preferences
 from teacher.envs.random_episodes import random_trajectories
 from teacher.files import require_new
 from teacher.reward.predictor import RewardPredictor
+from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
 from teacher.training.builder import open_run
-from teacher.training.saved_run import SavedRun
 
 IMITATION = Path(__file__).parents[1] / "datasets" / "trajectories" / "data" / "imitation"
 SPACES = Box(-np.inf, np.inf, (4,)), Discrete(2)  # of what is there
@@ -57,8 +57,8 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("line", "module"),
     [
         ("fit labels.npz new.npz --max_updates 1", "teacher.cli.fit"),
-        ("export runs/Pendulum-v1/a new.npz", "teacher.training.export"),
-        ("export runs/Pendulum-v1/a new.parquet", "teacher.training.export"),
+        ("export runs/Pendulum-v1/a new.npz", "teacher.runs.export"),
+        ("export runs/Pendulum-v1/a new.parquet", "teacher.runs.export"),
         ("export runs/Pendulum-v1/a --predictor new.npz", "teacher.cli.export"),
         ("record runs/Pendulum-v1/a new.npz --episodes 1", "teacher.cli.record"),
         (f"import {IMITATION} new.npz", "teacher.cli.import_files"),
@@ -108,7 +108,7 @@ def test_an_export_into_a_new_folder_writes_over_no_file_in_it(
         (folder / name).write_text(THEIRS)
         return is_new
 
-    monkeypatch.setattr("teacher.training.export.check_folder", look)
+    monkeypatch.setattr("teacher.runs.export.check_folder", look)
     assert main(["export", str(material / "runs" / "Pendulum-v1" / "a"), str(folder)]) == 2
     assert f"{name} already exists; choose another name or remove it" in capsys.readouterr().err
     assert (folder / name).read_text() == THEIRS

@@ -16,14 +16,14 @@ from rich.console import Console
 from agents import SACConfig
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import ConfigError
+from teacher.reporting import trackers
+from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.settings.saved_config import load_config, save_config
 from teacher.teach import main
-from teacher.training import trackers
 from teacher.training.builder import open_run
 from teacher.training.loop import train
-from teacher.training.saved_run import SavedRun
 from teacher.training.warmstart import read_policy
 
 QUIET = Console(quiet=True)

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from teacher.reward.correlation import correlation, rank_correlation
-from teacher.training.metrics import BEHAVIOR_TAG, SUCCESS_TAG, Metrics
-from teacher.training.terminal import progress, waiting
+from agents.numerics.correlation import correlation, rank_correlation
+from teacher.reporting.console import progress, waiting
+from teacher.reporting.metrics import BEHAVIOR_TAG, SUCCESS_TAG, Metrics
 
 
 def ranks(values: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from teacher.training.timing import PROGRESS_NAME, ProgressFile, RoundTimer, read_progress
+from teacher.reporting.timing import PROGRESS_NAME, ProgressFile, RoundTimer, read_progress
 
 
 class Clock:

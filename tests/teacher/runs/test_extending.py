@@ -151,7 +151,7 @@ def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
     save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save()
-    monkeypatch.setattr("teacher.training.extending.steps_made", lambda _: 1000)
+    monkeypatch.setattr("teacher.runs.extending.steps_made", lambda _: 1000)
     expected = r"^-l: more labels need more training steps: .* is already at step 1,000; .* -t 2000$"
     with pytest.raises(ConfigError, match=expected):
         parse_arguments(["--resume", folder, "-l", "80"])

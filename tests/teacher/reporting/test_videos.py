@@ -11,8 +11,8 @@ from rich.console import Console
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import TaskInfo, describe_task
 from teacher.envs.trajectory import Trajectory
+from teacher.reporting.videos import CLIPS_PER_RUN, EpisodeVideos
 from teacher.settings.config import TeachConfig
-from teacher.training.videos import CLIPS_PER_RUN, EpisodeVideos
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_where_steps_are_slow_time_tells_when_a_video_is_due(
     videos.offer(episode, 1)
     videos.offer(episode, 2)
     wait(videos._handled)
-    monkeypatch.setattr("teacher.training.videos.FILM_SECONDS", 0.0)
+    monkeypatch.setattr("teacher.reporting.videos.FILM_SECONDS", 0.0)
     videos.offer(episode, 3)
     wait(videos._handled)
     assert films(tmp_path) == ["step-000000001.mp4", "step-000000003.mp4"]
@@ -126,7 +126,7 @@ def test_ctrl_c_skips_the_last_video(
             raise KeyboardInterrupt
         return SimpleNamespace(not_done={1})
 
-    monkeypatch.setattr("teacher.training.videos.wait", interrupted)
+    monkeypatch.setattr("teacher.reporting.videos.wait", interrupted)
     videos.offer(episode, 20)
     videos.finish()
     videos.close()

@@ -18,13 +18,13 @@ from rich.console import Console
 from agents.ppo import PPOConfig
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
 from teacher.datasets.predictor_files import load_predictor
+from teacher.reporting import trackers, tracking
+from teacher.reporting.trackers import TrackedRun, _name_of_param, _values_of_param
+from teacher.reporting.tracking import Tracking, settings_of
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training import trackers, tracking
 from teacher.training.builder import open_run
 from teacher.training.loop import Round, train
-from teacher.training.trackers import TrackedRun, _name_of_param, _values_of_param
-from teacher.training.tracking import Tracking, settings_of
 
 
 class Notebook:

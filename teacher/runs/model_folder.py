@@ -28,10 +28,10 @@ from teacher.datasets.tensor_files import save_tensors
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.errors import pluralize
 from teacher.queries.judges import goal_of
+from teacher.reporting.metrics import read_last
 from teacher.reward.predictor import RewardPredictor
-from teacher.training.export import question_of
-from teacher.training.metrics import read_last
-from teacher.training.saved_run import Models
+from teacher.runs.export import question_of
+from teacher.runs.saved_run import Models
 from teacher.training.warmstart import NORMALIZER_PREFIX, POLICY_PREFIX
 
 EPISODES = 10

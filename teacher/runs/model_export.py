@@ -17,8 +17,8 @@ from teacher.datasets.onnx_files import require_onnx, save_onnx
 from teacher.datasets.tensor_files import require_safetensors
 from teacher.errors import ConfigError
 from teacher.files import require_new
-from teacher.training.model_folder import export_model_folder
-from teacher.training.saved_run import Models, SavedRun
+from teacher.runs.model_folder import export_model_folder
+from teacher.runs.saved_run import Models, SavedRun
 from teacher.training.sb3 import require_supported, save_sb3
 
 CHECKED_INPUTS = 1000

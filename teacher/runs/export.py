@@ -13,8 +13,8 @@ from teacher.datasets.dataset_card import FILE_NAME, CardFacts, check_folder, wr
 from teacher.datasets.parquet import SIDES, Clips
 from teacher.datasets.preference_files import require_room_for_clips, save_preferences
 from teacher.files import require_folder, require_new
-from teacher.training.saved_run import SavedRun
-from teacher.training.terminal import progress
+from teacher.reporting.console import progress
+from teacher.runs.saved_run import SavedRun
 
 _CLIP_SIZE = 200  # pixels; dataset viewers show clips small
 

@@ -18,13 +18,12 @@ from rich.console import Console
 
 from teacher.errors import describe_exception
 from teacher.extras import require_extra
+from teacher.reporting.console import waiting
+from teacher.reporting.trackers import TRACKERS, TrackedRun, Tracker
 from teacher.settings.agent import AgentConfiguration, settings_of_agent
-from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
+from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
 from teacher.settings.tracking import PRIVATE
 from teacher.settings.unused import without_unused
-from teacher.training.plan import RunPlan
-from teacher.training.terminal import waiting
-from teacher.training.trackers import TRACKERS, TrackedRun, Tracker
 
 PATIENCE_SECONDS = 60.0
 """At the end, longest wait for a single call."""
@@ -147,17 +146,19 @@ def _log_file(name: str, write: Callable[[Path], object], tracker: Tracker) -> N
         tracker.log_file(path)
 
 
-def open_tracking(plan: RunPlan, agent_config: AgentConfiguration, console: Console) -> Tracking | None:
+def open_tracking(
+    settings: RunSettings, agent_config: AgentConfiguration, console: Console
+) -> Tracking | None:
     """Start to track a run as its settings say; return None if they don't, or if the library is missing.
 
     A missing library is reported with the command that installs it.
 
     Args:
-        plan: the run's settings.
+        settings: the run's settings.
         agent_config: the agent's hyperparameters, a dataclass.
         console: console to print to.
     """
-    config = plan.config
+    config = settings.config
     if config.track is None:
         return None
     try:
@@ -165,8 +166,9 @@ def open_tracking(plan: RunPlan, agent_config: AgentConfiguration, console: Cons
     except Exception as error:  # importing may fail in any way
         console.print(f"{error}; training starts without it", style="yellow", markup=False)
         return None
-    settings = settings_of(config, agent_config)
-    run = TrackedRun(plan.settings.run_id.hex, config.experiment, config.run_dir, settings)
+    run = TrackedRun(
+        settings.run_id.hex, config.experiment, config.run_dir, settings_of(config, agent_config)
+    )
     return Tracking(config.track, partial(TRACKERS[config.track], run), console)
 
 

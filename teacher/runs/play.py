@@ -10,8 +10,8 @@ from teacher.data.segments import Segment, slice_of
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
-from teacher.training.reward_plots import RewardTrace, draw_rewards, film_rewards
-from teacher.training.saved_run import SavedRun
+from teacher.runs.reward_plots import RewardTrace, draw_rewards, film_rewards
+from teacher.runs.saved_run import SavedRun
 
 
 def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False) -> list[Trajectory]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.envs.trajectory import Trajectory
-from teacher.training.terminal import waiting
+from teacher.reporting.console import waiting
 
 CLIPS_PER_RUN = 20
 FILM_SECONDS = 120.0

@@ -1,6 +1,6 @@
 """Adapters that give Weights & Biases, MLflow and Trackio one interface.
 
-Each adapter is only used from the background thread of :class:`~teacher.training.tracking.Tracking`, so its
+Each adapter is only used from the background thread of :class:`~teacher.reporting.tracking.Tracking`, so its
 methods may block, and may raise any exception.
 """
 

@@ -3,7 +3,7 @@
 import numpy as np
 from gymnasium.spaces import Box
 
-from teacher.training.model_export import CHECKED_INPUTS, random_inputs
+from teacher.runs.model_export import CHECKED_INPUTS, random_inputs
 from tests.models import AGENTS
 
 

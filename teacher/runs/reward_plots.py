@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.numerics.correlation import rank_correlation
 from teacher.clips.encode import Frame, encode
 from teacher.data.segments import Segment
 from teacher.envs.trajectory import Trajectory
 from teacher.extras import require_extra
 from teacher.files import saved
-from teacher.reward.correlation import rank_correlation
 from teacher.reward.predictor import RewardPredictor
 
 _STRIP = 9  # frames

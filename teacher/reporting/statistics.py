@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from agents.numerics.correlation import correlation, rank_correlation
 from teacher.data.segments import Segment
 from teacher.envs.trajectory import Trajectory
 from teacher.queries.judges import Value, true_return
-from teacher.reward.correlation import correlation, rank_correlation
 from teacher.reward.predictor import RewardPredictor
 
 EPISODES = 100

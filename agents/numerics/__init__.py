@@ -1,0 +1,1 @@
+"""Numerics for agents and reward models: Adam on joined parameters, running moments, correlation."""
