@@ -1,1 +1,1 @@
-"""What a run reports: console, metrics, videos, experiment trackers."""
+"""Console, metrics, videos and experiment trackers of a run."""

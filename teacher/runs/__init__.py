@@ -1,1 +1,1 @@
-"""What is done with saved runs: play, export, extend, plot."""
+"""Tools for saved runs: play, export, extend, plot."""
