@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.fast_sac import FastSACStep
-from agents.sac_step import Minibatch, SACConfig
+from agents.sac_step import Minibatch, SACConfig, SACStep
 from agents.squashed_gaussian import SquashedActorCritic
 
 _WARMUP_STEPS = 3  # before the first capture, so that libraries have allocated their workspaces
@@ -25,8 +24,8 @@ class _Graph(NamedTuple):
     metrics: Tensor
 
 
-class GraphedSACStep(FastSACStep):
-    """:class:`FastSACStep` as a CUDA graph; the policy must be on a GPU.
+class GraphedSACStep(SACStep):
+    """:class:`SACStep` as a CUDA graph; the policy must be on a GPU.
 
     The first steps are taken without a graph. A graph is captured for each size of minibatch, with and
     without an update of the target critics.
@@ -37,7 +36,6 @@ class GraphedSACStep(FastSACStep):
         self._warmup_steps = 0
         self._graphs: dict[tuple[int, bool], _Graph] = {}
 
-    @torch.no_grad()
     def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
         with torch.cuda.device(noise.device):  # streams and graphs are the current device's
             return self._take_there(batch, noise, updates_target)

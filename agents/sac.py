@@ -21,7 +21,6 @@ from torch.nn.utils import parameters_to_vector
 
 from agents.base import BaseAgent
 from agents.errors import InvalidConfigError, UnsupportedSpaceError
-from agents.fast_sac import FastSACStep
 from agents.graphed_sac import GraphedSACStep
 from agents.normalize import ObservationNormalizer
 from agents.pixels import is_image_space
@@ -51,8 +50,7 @@ class SAC(BaseAgent):
         seed: seed of all the agent's random numbers, network weights included.
         device: torch device of the networks.
         dtype: torch dtype of the networks.
-        allow_fast: use the faster :mod:`agents.fast_sac` for the gradients, on a GPU as a CUDA graph
-            (:mod:`agents.graphed_sac`).
+        allow_fast: on a GPU, take gradient steps as a CUDA graph (:mod:`agents.graphed_sac`).
         buffer_folder: folder for memory-mapped files of the replay buffer; None to keep it in memory.
 
     Raises:
@@ -88,8 +86,8 @@ class SAC(BaseAgent):
         self.sampler = StepSampler(envs)
         self._state_entropy = StateEntropy()
         self._starts_randomly = True
-        fast = GraphedSACStep if next(policy.parameters()).is_cuda else FastSACStep
-        self._step = (fast if allow_fast else SACStep)(self.policy, config)
+        graphed = allow_fast and next(policy.parameters()).is_cuda
+        self._step = (GraphedSACStep if graphed else SACStep)(self.policy, config)
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
         """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.

@@ -15,6 +15,32 @@ from agents.policy import Activation
 from agents.squashed_gaussian import SquashedActorCritic
 
 
+class EntropyCoefficient(NamedTuple):
+    """Entropy coefficient: a number, learned or fixed.
+
+    Attributes:
+        initial: the coefficient at the start.
+        is_learned: True to adjust it to the target entropy.
+    """
+
+    initial: float
+    is_learned: bool
+
+    @classmethod
+    def of(cls, setting: float | str) -> "EntropyCoefficient":
+        """Read ``SACConfig.ent_coef``; raise :class:`InvalidConfigError` if it is not one of its values."""
+        kind, _, number = str(setting).rpartition("auto")
+        try:
+            initial = float(number.removeprefix("_") or 1.0)
+        except ValueError:
+            initial = math.nan
+        if kind or not 0 < initial < math.inf:
+            raise InvalidConfigError(
+                f"ent_coef must be a positive number, auto, or auto_ followed by one, not {setting!r}."
+            )
+        return cls(initial, is_learned=str(setting).startswith("auto"))
+
+
 @dataclass(frozen=True)
 class SACConfig(AgentConfig):
     """SAC hyperparameters in addition to :class:`~agents.base.AgentConfig`, named as in Stable-Baselines3.
@@ -54,10 +80,7 @@ class SACConfig(AgentConfig):
         self._require_at_least({**dict.fromkeys(counts, 1), "learning_starts": 0, "gradient_steps": -1})
         self._require_positive("learning_rate", "tau")
         self._require_share("tau")
-        if not 0 < self.initial_ent_coef < math.inf:
-            raise InvalidConfigError(
-                f"ent_coef must be a positive number, auto, or auto_ followed by one, not {self.ent_coef!r}."
-            )
+        EntropyCoefficient.of(self.ent_coef)
         if self.network is not None:
             raise InvalidConfigError(
                 "SAC supports no custom network; use hidden_sizes and activation, or PPO or TRPO."
@@ -67,20 +90,6 @@ class SACConfig(AgentConfig):
     def rollout_steps(self) -> int:
         """Return the number of steps per environment in each rollout."""
         return self.train_freq
-
-    @property
-    def learns_ent_coef(self) -> bool:
-        """Return True if the entropy coefficient is learned."""
-        return isinstance(self.ent_coef, str) and self.ent_coef.startswith("auto")
-
-    @property
-    def initial_ent_coef(self) -> float:
-        """Return the entropy coefficient at the start; NaN if the setting is invalid."""
-        number = str(self.ent_coef).removeprefix("auto").removeprefix("_")
-        try:
-            return float(number) if number else 1.0
-        except ValueError:
-            return math.nan
 
 
 class Minibatch(NamedTuple):
@@ -101,20 +110,6 @@ class Minibatch(NamedTuple):
     terminated: Tensor
 
 
-class Sampled(NamedTuple):
-    """Actions sampled from the current policy.
-
-    Attributes:
-        actions: squashed actions, ``(n, action_size)``.
-        log_probs: their log-probabilities, ``(n,)``.
-        intermediate: tensors that a subclass of :class:`SACStep` needs for its gradient.
-    """
-
-    actions: Tensor
-    log_probs: Tensor
-    intermediate: tuple[Tensor, ...] = ()
-
-
 class SACStep:
     """Takes gradient steps on SAC's three losses.
 
@@ -125,8 +120,9 @@ class SACStep:
 
     def __init__(self, policy: SquashedActorCritic, config: SACConfig) -> None:
         self._policy, self._config = policy, config
-        start = torch.tensor(math.log(config.initial_ent_coef)).to(next(policy.parameters()))
-        self.log_ent_coef = nn.Parameter(start)
+        coefficient = EntropyCoefficient.of(config.ent_coef)
+        start = torch.tensor(math.log(coefficient.initial)).to(next(policy.parameters()))
+        self.log_ent_coef, self._learns_ent_coef = nn.Parameter(start), coefficient.is_learned
         self._target_entropy = (
             -float(policy.head.size) if config.target_entropy is None else config.target_entropy
         )
@@ -150,52 +146,38 @@ class SACStep:
     def _take(self, batch: Minibatch, noise: Tensor, updates_target: bool) -> dict[str, Tensor]:
         """Take the step; update the target critics if ``updates_target`` is True."""
         config = self._config
-        sampled = self._sample(batch.observations, noise[0])
-        entropy = -sampled.log_probs.detach().mean()
+        actions, log_probs = self._policy.head.sample(self._policy.actor(batch.observations), noise[0])
+        entropy = -log_probs.detach().mean()
         ent_coef = self.log_ent_coef.detach().exp()
-        if config.learns_ent_coef:  # eq. 18, with respect to the logarithm of the coefficient as in SB3
+        if self._learns_ent_coef:  # eq. 18, with respect to the logarithm of the coefficient as in SB3
             self._ent_coef.parameters.gradients[0].copy_(entropy - self._target_entropy)
             self._ent_coef.step(config.learning_rate)
 
         with torch.no_grad():  # soft Bellman targets, eq. 2 and 3
-            next_actions, next_log_probs, _ = self._sample(batch.next_observations, noise[1])
-            next_q = self._target_values(batch.next_observations, next_actions)
+            next_outputs = self._policy.actor(batch.next_observations)
+            next_actions, next_log_probs = self._policy.head.sample(next_outputs, noise[1])
+            next_q = self._policy.target(batch.next_observations, next_actions).amin(0)
             next_values = next_q - ent_coef * next_log_probs
             targets = batch.rewards + config.gamma * (1 - batch.terminated) * next_values
-        metrics = {"critic_loss": self._step_critic(batch, targets)}
-        metrics["actor_loss"] = self._step_actor(batch.observations, sampled, ent_coef)
+        # Minimize the squared Bellman errors of both critics, eq. 5.
+        errors = self._policy.critic(batch.observations, batch.actions) - targets
+        loss = 0.5 * errors.square().mean(1).sum()
+        metrics = {"critic_loss": self._descend(loss, self._policy.critic, self._critic)}
+        # Maximize the Q-value plus entropy bonus of the sampled actions, eq. 7.
+        q = self._policy.critic(batch.observations, actions).amin(0)
+        metrics["actor_loss"] = self._descend(
+            (ent_coef * log_probs - q).mean(), self._policy.actor, self._actor
+        )
         if updates_target:
             self._target.lerp_(self._critic.parameters.values, config.tau)
         return metrics | {"ent_coef": ent_coef, "entropy": entropy}
 
-    def _sample(self, observations: Tensor, noise: Tensor) -> Sampled:
-        """Sample actions from the current policy."""
-        return Sampled(*self._policy.head.sample(self._policy.actor(observations), noise))
-
-    def _target_values(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return the smaller target Q-value of each action."""
-        values: Tensor = self._policy.target(observations, actions).amin(0)
-        return values
-
-    def _step_critic(self, batch: Minibatch, targets: Tensor) -> Tensor:
-        """Minimize the squared Bellman errors of both critics (eq. 5); return the loss before the step."""
-        errors: Tensor = self._policy.critic(batch.observations, batch.actions) - targets
-        loss = 0.5 * errors.square().mean(1).sum()
-        self._descend(loss, self._policy.critic, self._critic)
-        return loss.detach()
-
-    def _step_actor(self, observations: Tensor, sampled: Sampled, ent_coef: Tensor) -> Tensor:
-        """Maximize Q-value plus entropy bonus of the sampled actions (eq. 7); return the loss."""
-        q: Tensor = self._policy.critic(observations, sampled.actions).amin(0)
-        loss = (ent_coef * sampled.log_probs - q).mean()
-        self._descend(loss, self._policy.actor, self._actor)
-        return loss.detach()
-
-    def _descend(self, loss: Tensor, module: nn.Module, optimizer: FlatAdam) -> None:
-        """Take one step of Adam on a module's parameters; other parameters stay unchanged."""
+    def _descend(self, loss: Tensor, module: nn.Module, optimizer: FlatAdam) -> Tensor:
+        """Take one step of Adam on a module's parameters alone; return the loss before the step."""
         gradients = torch.autograd.grad(loss, list(module.parameters()))
         torch._foreach_copy_(optimizer.parameters.gradients, gradients)
         optimizer.step(self._config.learning_rate)
+        return loss.detach()
 
     def reset_critic_optimizer(self) -> None:
         """Reset the moments of the critics' optimizer."""

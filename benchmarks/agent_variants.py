@@ -15,7 +15,7 @@ from agents.ppo import PPO
 from agents.replay import ReplayBuffer, Transitions
 from agents.rollout import Rollout
 from agents.sac import SAC
-from agents.sac_step import SACStep
+from agents.sac_step import EntropyCoefficient, SACStep
 from agents.squashed_gaussian import SquashedActorCritic, TwinCritic
 
 RESET_EVERY = 40_000  # environment steps; leaves the last 20,000 of 100,000 and 50,000 of 250,000 undisturbed
@@ -76,7 +76,7 @@ class ResetSAC(SAC):
             new = SquashedActorCritic(size, space, self._generator, *sizes)
             self.policy.load_state_dict(new.state_dict())
             self._step.load_state_dict({})
-            self._step.log_ent_coef.data.fill_(math.log(self.config.initial_ent_coef))
+            self._step.log_ent_coef.data.fill_(math.log(EntropyCoefficient.of(self.config.ent_coef).initial))
         return super().update(rollout, rewards, critic_epochs=critic_epochs)
 
 

@@ -1,4 +1,4 @@
-"""SAC's gradient steps equal those of Stable-Baselines3 and of autograd."""
+"""SAC's gradient steps equal those of Stable-Baselines3."""
 
 from typing import Any
 
@@ -10,10 +10,8 @@ from gymnasium.spaces import Box
 from stable_baselines3 import SAC as SB3SAC
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from threadpoolctl import threadpool_limits
 from torch import nn
 
-from agents.fast_sac import FastSACStep
 from agents.sac_step import Minibatch, SACConfig, SACStep
 from agents.squashed_gaussian import SquashedActorCritic, TwinCritic
 
@@ -80,16 +78,13 @@ def layers_of(critic: TwinCritic, which: int) -> list[tuple[torch.Tensor, torch.
     return [(weight, bias[which, 0]) for weight, bias in zip(weights, critic.biases, strict=True)]
 
 
-@pytest.mark.parametrize("make_step", [SACStep, FastSACStep])
 @pytest.mark.parametrize(
     "changes", [{}, {"ent_coef": 0.3}, {"ent_coef": "auto_0.1", "gamma": 0.9, "tau": 0.5}]
 )
-def test_steps_equal_those_of_sb3(
-    make_step: type[SACStep], changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_equal_those_of_sb3(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stable_baselines3.common.policies.preprocess_obs", lambda obs, *_, **__: obs)
     policy, config = make_policy(**changes)
-    sb3, step = sb3_with(policy, config), make_step(policy, config)
+    sb3, step = sb3_with(policy, config), SACStep(policy, config)
     for number in range(5):
         batch, noise = make_batch(seed=number)
         drawn = iter([noise[0], noise[1]])
@@ -117,39 +112,9 @@ def test_steps_equal_those_of_sb3(
         assert step.log_ent_coef.item() == pytest.approx(sb3.log_ent_coef.item(), abs=1e-6)
 
 
-@pytest.mark.parametrize(("threads", "expected"), [(1, "_NumPy"), (2, "_Torch")])
-def test_numpy_multiplies_only_with_one_thread(threads: int, expected: str) -> None:
-    policy, config = make_policy()
-    with threadpool_limits(threads, "blas"):
-        step: Any = FastSACStep(policy, config)
-    assert step._matrices.__name__ == expected
-    batch, noise = make_batch()
-    assert np.isfinite(step(batch, noise)["critic_loss"].item())
-
-
-@pytest.mark.parametrize("hidden_sizes", [(8,), (16, 8), (8, 16, 4)])
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_hand_derived_gradients_equal_autograd(hidden_sizes: tuple[int, ...], activation: str) -> None:
-    steps = []
-    for make_step in (SACStep, FastSACStep):
-        policy, config = make_policy(hidden_sizes=hidden_sizes, activation=activation)
-        with torch.no_grad():  # some standard deviations at both bounds
-            linear(policy.actor)[-1].bias[2:] = torch.tensor([2.1, -20.0], dtype=torch.float64)
-        step = make_step(policy, config)
-        metrics = [step(*make_batch(seed=number)) for number in range(3)]
-        steps.append((policy, step, metrics))
-    (slow, slow_step, slow_metrics), (fast, fast_step, fast_metrics) = steps
-    for ours, theirs in zip(fast.parameters(), slow.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
-    torch.testing.assert_close(fast_step.log_ent_coef, slow_step.log_ent_coef, rtol=0, atol=1e-12)
-    for one, other in zip(fast_metrics, slow_metrics, strict=True):
-        for name in one:
-            torch.testing.assert_close(one[name], other[name], rtol=1e-10, atol=1e-11)
-
-
 def test_targets_follow_at_their_interval() -> None:
     policy, config = make_policy(target_update_interval=3, tau=1.0)
-    step, equal = FastSACStep(policy, config), []
+    step, equal = SACStep(policy, config), []
     for number in range(6):
         step(*make_batch(seed=number))
         equal.append(all(map(torch.equal, policy.critic.parameters(), policy.target.parameters())))
@@ -158,13 +123,13 @@ def test_targets_follow_at_their_interval() -> None:
 
 def test_state_of_the_optimizers_is_restored() -> None:
     policy, config = make_policy()
-    step = FastSACStep(policy, config)
+    step = SACStep(policy, config)
     step(*make_batch(seed=0))
     state, parameters = step.state_dict(), {k: v.clone() for k, v in policy.state_dict().items()}
     step(*make_batch(seed=1))
     expected = torch.cat([parameter.flatten() for parameter in policy.parameters()])
     other_policy, _ = make_policy()
-    other = FastSACStep(other_policy, config)
+    other = SACStep(other_policy, config)
     other_policy.load_state_dict(parameters)
     other.load_state_dict(state)
     other(*make_batch(seed=1))
