@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import psycopg
 import pytest
@@ -29,9 +29,7 @@ from pytest_django import DjangoDbBlocker
 from human_feedback_site.environment import read_database
 from stack.postgres import SHARED, PostgreSQL
 from stack.process import Service, running
-
-if TYPE_CHECKING:
-    from tests.conftest import MakeOnce
+from tests.conftest import MakeOnce
 
 Using: TypeAlias = Callable[[str], AbstractContextManager[None]]
 TEMPLATE = "migrated"
@@ -116,7 +114,7 @@ def postgres_url(
 
 
 @pytest.fixture(scope="session")
-def _postgres_data(make_once: "MakeOnce", free_port: Callable[[], int], using: Using) -> Path:
+def _postgres_data(make_once: MakeOnce, free_port: Callable[[], int], using: Using) -> Path:
     """An archive of the data of such a server."""
 
     def make(folder: Path) -> None:
@@ -180,7 +178,7 @@ def using(django_db_blocker: DjangoDbBlocker) -> Using:
 
 
 @pytest.fixture(scope="session")
-def migrated_database(make_once: "MakeOnce", using: Using) -> Path:
+def migrated_database(make_once: MakeOnce, using: Using) -> Path:
     """A SQLite file with the site's tables, to be copied."""
 
     def migrate(folder: Path) -> None:

@@ -10,7 +10,6 @@ import subprocess
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -23,10 +22,8 @@ from teacher.settings.teachers import ErrorModel
 from teacher.settings.unused import UNUSED
 from teacher.teach import main
 from teacher.training import warmstart
+from tests.conftest import MakeOnce
 from tests.documents import README, ROOT, blocks_of, commands_of, page_of, run_programs
-
-if TYPE_CHECKING:
-    from tests.conftest import MakeOnce
 
 COMMANDS = list(commands_of(README))
 OF_TEACHERS = list(commands_of(page_of("teachers")))
@@ -48,7 +45,7 @@ def shortened(command: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(make_once: "MakeOnce") -> Path:
+def folder(make_once: MakeOnce) -> Path:
     """Of somebody who has given the README's commands, but for the one that needs another machine."""
     return make_once("reader", give_commands)
 

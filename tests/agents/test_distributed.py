@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +13,7 @@ import pytest
 from agents.distributed import ALONE, joined_ranks
 from agents.errors import InvalidConfigError
 from tests.agents.programs import train_together
-
-if TYPE_CHECKING:
-    from tests.conftest import MakeOnce
+from tests.conftest import MakeOnce
 
 PROGRAM = Path(train_together.__file__)
 SIZE = 2
@@ -23,7 +21,7 @@ Results = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def folder(make_once: "MakeOnce") -> Path:
+def folder(make_once: MakeOnce) -> Path:
     """What the program wrote alone, which it is in this process, and as each of two ranks."""
     return make_once("ranks", train_alone_and_together)
 

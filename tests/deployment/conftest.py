@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,12 +22,10 @@ from packaging.requirements import Requirement
 
 from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import save_config
+from tests.conftest import MakeOnce
 from tests.databases import TEMPLATE, database_of
 from tests.deployment.backed_up import back_up_embedded
 from tests.deployment.kustomization import Resource, Resources, build_all, copy_with_secrets, pod_of
-
-if TYPE_CHECKING:
-    from tests.conftest import MakeOnce
 
 ROOT = Path(__file__).parents[2]
 SECRETS = ("SECRET_KEY", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
@@ -260,16 +258,16 @@ def _link(installed: Path, path: Path, prefix: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def site_image(stages: dict[str, Stage], make_once: "MakeOnce") -> Image:
+def site_image(stages: dict[str, Stage], make_once: MakeOnce) -> Image:
     return _image(stages, "site", make_once)
 
 
 @pytest.fixture(scope="session")
-def render_image(stages: dict[str, Stage], make_once: "MakeOnce") -> Image:
+def render_image(stages: dict[str, Stage], make_once: MakeOnce) -> Image:
     return _image(stages, "render", make_once)
 
 
-def _image(stages: Mapping[str, Stage], role: str, make_once: "MakeOnce") -> Image:
+def _image(stages: Mapping[str, Stage], role: str, make_once: MakeOnce) -> Image:
     place = make_once(f"{role}-image", lambda place: Image(stages, role, place, is_built=False))
     return Image(stages, role, place, is_built=True)
 
@@ -306,7 +304,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def embedded(make_once: "MakeOnce") -> Callable[[Path], dict[str, str]]:
+def embedded(make_once: MakeOnce) -> Callable[[Path], dict[str, str]]:
     """Copy the state folder of an embedded site with a labeled pair; returns its variables."""
 
     def embedded(state: Path) -> dict[str, str]:
@@ -317,7 +315,7 @@ def embedded(make_once: "MakeOnce") -> Callable[[Path], dict[str, str]]:
 
 
 @pytest.fixture
-def backed_up(make_once: "MakeOnce") -> Callable[[Path], None]:
+def backed_up(make_once: MakeOnce) -> Callable[[Path], None]:
     """Copy a backup of such a site."""
 
     def backed_up(folder: Path) -> None:

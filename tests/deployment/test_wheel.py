@@ -16,15 +16,13 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import requests
 
 from teacher.labeling.embedded_site import find_running_site
-
-if TYPE_CHECKING:
-    from tests.conftest import MakeOnce
+from tests.conftest import MakeOnce
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +38,7 @@ print(importlib.metadata.version("rl-teacher"), *(m.__file__ for m in (agents, t
 
 
 @pytest.fixture(scope="session")
-def dist(make_once: "MakeOnce") -> Path:
+def dist(make_once: MakeOnce) -> Path:
     """The folder that `make dist` would leave, built without touching the checkout."""
     return make_once("dist", build)
 

@@ -1,7 +1,5 @@
 """The audit holds where all is well, and sees each fault that it is there to see."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Callable, Iterator

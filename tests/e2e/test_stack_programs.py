@@ -1,7 +1,5 @@
 """Programs that are kept running, in a folder that one stack holds, on ports that are free."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import io

@@ -1,7 +1,5 @@
 """What the stack prints for the user to type, and what it says about what the user typed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """People who come by links that are kept, and what they are told."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Any

@@ -5,7 +5,7 @@ import os
 import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 from uuid import UUID, uuid4
 
@@ -23,9 +23,7 @@ from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease
 from human_feedback_site.feedback.services import accounts, experiments
 from human_feedback_site.feedback.services.accounts import create_token, token_of
-
-if TYPE_CHECKING:
-    from tests.conftest import S3Server
+from tests.conftest import S3Server
 
 CLIP = b"\x00\x00\x00\x18ftypmp42" + bytes(range(256)) * 4  # enough to be served; nothing here decodes it
 API = "/api/v1"

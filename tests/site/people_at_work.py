@@ -1,7 +1,5 @@
 """Labelers who ask and answer through the services, many steps a second."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -1,12 +1,10 @@
 """What people and programs send that no page of ours would: out of order, too much, or written to do harm."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import timedelta
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -17,11 +15,9 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease
+from tests.site.conftest import Browser, Trainer
 
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
-
-Invite = Callable[[str], "Browser"]
+Invite = Callable[[str], Browser]
 SCRIPT = "<script>alert(1)</script>"
 
 

@@ -1,11 +1,9 @@
 """The admin shows everything, changes no evidence, and shows a new token once."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib import admin
@@ -21,10 +19,7 @@ from django.utils import timezone
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.services import consent, invites, webhooks
 from human_feedback_site.feedback.services.accounts import create_token, token_of
-from tests.site.conftest import owner_of
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer, owner_of
 
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
 LISTS: list[Any] = [*MODELS, LogEntry]

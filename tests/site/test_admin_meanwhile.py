@@ -1,11 +1,9 @@
 """Two admins at one form: the second is told what the first has changed, and writes over nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -13,12 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from human_feedback_site.feedback import models
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 Form = dict[str, Any]
-Make = Callable[["Trainer"], Any]
+Make = Callable[[Trainer], Any]
 
 
 class Fields(HTMLParser):

@@ -1,21 +1,17 @@
 """Endpoints refuse what they cannot understand, and what belongs to somebody else, with a problem."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.http import HttpResponse
 from django.test import Client
 
-if TYPE_CHECKING:
-    from django.http import HttpResponse
-
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 SCRIPT = "<script>alert(1)</script>"
 UUID_1 = "8e7505d5-1260-471c-98e8-ef3c8c74ead5"

@@ -1,10 +1,8 @@
 """What labelers are shown beside the pairs: examples, a film of the policy, how far it is."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.cache import cache
@@ -12,9 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Episode, Example, Experiment, Label
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """Chores by the clock: a real worker with its beat on a real Redis, which may be away or die."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,12 +1,10 @@
 """Chores keep tables small without losing an answer, and say when a trainer is away."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -20,9 +18,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.models import Experiment, Label, Lease
 from human_feedback_site.feedback.services import chores
 from human_feedback_site.feedback.services.experiments import trainer_away
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 

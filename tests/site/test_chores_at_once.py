@@ -1,13 +1,11 @@
 """Chores may be done by several processes at once, and while labelers answer."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connections
@@ -15,9 +13,7 @@ from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Experiment, Label, Lease
 from human_feedback_site.feedback.services.chores import CHORES, expire_media, forget_leases
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 

@@ -1,7 +1,5 @@
 """``manage.py`` makes tokens, invitations, and all that an embedded site needs."""
 
-from __future__ import annotations
-
 import gc
 import io
 import json
@@ -13,7 +11,6 @@ from collections.abc import Callable
 from contextlib import closing, redirect_stderr
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
@@ -28,11 +25,8 @@ import manage
 from human_feedback_site.feedback.models import ApiToken
 from human_feedback_site.feedback.pages.unsaved import account_key
 from human_feedback_site.feedback.services.accounts import token_of
-from tests.site.conftest import owner_of
-
-if TYPE_CHECKING:
-    from tests.databases import Using
-    from tests.site.conftest import Trainer
+from tests.databases import Using
+from tests.site.conftest import Trainer, owner_of
 
 
 def output(command: str, *args: str, **options: object) -> str:

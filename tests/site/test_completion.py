@@ -1,9 +1,6 @@
 """A part is complete, and shows its code, for as long as the answers stand that it asked for."""
 
-from __future__ import annotations
-
 from datetime import timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
@@ -31,9 +28,7 @@ from tests.site.coming_by_links import (
     undo,
     work,
 )
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 pytestmark = pytest.mark.both_databases
 

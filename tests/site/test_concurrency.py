@@ -1,13 +1,11 @@
 """Many labelers at once: no pair is given twice, no answer is lost, and the feed has no gap."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -34,15 +32,13 @@ from human_feedback_site.feedback.services.answers import Answer, record_answer
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.identities import user_of
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
 LABELERS = 8
 ROUNDS = 6
-Invited = Callable[[str], "Browser"]
+Invited = Callable[[str], Browser]
 Start = Callable[..., "Future[Any]"]
 
 

@@ -1,18 +1,14 @@
 """Labelers agree to the consent text, in the version that they were shown, before they are given a pair."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from human_feedback_site.feedback.models import ConsentAnswer, ConsentText, Lease, Participation
 from human_feedback_site.feedback.services.consent import set_text
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PAGE = "/experiments/hopper/consent"
 LABEL = "/experiments/hopper/label"

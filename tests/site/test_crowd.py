@@ -1,7 +1,5 @@
 """Several labelers for a pair, gold pairs, repeats, and what becomes of labelers who do not look."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading
@@ -9,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
@@ -35,13 +33,11 @@ from human_feedback_site.feedback.queue.attention_checks import REPEAT_AFTER, fa
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.services import accounts, gold_pairs, moderation
 from human_feedback_site.feedback.services.accounts import participation_in
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 
-Invite = Callable[[str], "Browser"]
+Invite = Callable[[str], Browser]
 SideOf = Callable[[Any, str], str]
 # The ORM locks a row before it changes it and reads it again after an UPDATE, which has no RETURNING.
 MOST_TO_ANSWER = 12  # and one that looks for webhooks if the answer stops the labeler

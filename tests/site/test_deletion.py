@@ -1,12 +1,11 @@
 """An experiment is deleted with all that belongs to it, and nothing else: by the command and in the admin."""
 
-from __future__ import annotations
-
 import io
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -24,11 +23,7 @@ from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import store as media
 from human_feedback_site.feedback.media.store import FolderMedia, media_store
 from human_feedback_site.feedback.services import chores, consent, deletion, invites, webhooks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.site.conftest import Browser, Put, Stored, Trainer
+from tests.site.conftest import Browser, Put, Stored, Trainer
 
 # Models whose rows are of no experiment.
 OF_NOBODY = {"Labeler", "ApiToken", "Attempts", "Identity", "WebhookEndpoint"}

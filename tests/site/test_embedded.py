@@ -1,7 +1,5 @@
 """The embedded site is private to its owner and honours what was exported."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -3,8 +3,6 @@
 A new address needs a row. What belongs to somebody else answers 404.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,9 +1,6 @@
 """Creating, resuming, pausing and finishing experiments, and what trainers send beside comparisons."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -11,9 +8,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Experiment, TrainingPoint
 from human_feedback_site.feedback.selectors.experiments import learning_curves
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 
 @pytest.mark.both_databases

@@ -1,7 +1,5 @@
 """Probes learn whether the site could do its work, and what is missing where it could not."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging
@@ -10,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, connections
@@ -21,9 +19,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback import health
 from human_feedback_site.feedback.api.authentication import TokenAuthentication
-
-if TYPE_CHECKING:
-    from tests.databases import Using
+from tests.databases import Using
 
 pytestmark = pytest.mark.both_databases
 

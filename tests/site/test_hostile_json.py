@@ -1,14 +1,10 @@
 """JSON that was written to do harm is a problem of the request, not of the site."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What was exported comes back, once, and what does not fit is refused with its line."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -10,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from uuid import uuid4
 
 import pytest
@@ -36,9 +34,7 @@ from human_feedback_site.feedback.services.clip_store import clips_named
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import write_csv, write_parquet
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 Exported = dict[str, bytes]
 ADVICE = "if a spreadsheet changed this column, import the file as it was exported"

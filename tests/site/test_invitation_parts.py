@@ -1,11 +1,8 @@
 """A labeler's count, and the code for it, belong to the invitation by which it came."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connections
@@ -38,9 +35,7 @@ from tests.site.coming_by_links import (
     undo,
     work,
 )
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 pytestmark = pytest.mark.both_databases
 

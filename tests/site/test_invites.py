@@ -1,11 +1,9 @@
 """Links that let people in: by name or without, for a while, so many times, until they are revoked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -18,9 +16,7 @@ from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Invite, Label, Labeler, Lease, Participation
 from human_feedback_site.feedback.services import accounts, completion, invites
 from human_feedback_site.feedback.services.pseudonyms import pseudonym
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Api, Trainer
+from tests.site.conftest import Api, Trainer
 
 pytestmark = pytest.mark.both_databases
 

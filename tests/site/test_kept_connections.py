@@ -1,14 +1,9 @@
 """PostgreSQL ends a connection that the site keeps from one request to the next."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from django.db import connection, connections
 
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.postgresql_only  # a file closes no connections
 

@@ -5,8 +5,6 @@ ones each time. ``FUZZ_EXAMPLES=500 pytest tests/site/test_label_machine.py`` dr
 time, and makes one that fails as short as it can.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable

@@ -5,8 +5,6 @@ through the model are gone on the site, step by step, and both are compared. ``F
 tests/site/test_label_search.py`` goes so many.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 

@@ -1,23 +1,19 @@
 """Answers are never lost, doubled or inverted; undo is an answer too."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Outcome, Undo
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 
-Invite = Callable[[str], "Browser"]
+Invite = Callable[[str], Browser]
 
 
 def last_decision(trainer: Trainer) -> tuple[object, ...]:

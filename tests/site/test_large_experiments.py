@@ -1,11 +1,9 @@
 """What labelers and trainers wait for does not read all that there ever was."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,9 +15,7 @@ from django.utils import timezone
 from human_feedback_site.environment import POSTGRESQL_OPTIONS
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
 from human_feedback_site.feedback.selectors.browse import Filters, Matching
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 

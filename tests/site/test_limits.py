@@ -1,7 +1,5 @@
 """Passwords and tokens may be tried a few times; nobody locks others out, and no header hides an address."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter
@@ -9,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -23,9 +21,7 @@ from human_feedback_site.feedback.addresses import client_address
 from human_feedback_site.feedback.errors import TooManyAttemptsError
 from human_feedback_site.feedback.models import Attempts
 from human_feedback_site.feedback.services import chores, limits
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 PASSWORD = "correct horse battery staple"
 PAGES = pytest.mark.parametrize("page", ["/accounts/login/", "/admin/login/"])

@@ -1,14 +1,12 @@
 """Each request leaves one line, all that is logged meanwhile carries its id, and nothing opens a door."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
 import logging.config
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,9 +17,7 @@ from human_feedback_site.feedback.api import authentication, researcher_views
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.logs import configuration
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 Start = Callable[[str], io.StringIO]
 PASSWORD = "correct horse battery staple"

@@ -1,13 +1,11 @@
 """Clips of finished experiments are deleted in time, and nothing else is, from a folder and from S3."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -21,10 +19,8 @@ from human_feedback_site.feedback.media import store as media
 from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.services import chores, moderation
-
-if TYPE_CHECKING:
-    from tests.conftest import S3Server
-    from tests.site.conftest import Browser, Put, Stored, Trainer
+from tests.conftest import S3Server
+from tests.site.conftest import Browser, Put, Stored, Trainer
 
 
 def finish(trainer: Trainer, days_ago: int = 31) -> None:

@@ -1,7 +1,5 @@
 """What Prometheus reads of the site: who may read it, and figures that are those of the database."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The database goes from version to version while it holds what the site remembers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,10 +1,8 @@
 """Names in any script are taken as they are, however they are typed, in each place that takes one."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,9 +12,7 @@ from django.test import Client
 
 from human_feedback_site.feedback.models import Labeler, validate_labeler_name
 from human_feedback_site.feedback.services import accounts, identities
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 HINDI, TAMIL, PERSIAN, SINHALA = "मीरा", "தமிழ்", "علی\u200cرضا", "ශ්\u200dරී"
 COMPOSED, DECOMPOSED = "Jos\u00e9", "Jose\u0301"

@@ -1,10 +1,8 @@
 """One lease gives one answer, to whatever answers count: a second one is void."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db.models.functions import Now
@@ -20,14 +18,12 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import gold_pairs, moderation
+from tests.site.conftest import Browser, Trainer
 from tests.site.test_surplus_labels import decided, labels_of, own
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 
-Invited = Callable[[str], "Browser"]
+Invited = Callable[[str], Browser]
 Expire = Callable[..., None]
 SideOf = Callable[[Any, str], str]
 

@@ -1,11 +1,9 @@
 """People whom Prolific sends: who they are, what they are refused, and that they are forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -16,9 +14,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Arrival, Invite, Labeler
 from human_feedback_site.feedback.services import invites
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 LABEL = "/experiments/hopper/label"
 PID, OTHER, STUDY, SESSION = ("5a9d64f5f6dfdd0001eaa7" + end for end in ("01", "02", "03", "04"))

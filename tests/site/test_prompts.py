@@ -1,16 +1,12 @@
 """The prompt is edited on the site; each answer knows the one that it was given under."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from human_feedback_site.feedback.models import Experiment, Label, PromptVersion
 from human_feedback_site.feedback.services.prompts import edit_prompt
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 

@@ -1,12 +1,10 @@
 """A comparison is registered with both clips in place, once, or not at all."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,9 +13,7 @@ from django.db import connection
 from human_feedback_site.feedback.media.store import FolderMedia
 from human_feedback_site.feedback.models import Comparison, Experiment
 from human_feedback_site.feedback.services import experiments
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 
 @pytest.mark.both_databases

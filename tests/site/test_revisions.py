@@ -1,9 +1,7 @@
 """A labeler changes an answer: appended, on the same sides, once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,9 +10,7 @@ from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Undo
 from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 

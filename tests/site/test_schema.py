@@ -1,11 +1,9 @@
 """The API describes itself: a valid schema with true examples, and a page that needs no other host."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -13,9 +11,7 @@ from django.test import Client
 
 from human_feedback_site.feedback.api import serializers
 from human_feedback_site.feedback.api.examples import REQUESTS, RESPONSES
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 BODIES = {
     "experiment": serializers.ExperimentRequestSerializer,

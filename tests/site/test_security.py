@@ -1,7 +1,5 @@
 """What every answer carries, what the API says when Django itself fails, and what pages may load."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

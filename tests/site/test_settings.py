@@ -1,7 +1,5 @@
 """Settings come from the environment, fail loudly, and are safe where more than this machine is served."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Processes that set up one new site in the same moment, as two replicas of it do when they start."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,10 +1,8 @@
 """An answer counts while its pair wants labels, whoever holds it; a later one is surplus until wanted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,13 +14,11 @@ from human_feedback_site.feedback.models.querysets import eligible_labels, live_
 from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from human_feedback_site.feedback.services.upgrade import complete_labels
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 
-Invited = Callable[[str], "Browser"]
+Invited = Callable[[str], Browser]
 Expire = Callable[..., None]
 SideOf = Callable[[Any, str], str]
 BothAnswer = Callable[..., tuple[Any, Any]]

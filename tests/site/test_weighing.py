@@ -1,9 +1,7 @@
 """Decisions of Dawid and Skene: at once by what labelers were worth, later by what they turn out to be."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -11,14 +9,12 @@ from django.test.utils import CaptureQueriesContext
 
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Outcome, Participation
 from human_feedback_site.feedback.services import aggregate, chores, gold_pairs
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 
 SideOf = Callable[[Any, str], str]
-Invite = Callable[[str], "Browser"]
+Invite = Callable[[str], Browser]
 
 
 @pytest.fixture

@@ -1,18 +1,14 @@
 """The web process needs no Redis: labeling goes on whatever becomes of it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 LOADED = """
 import sys

@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,9 +17,7 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.training.builder import open_run
 from teacher.training.loop import train
-
-if TYPE_CHECKING:
-    from tests.conftest import MakeOnce
+from tests.conftest import MakeOnce
 
 torch.set_num_threads(1)  # as in a run: networks this small only lose by more
 
@@ -69,7 +66,7 @@ def memory_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def finished_run(make_once: "MakeOnce") -> Path:
+def finished_run(make_once: MakeOnce) -> Path:
     """The directory of a run that is done, of 12 synthetic labels on Pendulum-v1; copy it to change it."""
 
     def finish(folder: Path) -> None:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 import imageio_ffmpeg
@@ -22,9 +22,7 @@ from pytest_django.live_server_helper import LiveServer
 from human_feedback_site.feedback.models import Comparison, Example, Experiment, Label, Labeler
 from human_feedback_site.feedback.services import accounts, experiments
 from teacher.storage import open_storage
-
-if TYPE_CHECKING:
-    from tests.conftest import S3Server
+from tests.conftest import S3Server
 
 # The first has no window to draw and takes a third of the processor time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

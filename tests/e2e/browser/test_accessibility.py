@@ -1,18 +1,13 @@
 """The labeling pages for everybody: axe finds nothing serious, keys reach everything, nothing is cut off."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from playwright.sync_api import Page, expect
 
 from human_feedback_site.feedback.models import ApiToken
 from human_feedback_site.feedback.services.watching import watch_url
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 NAME = "(({ activeElement: it }) => it.ariaLabel ?? it.innerText.replace(/\\s+/g, ' ').trim())(document)"
 

@@ -1,21 +1,16 @@
 """A labeler, a researcher and an admin in a browser, on a site at https://host/teacher."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.below_a_path import PASSWORD, Below, below_a_path
+from tests.databases import Using
 from tests.e2e.browser.conftest import PATIENCE_MS, LabelingPage
 from tests.site.production.conftest import Production
-
-if TYPE_CHECKING:
-    from tests.databases import Using
 
 
 @pytest.fixture

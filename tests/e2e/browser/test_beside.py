@@ -1,19 +1,14 @@
 """What the labeling page shows beside the pairs: how far it is, and what the agent does meanwhile."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 from django.core.cache import cache
 from django.utils import timezone
 from playwright.sync_api import ViewportSize, expect
 
 from human_feedback_site.feedback.models import Invite, Participation
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 AHEAD = 8
 

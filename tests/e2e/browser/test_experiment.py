@@ -1,8 +1,6 @@
 """The experiment page in a browser: it stays up to date, and leaves alone what its reader does."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -10,9 +8,7 @@ from playwright.sync_api import Page, expect
 
 from human_feedback_site.feedback.models import TrainingPoint
 from human_feedback_site.feedback.services import experiments
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 PASSWORD = "a-long-enough-password"
 

@@ -1,15 +1,8 @@
 """Labelers change the keys of the labeling page."""
 
-from __future__ import annotations
+from playwright.sync_api import Page, expect
 
-from typing import TYPE_CHECKING
-
-from playwright.sync_api import expect
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
-
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 
 def change(page: Page, shortcut: str, *keys: str) -> None:

@@ -1,19 +1,15 @@
 """The labeling page in Chromium, from the key to the row in the database."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import Dialog, Page, Route, expect
 
 from human_feedback_site.feedback.models import Comparison, Label, Undo
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 LABELS = "**/api/v1/labels"
 PROBLEM = "application/problem+json"

@@ -1,13 +1,8 @@
 """Examples and practice before a labeler's first pair, and a film of the policy beside the pairs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from playwright.sync_api import expect
 
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 
 def test_examples_and_practice_come_before_the_first_pair_and_count_for_nothing(

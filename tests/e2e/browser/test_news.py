@@ -1,17 +1,10 @@
 """A new video of the agent is shown between pairs, and is never in the way."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
+from playwright.sync_api import Page, ViewportSize, expect
 
-from playwright.sync_api import ViewportSize, expect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from playwright.sync_api import Page
-
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 OVERLAPS = """(selectors) => {
     const news = document.querySelector("#news").getBoundingClientRect();

@@ -1,11 +1,8 @@
 """Pages that are open for longer than the links to their clips last: a lid was closed, somebody had lunch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,9 +11,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Comparison
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site, Storage
+from tests.e2e.browser.conftest import LabelingPage, Site, Storage
 
 LINK_SECONDS = 3  # long enough to be followed on a busy machine
 LONGEST_WAIT_MS = 60_000  # from try to try of a page

@@ -1,14 +1,9 @@
 """The labeling page when its experiment ends, or its site cannot be reached, while nobody looks at it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from playwright.sync_api import expect
 
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 HIDDEN = "Object.defineProperty(document, 'hidden', { get: () => window.away === true, configurable: true })"
 IDLE_MS = 125_000

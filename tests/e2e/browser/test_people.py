@@ -1,10 +1,7 @@
 """Those who come by a link, from the consent to the end, and what researchers see of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from django.utils import timezone
@@ -20,9 +17,7 @@ from human_feedback_site.feedback.models import (
     Participation,
 )
 from human_feedback_site.feedback.services import accounts, consent, experiments, invites
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 Make = Callable[..., Invite]
 Faults = Callable[[Page], list[str]]

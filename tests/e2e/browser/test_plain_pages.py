@@ -1,17 +1,10 @@
 """The pages that are mostly other people's: the API's and the admin's lists."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from tests.e2e.browser.conftest import PASSWORD
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import PASSWORD, LabelingPage, Site
 
 BRIGHTNESS = """(element) => {
     const [red, green, blue] = getComputedStyle(element).backgroundColor.match(/[0-9.]+/g);

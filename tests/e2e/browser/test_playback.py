@@ -1,15 +1,12 @@
 """The clips of the labeling page: they start in one frame, and are paused, slowed and searched together."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 WATCH = """
 window.starts = [];

@@ -1,18 +1,13 @@
 """Undo through the last answers, the history page, the pace of the work and its end."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from django.db.models.functions import Now
 from playwright.sync_api import expect
 
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
-
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 
 def test_answers_are_taken_back_one_after_the_other(site: Site, labeling: LabelingPage) -> None:

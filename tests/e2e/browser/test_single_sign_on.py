@@ -1,22 +1,17 @@
 """Single sign-on in a browser: a labeler and a researcher, at a real provider and a site with gunicorn."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.databases import Using
 from tests.e2e.browser.conftest import PATIENCE_MS
 from tests.identity_provider import IdentityProvider
 from tests.identity_provider_site import PASSWORD
 from tests.site.production.conftest import Production
-
-if TYPE_CHECKING:
-    from tests.databases import Using
 
 
 @pytest.fixture

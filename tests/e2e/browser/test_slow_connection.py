@@ -1,16 +1,12 @@
 """The labeling page on a slow connection says how long a pair takes, and keeps what has come."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Request, expect
 
-if TYPE_CHECKING:
-    from tests.e2e.browser.conftest import LabelingPage, Site
+from tests.e2e.browser.conftest import LabelingPage, Site
 
 SIZE, CUT = 60_000, 5_000
 BYTES_PER_SECOND = 50_000

@@ -1,13 +1,11 @@
 """Clips reach those who hold a fresh link, whole or in parts, from a folder or from S3."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -26,10 +24,8 @@ from human_feedback_site.feedback.media.store import (
     media_store,
     s3_client,
 )
-
-if TYPE_CHECKING:
-    from tests.conftest import S3Server
-    from tests.site.conftest import Browser, Trainer
+from tests.conftest import S3Server
+from tests.site.conftest import Browser, Trainer
 
 CLIP = bytes(range(200))
 KEY = "hopper/1/first.mp4"

@@ -1,7 +1,5 @@
 """What is wrong with the media store is told in the answer and in the log, never as status 500."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -10,23 +8,20 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.http import HttpResponse
 from django.test import Client
 from pytest_django import Settings
 
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.store import media_store
-
-if TYPE_CHECKING:
-    from django.http import HttpResponse
-
-    from tests.conftest import S3Server
-    from tests.site.conftest import Trainer
+from tests.conftest import S3Server
+from tests.site.conftest import Trainer
 
 
 def register(trainer: Trainer) -> HttpResponse:

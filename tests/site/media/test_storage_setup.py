@@ -1,7 +1,5 @@
 """``manage.py setup_storage`` makes the store ready, proves that it is, and says in a line why it is not."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess
@@ -9,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,9 +17,7 @@ from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from human_feedback_site.feedback.media.store import S3Media, media_store
-
-if TYPE_CHECKING:
-    from tests.conftest import S3Server
+from tests.conftest import S3Server
 
 
 def set_up(wait: float = 0.0) -> list[str]:

@@ -1,9 +1,6 @@
 """People before the pages: a researcher and labelers, signed in with a browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,8 +8,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import translation
 
-if TYPE_CHECKING:
-    from tests.site.conftest import Trainer
+from tests.site.conftest import Trainer
 
 
 @pytest.fixture(autouse=True)

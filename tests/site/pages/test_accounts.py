@@ -1,17 +1,13 @@
 """Signing in and out, languages, and pages for what goes wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client, RequestFactory
 
 from human_feedback_site.feedback.api import problems
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser
+from tests.site.conftest import Browser
 
 PASSWORD = "a-long-enough-password"
 

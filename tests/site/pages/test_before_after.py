@@ -1,9 +1,6 @@
 """The videos that show labelers how the agent has changed, and the setting that hides them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.cache import cache
@@ -12,9 +9,7 @@ from django.test import Client
 
 from human_feedback_site.feedback.models import Episode, Experiment, Labeler
 from human_feedback_site.feedback.selectors.before_after import BeforeAfter, before_after
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,8 @@
 """The comparison browser: what it finds, what it shows of a pair, and what researchers ask of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -17,9 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Label, Labeler
 from human_feedback_site.feedback.pages import browser as pages
 from human_feedback_site.feedback.selectors import browse
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 

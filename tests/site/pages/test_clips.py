@@ -1,19 +1,15 @@
 """The addresses of clips on the pages: they last, and lead whoever may see a clip to a link that is fresh."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from human_feedback_site.feedback.models import Experiment, Label, Labeler
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 CLIP = re.compile(r'<video src="([^"]+)"')
 

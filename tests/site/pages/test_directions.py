@@ -1,13 +1,11 @@
 """What people wrote is laid out in its own direction: an Arabic prompt with a Latin word keeps its order."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib import admin
@@ -23,9 +21,6 @@ from human_feedback_site.feedback.pages import urls
 from human_feedback_site.feedback.services import consent, invites, moderation, prompts
 from human_feedback_site.feedback.templatetags.directions import isolated
 from tests.site.conftest import Browser, Trainer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 APP = Path(models.__file__).parents[1]
 VOID = {"area", "base", "br", "circle", "col", "embed", "hr", "img", "input", "line", "link", "meta", "path"}

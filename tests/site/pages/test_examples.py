@@ -1,9 +1,7 @@
 """A comparison's card on the experiment page makes it an example for labelers, or a pair to practice on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,9 +10,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from human_feedback_site.feedback.models import Comparison, Example, Experiment
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/"
 LESSON = {"better": "second", "explanation": "It <b>lands</b>.", "practice": "on", "page": "1"}

@@ -1,10 +1,8 @@
 """What a researcher sees of an experiment."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,9 +11,7 @@ from django.utils.html import escape
 from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback.models import Experiment, Lease
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/"
 

@@ -1,18 +1,14 @@
 """The page of a labeler's own answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from human_feedback_site.feedback.models import Experiment, Label, Undo
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/history"
 

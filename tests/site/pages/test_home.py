@@ -1,10 +1,7 @@
 """The list of experiments."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -14,9 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler
 from human_feedback_site.feedback.services import experiments
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 SignedIn = Callable[[User], Client]
 

@@ -1,19 +1,14 @@
 """A researcher invites labelers from the experiment's page, each by a link of their own."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from human_feedback_site.feedback.models import Labeler
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/invite"
 

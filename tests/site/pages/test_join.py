@@ -1,10 +1,8 @@
 """Invitations: who is signed in by which link."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,9 +14,7 @@ from pytest_django import Settings
 from human_feedback_site.feedback.models import Experiment, Labeler
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.short_links import make_code
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 
 @pytest.fixture

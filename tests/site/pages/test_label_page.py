@@ -1,12 +1,10 @@
 """What the labeling page's script is given."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db.models.functions import Now
@@ -14,9 +12,7 @@ from django.test import Client
 
 from human_feedback_site import feedback
 from human_feedback_site.feedback.models import Invite, Labeler, Participation
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/label"
 

@@ -1,18 +1,14 @@
 """A researcher blocks a labeler and withdraws its labels, and gives it work again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from human_feedback_site.feedback.models import Label, Labeler, Participation, Undo
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 STEPS = ("block", "readmit")
 

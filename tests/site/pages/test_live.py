@@ -1,10 +1,8 @@
 """What the experiment page shows of how it goes just now, and asks for again every few seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,9 +17,7 @@ from django.utils.translation import override
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.pages import live
 from human_feedback_site.feedback.selectors import monitoring
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 

@@ -1,7 +1,5 @@
 """What holds for every page: it is complete in both languages and keeps to the content security policy."""
 
-from __future__ import annotations
-
 import ast
 import gettext
 import json
@@ -9,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -18,9 +15,7 @@ from django.utils.translation.template import templatize
 
 from human_feedback_site import feedback
 from human_feedback_site.feedback.models import Comparison
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 Pages = Callable[[str], Iterator[str]]
 APP = Path(feedback.__file__).parent

@@ -1,11 +1,9 @@
 """A researcher's invitations and participants: made, listed, revoked and forgotten on their pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,9 +12,7 @@ from django.utils import timezone
 
 from human_feedback_site.feedback.models import Arrival, Invite, Labeler
 from human_feedback_site.feedback.services import invites
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/invites"
 PEOPLE = "/experiments/hopper/participants"

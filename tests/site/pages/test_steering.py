@@ -1,16 +1,12 @@
 """Pausing, resuming, finishing, reopening and rewording an experiment from its page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/"
 STEPS = ("pause", "resume", "finish", "reopen", "prompt")

@@ -1,10 +1,8 @@
 """Watch links: which browsers may watch, pause and finish a run, and until when."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,9 +14,7 @@ from pytest_django import Settings
 from human_feedback_site.feedback.models import ApiToken, Experiment
 from human_feedback_site.feedback.services.accounts import create_token, rotate_token
 from human_feedback_site.feedback.services.watching import watch_url
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/"
 

@@ -1,14 +1,12 @@
 """The site as one of several on its host, at https://host/teacher, behind proxies of both kinds."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin
 from uuid import uuid4
 
@@ -21,10 +19,8 @@ from human_feedback_site.urls import urlpatterns
 from teacher.labeling.bots import Bot
 from teacher.labeling.client import ExperimentSettings
 from tests.below_a_path import PASSWORD, PATH, Below, below_a_path, make_admin
-
-if TYPE_CHECKING:
-    from tests.databases import Using
-    from tests.site.production.conftest import Production
+from tests.databases import Using
+from tests.site.production.conftest import Production
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """PostgreSQL goes away or hangs: the site says so in time, asks to come again, and goes on afterwards."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -20,9 +18,7 @@ import requests
 from stack.postgres import PostgreSQL
 from stack.process import Process, State
 from tests.databases import TEMPLATE, database_of
-
-if TYPE_CHECKING:
-    from tests.site.production.conftest import Production
+from tests.site.production.conftest import Production
 
 CONNECT_SECONDS = 2
 END_OTHERS = """

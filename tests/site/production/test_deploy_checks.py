@@ -1,10 +1,7 @@
 """``manage.py check --deploy`` finds nothing behind https, and by http says what http costs."""
 
-from __future__ import annotations
-
 import io
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -12,9 +9,7 @@ from django.test import override_settings
 
 from human_feedback_site.feedback.system_checks import sign_in_obstacle
 from tests.site.conftest import settings_of
-
-if TYPE_CHECKING:
-    from tests.site.production.conftest import Production
+from tests.site.production.conftest import Production
 
 
 def check(site: Production, address: str, **variables: str) -> str:

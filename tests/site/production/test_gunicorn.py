@@ -1,7 +1,5 @@
 """Production's server says when it is ready, keeps one log, goes to https, and stops without haste."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil
@@ -12,14 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 import requests
 
-if TYPE_CHECKING:
-    from tests.site.production.conftest import Production
+from tests.site.production.conftest import Production
 
 EXPERIMENT = {
     "run_id": "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11",

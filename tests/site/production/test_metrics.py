@@ -1,9 +1,6 @@
 """Metrics of a production site: each of its processes says the same."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import requests
@@ -11,10 +8,8 @@ from django.contrib.auth.models import User
 
 from human_feedback_site.feedback.models import Experiment, SequenceCounter
 from human_feedback_site.feedback.services import accounts, parts
-
-if TYPE_CHECKING:
-    from tests.databases import Using
-    from tests.site.production.conftest import Production
+from tests.databases import Using
+from tests.site.production.conftest import Production
 
 TOKEN = "only-for-tests-" + "0123456789" * 3
 

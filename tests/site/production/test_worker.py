@@ -1,7 +1,5 @@
 """The worker: slow clients hold no thread and are ended, and HTTP is spoken as by gunicorn's own workers."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

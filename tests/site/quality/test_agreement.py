@@ -1,13 +1,11 @@
 """How far labelers agree: published numbers, an independent count, and what the database says of labels."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -16,9 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.quality.agreement import Rate, krippendorff_alpha, wilson_interval
 from human_feedback_site.feedback.selectors import crowd
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 
 def alpha_by_pairs(units: Sequence[Sequence[str]]) -> float:

@@ -1,11 +1,9 @@
 """Who is given which pair, for how long, and what happens to pairs that nobody answers."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -18,13 +16,11 @@ from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Part
 from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.services.accounts import participation_in
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
 
-Invite = Callable[[str], "Browser"]
+Invite = Callable[[str], Browser]
 
 
 def uuids(leases: list[Any]) -> list[str]:

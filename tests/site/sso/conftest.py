@@ -1,7 +1,5 @@
 """A site with single sign-on, and people before it with browsers of a few lines."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable, Iterator

@@ -1,13 +1,11 @@
 """Nothing that a provider sends is believed before it is verified: one that forges is let nobody in by."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import jwt
@@ -15,10 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from django.contrib.auth.models import User
 
-from tests.site.sso.conftest import Person
-
-if TYPE_CHECKING:
-    from tests.site.sso.conftest import Configure
+from tests.site.sso.conftest import Configure, Person
 
 OWN, FOREIGN = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
 CURVE = ec.generate_private_key(ec.SECP256R1())

@@ -1,10 +1,8 @@
 """An invitation for many, opened after single sign-on: under one's own name or under a pseudonym."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,11 +11,9 @@ from django.utils import timezone
 
 from human_feedback_site.feedback.models import Invite
 from human_feedback_site.feedback.services import invites
-
-if TYPE_CHECKING:
-    from tests.identity_provider import IdentityProvider
-    from tests.site.conftest import Trainer
-    from tests.site.sso.conftest import Person
+from tests.identity_provider import IdentityProvider
+from tests.site.conftest import Trainer
+from tests.site.sso.conftest import Person
 
 Make = Callable[[str], "Person"]
 

@@ -1,16 +1,12 @@
 """Roles follow the claim that holds a user's groups, and are never lost or missed without a log line."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from pytest_django import Settings
 
 from human_feedback_site.feedback.services import identities
-
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
 
 SAME, LOST = (
     "the roles of mia are unchanged: the claim groups ",

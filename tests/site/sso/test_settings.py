@@ -1,12 +1,10 @@
 """Variables of single sign-on: without them nothing changes, and those that can't work are refused."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -15,9 +13,7 @@ from django.test import Client, override_settings
 from django.urls import NoReverseMatch, reverse
 
 from tests.site.conftest import settings_of
-
-if TYPE_CHECKING:
-    from tests.site.sso.conftest import Configure
+from tests.site.sso.conftest import Configure
 
 BLOCK = {
     "OIDC_ISSUER": "https://login.example.org/realms/lab/",

@@ -1,11 +1,9 @@
 """Single sign-on at a real provider: who comes in, with which role, for how long, and how they leave."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -13,11 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from human_feedback_site.feedback.models import Identity, Labeler
-from tests.site.sso.conftest import Configure
-
-if TYPE_CHECKING:
-    from tests.identity_provider import IdentityProvider
-    from tests.site.sso.conftest import Person
+from tests.identity_provider import IdentityProvider
+from tests.site.sso.conftest import Configure, Person
 
 Make = Callable[[str], "Person"]
 

@@ -1,7 +1,5 @@
 """Comparisons and labels as files: complete, streamed, and harmless in a spreadsheet."""
 
-from __future__ import annotations
-
 import csv
 import io
 import sys
@@ -9,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -23,9 +21,7 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 from human_feedback_site.feedback.tables.columns import LABELS, TABLES, Column, Kind, Table
 from human_feedback_site.feedback.tables.files import write_csv
 from human_feedback_site.feedback.tables.reader import Problems, read_table
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 FILES = [f"{table}.{extension}" for table in TABLES for extension in ("csv", "parquet")]
 

@@ -1,7 +1,5 @@
 """Webhooks' endpoints that are real servers of this machine."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 import threading

@@ -1,14 +1,13 @@
 """Events are sent signed, again where that failed, and by one process at a time."""
 
-from __future__ import annotations
-
 import io
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -20,13 +19,8 @@ from human_feedback_site.feedback.models import WebhookDelivery, WebhookEndpoint
 from human_feedback_site.feedback.services import deliveries, webhooks
 from human_feedback_site.feedback.services.chores import send_webhooks
 from tests.documents import blocks_of, page_of
-from tests.site.webhooks.conftest import Receiver, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.site.conftest import Trainer
-    from tests.site.webhooks.conftest import Clock
+from tests.site.conftest import Trainer
+from tests.site.webhooks.conftest import Clock, Receiver, serving
 
 NEVER = float("inf")
 DELAYS = [1, 3, 9, 27, 81, 243, 729]  # minutes, as the page says

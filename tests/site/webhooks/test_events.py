@@ -1,11 +1,9 @@
 """What happens on the site is queued for webhooks, once, and with the change itself."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -24,11 +22,7 @@ from human_feedback_site.feedback.models import (
     WebhookEndpoint,
 )
 from human_feedback_site.feedback.services import chores, experiments, moderation, webhooks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.usefixtures("endpoint")
 

@@ -1,7 +1,5 @@
 """Webhooks reach the internet, and of private networks only what is allowed."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

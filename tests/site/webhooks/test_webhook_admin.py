@@ -1,9 +1,7 @@
 """Administrators, and nobody else, manage webhooks; a secret is shown once."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -15,10 +13,8 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import WebhookDelivery, WebhookEndpoint
 from human_feedback_site.feedback.services import deliveries, webhooks
-
-if TYPE_CHECKING:
-    from tests.site.conftest import Browser, Trainer
-    from tests.site.webhooks.conftest import Receiver
+from tests.site.conftest import Browser, Trainer
+from tests.site.webhooks.conftest import Receiver
 
 LIST, ADD = "admin:feedback_webhookendpoint_changelist", "admin:feedback_webhookendpoint_add"
 FORM = {"name": "chat", "url": "https://hooks.example/1", "format": "slack", "enabled": "on"}
