@@ -97,7 +97,6 @@ SIDES: Mapping[str, Side] = {
     "bounded": Side(
         "bounded confidence", options=f"{_NETWORK} reward.label_smoothing=0.05", tasks=_SHORT_TASKS
     ),
-    "flat": Side("flat start", options="reward.flat_start", tasks=_SHORT_TASKS),
     "value-refit": Side("critic refitted first", options=f"{_NETWORK} value_refit=5", tasks=_SHORT_TASKS),
     "recent": Side(
         "recent pairs, at random", options=f"{_NETWORK} queries.selection=random", tasks=_SHORT_TASKS
@@ -120,11 +119,6 @@ SIDES: Mapping[str, Side] = {
             ("running", "running normalization", f"{_NETWORK} reward.normalization=running"),
             ("raw", "no normalization", f"{_NETWORK} reward.normalization=none"),
             ("bonus", "a standard deviation above the mean", f"{_NETWORK} reward.uncertainty_bonus=1"),
-            (
-                "shaping",
-                "with a potential",
-                "reward.inputs=state,action,next_state,terminated reward.shaping=0.99",
-            ),
         )
     },
     "imitation": Side("imitation, oracle", all_budgets=True, tasks=("Pendulum",)),

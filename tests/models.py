@@ -130,8 +130,8 @@ class PredictorCase:
 
 
 PREDICTORS: Mapping[str, PredictorCase] = {
-    "shaped": PredictorCase(
-        RewardConfig(inputs="state,action,next_state,terminated", shaping=0.9), VECTOR, MATRIX
+    "all inputs": PredictorCase(
+        RewardConfig(inputs="state,action,next_state,terminated", model="network"), VECTOR, MATRIX
     ),
     "even": PredictorCase(
         RewardConfig(inputs="action,state", features="even", uncertainty_bonus=0.3),

@@ -14,7 +14,7 @@ from teacher.errors import ConfigError, DataError, one_line
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.checks import refuse_newer
-from teacher.settings.options import OLD_NAMES, REWARD_BEFORE, RewardConfig, with_new_names
+from teacher.settings.options import REWARD_BEFORE, RewardConfig, current_settings
 
 Space = spaces.Space[Any]
 
@@ -152,10 +152,11 @@ def _read(path: Path) -> State:
 def _reward_config(path: Path, settings: Any) -> RewardConfig:
     """Make a :class:`RewardConfig` from a file's settings, which an older version may have written."""
     with _restoring(path):
-        names = [OLD_NAMES.get(name, name) for name in settings]
-    refuse_newer(path, RewardConfig, names, "reward.")
+        saved = {**settings}
+    current = current_settings(saved)
+    refuse_newer(path, RewardConfig, current, "reward.")
     with _restoring(path):
-        return RewardConfig(**{**REWARD_BEFORE, **with_new_names(settings)})
+        return RewardConfig(**{**REWARD_BEFORE, **current})
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ from teacher.reward.features import Features
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.modules import MakeNetwork, OwnEnsemble
 from teacher.reward.network import RewardEnsemble, RewardNetwork
-from teacher.reward.shaping import ShapedEnsemble
 from teacher.settings.options import RewardConfig
 
 
@@ -23,10 +22,12 @@ class Architecture:
     Attributes:
         model: ``linear`` or ``network``.
         features: ``plain``, or ``even`` if squares and logarithms of features are inputs too.
+        full_size: True to skip the downsampling of large images, as version 0.1.0 did.
     """
 
     model: Literal["linear", "network"]
     features: Literal["plain", "even"]
+    full_size: bool = False
 
     @property
     def is_linear(self) -> bool:
@@ -49,13 +50,10 @@ def make_ensemble(
     architecture: Architecture,
     generator: torch.Generator,
     network: MakeNetwork | None,
-    *,
-    full_size: bool = False,
 ) -> RewardNetwork:
     """Return an untrained ensemble of reward networks.
 
     The architecture is the user's ``network`` if given, else a CNN for images, else an MLP or a linear model.
-    If ``config.shaping`` is set, the MLP is combined with a potential network for reward shaping.
 
     Args:
         read: the reader that provides the ensemble's features.
@@ -63,16 +61,13 @@ def make_ensemble(
         architecture: kind of built-in model.
         generator: random generator for initial parameters and dropout masks.
         network: the user's factory for one member; None for the built-in architectures.
-        full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
     """
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
         return OwnEnsemble(network, shape, config.num_members, generator)
     if isinstance(read, Images):
-        return ImageEnsemble(read.shape, config, generator, full_size=full_size)
+        return ImageEnsemble(read.shape, config, generator, full_size=architecture.full_size)
     even = architecture.features == "even"
-    if config.shaping is not None:
-        return ShapedEnsemble(read, config, config.shaping, generator, even=even)
     hidden = 0 if architecture.is_linear else config.hidden
     return RewardEnsemble(config.num_members, read.size, hidden, generator, config.dropout, even)
 

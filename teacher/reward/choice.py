@@ -1,14 +1,16 @@
 """Choice of a predictor's architecture, by the loss on held-out labels."""
 
+import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import ConfigError
 from teacher.reward.building import Architecture
 from teacher.reward.fitting import FitBudget, Progress
-from teacher.reward.learner import EnsembleLearner
+from teacher.reward.learner import FULL_SIZE, EnsembleLearner
 from teacher.reward.report import FitReport
 from teacher.settings.options import RewardConfig
 
@@ -64,14 +66,107 @@ def architectures(config: RewardConfig, *, has_built_in: bool) -> tuple[Architec
     return linear if config.model == "linear" else linear + networks
 
 
-def fewest_labels(first: Architecture, tried: int) -> int:
-    """Return the number of labels at which other architectures than ``first`` are tried next.
+class ModelChoice:
+    """A predictor's choice between linear models and networks, and between plain and even networks.
+
+    Linear models are compared with networks at 250 labels, and again whenever the labels have doubled. With
+    ``features="auto"``, plain networks are compared with even ones at the same time, or without linear models
+    in the first fit if it has 40 or more labels. Once networks were chosen or fitted, the choice is final.
 
     Args:
-        first: the architecture in use.
-        tried: number of labels at the last trial; 0 if there was none.
+        config: settings of the predictor.
+        has_built_in: False if observations are images or networks are custom.
+
+    Attributes:
+        current: the architecture in use.
+
+    Raises:
+        ConfigError: the settings ask for an architecture that doesn't exist.
     """
-    return max(2 * tried, _FEWEST_FOR_NETWORKS) if first.is_linear else _FEWEST_FOR_FEATURES
+
+    def __init__(self, config: RewardConfig, *, has_built_in: bool) -> None:
+        self._candidates = architectures(config, has_built_in=has_built_in)
+        self._has_built_in = has_built_in
+        # A saved model may be linear although these settings choose networks: defaults can change.
+        self._loads_linear = has_built_in and config.model == "auto"
+        self.current = self._candidates[0]
+        self._is_final = len(self._candidates) == 1
+        self._compared_at = 0  # labels in the last comparison
+
+    @property
+    def features(self) -> str:
+        """Return ``plain`` or ``even``, or ``auto`` until a network's first fit chooses one of them."""
+        return self.current.features if self._is_final or self.current.is_linear else "auto"
+
+    def fit(
+        self,
+        learner: EnsembleLearner,
+        dataset: PreferenceDataset,
+        effort: FitBudget,
+        progress: Progress | None,
+    ) -> tuple[EnsembleLearner, FitReport]:
+        """Fit a learner, or compare it with others if that is due; return the best and the report on its fit.
+
+        Args:
+            learner: a learner with the current architecture.
+            dataset: the preferences.
+            effort: length of the fit.
+            progress: called with the number of updates made so far, those of a comparison included.
+        """
+        is_linear = self.current.is_linear
+        due_at = max(2 * self._compared_at, _FEWEST_FOR_NETWORKS) if is_linear else _FEWEST_FOR_FEATURES
+        if not self._is_final and len(dataset) >= due_at and not (is_linear and effort.is_empty):
+            return self._compare(learner, dataset, effort, progress)
+        self._is_final = self._is_final or not is_linear
+        return learner, learner.fit(dataset, effort, progress)
+
+    def _compare(
+        self,
+        learner: EnsembleLearner,
+        dataset: PreferenceDataset,
+        effort: FitBudget,
+        progress: Progress | None,
+    ) -> tuple[EnsembleLearner, FitReport]:
+        """Choose the architecture that predicts held-out labels best, then fit it as requested."""
+        some = dataset.sample(TRIED_ON)
+        chosen = choose([learner.untrained(each) for each in self._candidates], some, progress)
+        was_linear, self.current = self.current.is_linear, chosen.learner.architecture
+        self._compared_at, self._is_final = len(dataset), not self.current.is_linear
+        rest = _counting_from(chosen.updates, progress)
+        if self.current.is_linear:
+            return learner, learner.fit(dataset, effort, rest)
+        if was_linear:
+            effort = TO_CONVERGENCE  # like the first fit of networks
+        best, report = chosen.learner, chosen.report
+        if len(some) < len(dataset) or report.updates > (effort.updates or 0):
+            untrained = learner.untrained(self.current)
+            report = untrained.fit(dataset, effort, rest)
+            best = best if report.diverged else untrained
+        return best, replace(report, choice=message(self.current, was_linear=was_linear))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the model and features in use, and the number of labels in the last comparison."""
+        return {"model": self.current.model, "features": self.features, "tried": self._compared_at}
+
+    def restored(self, state: Mapping[str, Any]) -> "ModelChoice":
+        """Return the choice saved in a predictor's state; earlier versions saved no model and no features.
+
+        Raises:
+            TypeError, ValueError: the state was saved with other settings, or is damaged.
+        """
+        features, model = str(state.get("features", self.features)), state.get("model", self.current.model)
+        known = (*self._candidates, LINEAR) if self._loads_linear else self._candidates
+        matching = [each for each in known if model == each.model and features in ("auto", each.features)]
+        if not matching:
+            raise ValueError(f"model {model} with {features} features")
+        choice, saved = copy.copy(self), matching[0]
+        if saved not in self._candidates:
+            choice._candidates = (saved, *self._candidates)
+        choice._is_final = len(choice._candidates) == 1 or not (saved.is_linear or features == "auto")
+        choice._compared_at = int(state.get("tried", 0))
+        full_size = not self._has_built_in and bool(state.get(FULL_SIZE, True))
+        choice.current = replace(saved, full_size=full_size)
+        return choice
 
 
 def choose(
@@ -88,7 +183,7 @@ def choose(
     """
     updates, fitted = 0, list[Chosen]()
     for learner in untrained:
-        report = learner.fit(dataset, TO_CONVERGENCE, counting_from(updates, progress))
+        report = learner.fit(dataset, TO_CONVERGENCE, _counting_from(updates, progress))
         updates += 0 if learner.architecture.is_linear else report.updates
         fitted.append(Chosen(learner, report, updates))
     best = functools.reduce(lambda best, each: each if _is_better(each.report, best.report) else best, fitted)
@@ -110,6 +205,6 @@ def message(chosen: Architecture, *, was_linear: bool) -> str:
     return ""
 
 
-def counting_from(made: int, progress: Progress | None) -> Progress | None:
+def _counting_from(made: int, progress: Progress | None) -> Progress | None:
     """Wrap ``progress`` to add ``made`` to the count it receives; return None if ``progress`` is None."""
     return None if progress is None else lambda updates: progress(made + updates)

@@ -52,7 +52,6 @@ class EnsembleLearner:
     Args:
         spec: settings and spaces.
         architecture: kind of reward model.
-        full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
         members: number of ensemble members if the settings leave it open; None for the default.
 
     Attributes:
@@ -63,27 +62,15 @@ class EnsembleLearner:
         normalize: normalization of the ensemble's outputs.
     """
 
-    def __init__(
-        self,
-        spec: LearnerSpec,
-        architecture: Architecture,
-        *,
-        full_size: bool = False,
-        members: int | None = None,
-    ) -> None:
+    def __init__(self, spec: LearnerSpec, architecture: Architecture, members: int | None = None) -> None:
         config = spec.config.with_members(members, linear=architecture.is_linear)
         self.architecture = architecture
         self.members = config.num_members
         self.read = make_reader(spec.observation_space, spec.action_space, config)
         self._spec = spec
         self._device = spec.device
-        self._full_size = full_size
         self._generator = torch.Generator().manual_seed(spec.seed)
-        ensemble = make_ensemble(
-            self.read, config, architecture, self._generator, spec.network, full_size=full_size
-        )
-        if config.flat_start:
-            ensemble.flatten()
+        ensemble = make_ensemble(self.read, config, architecture, self._generator, spec.network)
         self.network = ensemble.to(spec.device)
         fitter = LinearFitter if architecture.is_linear else Fitter
         self._fitter = fitter(self.network, config, self._generator)
@@ -157,35 +144,25 @@ class EnsembleLearner:
         """Return True if images are downsampled."""
         return isinstance(self.network, ImageEnsemble) and self.network.averaged > 1
 
-    def untrained(
-        self, architecture: Architecture, *, full_size: bool = False, members: int | None = None
-    ) -> "EnsembleLearner":
+    def untrained(self, architecture: Architecture, members: int | None = None) -> "EnsembleLearner":
         """Return an untrained learner with the same settings and seed.
 
         Args:
             architecture: kind of reward model.
-            full_size: True to skip the downsampling of large images.
             members: number of ensemble members if the settings leave it open; None for the default.
         """
         seed = self._generator.initial_seed() % 2**32  # earlier versions accepted larger seeds
         spec = replace(self._spec, seed=seed)
-        return EnsembleLearner(spec, architecture, full_size=full_size, members=members)
+        return EnsembleLearner(spec, architecture, members)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state, so that a restored learner continues exactly like this one."""
         return {
             **self._fitted_state(),
-            FULL_SIZE: self._full_size,
+            FULL_SIZE: self.architecture.full_size,
             "generator": self._generator.get_state(),
             **self.normalize.state_dict(),
         }
-
-    def can_load(self, architecture: Architecture, *, full_size: bool, members: int) -> bool:
-        """Return True if this learner's ensemble is of this kind and has this many members."""
-        of_images = isinstance(self.network, ImageEnsemble)
-        return (architecture, members) == (self.architecture, self.members) and (
-            full_size == self._full_size or not of_images
-        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.

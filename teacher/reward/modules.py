@@ -191,13 +191,6 @@ class OwnEnsemble(ModuleEnsemble):
             is_beyond = (moved != 0) & (mean.abs() > FARTHEST_SHIFT * self.input_std)
             self.input_mean.copy_(torch.where(is_beyond, 0.0, mean))
 
-    def flatten(self) -> None:
-        """Raise :class:`ConfigError` because it is unknown which layer of a custom network is last."""
-        raise ConfigError(
-            "--reward.flat_start can't be used with a custom network; set the last layer to zero in your "
-            "function instead"
-        )
-
 
 def _refusal(shape: tuple[int, ...], found: str) -> ConfigError:
     return ConfigError(

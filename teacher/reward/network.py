@@ -48,10 +48,6 @@ class RewardNetwork(nn.Module, ABC):
     def recenter(self, moved: Tensor) -> None:
         """Adjust the network so that subtracting ``moved`` from the features does not change the outputs."""
 
-    @abstractmethod
-    def flatten(self) -> None:
-        """Change the parameters so that every member gives every step reward 0."""
-
     def learned(self) -> Sequence[Tensor]:
         """Return the tensors that a fit changes; the first dimension of each indexes the members."""
         return list(self.parameters())
@@ -131,7 +127,8 @@ class RewardEnsemble(RewardNetwork):
         self.register_buffer("input_mean", torch.zeros(inputs))
         self.register_buffer("input_std", torch.ones(inputs))
         if not hidden:
-            self.flatten()
+            for parameter in self.parameters():
+                nn.init.zeros_(parameter)
 
     def standardize(self, features: Tensor) -> Tensor:
         """Standardize and clip features ``(*batch, inputs)`` to network inputs ``(*batch, size)``."""
@@ -197,12 +194,6 @@ class RewardEnsemble(RewardNetwork):
             kept = torch.rand(hidden.shape, generator=self._generator) >= self.dropout
             hidden = hidden * kept.to(hidden) / (1 - self.dropout)
         return hidden
-
-    @torch.no_grad()
-    def flatten(self) -> None:
-        """Set the last layer to zero so that every step gets reward 0; hidden layers stay unchanged."""
-        self.weights[-1].zero_()
-        self.biases[-1].zero_()
 
     def adapt(self, features: Iterable[Tensor]) -> None:
         """Update the input statistics from chunks of features, without changing the outputs."""

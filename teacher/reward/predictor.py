@@ -1,7 +1,6 @@
 """Reward predictor: an ensemble of reward models fitted to preferences, with normalized rewards."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,22 +13,12 @@ from teacher.data.segments import Segment
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.families import more_specific_id, same_environment
 from teacher.errors import ConfigError, DataError, describe_exception
-from teacher.reward.building import Architecture
-from teacher.reward.choice import (
-    LINEAR,
-    TO_CONVERGENCE,
-    TRIED_ON,
-    architectures,
-    choose,
-    counting_from,
-    fewest_labels,
-    message,
-)
+from teacher.reward.choice import TO_CONVERGENCE, ModelChoice
 from teacher.reward.devices import working_device
 from teacher.reward.features import why_not_finite
 from teacher.reward.fitting import FitBudget, Progress
 from teacher.reward.images import is_image_space
-from teacher.reward.learner import FULL_SIZE, EnsembleLearner, LearnerSpec
+from teacher.reward.learner import EnsembleLearner, LearnerSpec
 from teacher.reward.loss import discounts
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.portable import PortablePredictor
@@ -81,18 +70,14 @@ class RewardPredictor:
             network=network,
         )
         has_built_in = network is None and not is_image_space(observation_space)
-        self._architectures = architectures(config, has_built_in=has_built_in)
-        # A saved model may be linear although these settings choose networks: defaults can change.
-        self._loads_linear = has_built_in and config.model == "auto"
-        self._is_open = len(self._architectures) > 1
-        self._tried = 0  # labels when all architectures were last compared
-        self._learner = EnsembleLearner(spec, self._architectures[0])
+        self._choice = ModelChoice(config, has_built_in=has_built_in)
+        self._learner = EnsembleLearner(spec, self._choice.current)
         self.inputs = self._learner.read.inputs
 
     @property
     def model(self) -> str:
         """Return the kind of reward model in use: ``linear`` or ``network``."""
-        return self._learner.architecture.model
+        return self._choice.current.model
 
     @property
     def members(self) -> int:
@@ -105,8 +90,7 @@ class RewardPredictor:
 
         The value is ``auto`` until a network's first fit chooses one of them.
         """
-        architecture = self._learner.architecture
-        return "auto" if self._is_open and not architecture.is_linear else architecture.features
+        return self._choice.features
 
     def fit(
         self,
@@ -122,11 +106,9 @@ class RewardPredictor:
         ends when the members' held-out losses stop improving, and then restores each member's best
         parameters.
 
-        With ``model="auto"``, linear models are compared with networks at 250 labels, and again whenever the
-        dataset has doubled in size. With ``features="auto"``, plain networks are compared with even ones at
-        the same time, or with ``model="network"`` in the first fit if it has 40 or more labels. A comparison
-        fits all of them to convergence. Networks replace linear models, and even networks plain ones, if they
-        predict held-out labels clearly better, or if the others diverge. Then the choice is final.
+        With ``model="auto"`` or ``features="auto"``, some fits compare several kinds of models, each fitted
+        to convergence (see :class:`~teacher.reward.choice.ModelChoice`). Networks replace linear models, and
+        even networks plain ones, if they predict held-out labels clearly better, or if the others diverge.
 
         If the dataset is empty, the predictor is not changed. If the fit diverges, the last good parameters
         are kept: in a fit to convergence, the best ones found before it diverged, else the parameters from
@@ -152,12 +134,8 @@ class RewardPredictor:
         self._require_few(dataset)
         self.require_environment(dataset)
         self.env_id = more_specific_id(self.env_id, dataset.env_id)
-        is_linear = self._learner.architecture.is_linear
-        enough = fewest_labels(self._learner.architecture, self._tried)
-        if self._is_open and len(dataset) >= enough and not (is_linear and effort.is_empty):
-            return self._choose(dataset, effort, progress)
-        self._is_open = self._is_open and is_linear
-        return self._learner.fit(dataset, effort, progress)
+        self._learner, report = self._choice.fit(self._learner, dataset, effort, progress)
+        return report
 
     def _effort(self, max_epochs: int | None, max_updates: int | None) -> FitBudget:
         """Return the length of a fit: the given limit, or if both are None, the length in the settings."""
@@ -172,28 +150,6 @@ class RewardPredictor:
         if self.config.initial_epochs is not None and not self._learner.has_begun:
             return FitBudget(epochs=self.config.initial_epochs)
         return TO_CONVERGENCE if self.config.converge else FitBudget(epochs=self.config.epochs)
-
-    def _choose(self, dataset: PreferenceDataset, effort: FitBudget, progress: Progress | None) -> FitReport:
-        """Choose the architecture that predicts held-out labels best, then fit it as requested."""
-        some = dataset.sample(TRIED_ON)
-        chosen = choose([self._learner.untrained(each) for each in self._architectures], some, progress)
-        self._tried = len(dataset)
-        architecture = chosen.learner.architecture
-        was_linear = self._learner.architecture.is_linear
-        self._is_open = architecture.is_linear
-        rest = counting_from(chosen.updates, progress)
-        if architecture.is_linear:
-            return self._learner.fit(dataset, effort, rest)
-        if was_linear:
-            effort = TO_CONVERGENCE  # like the first fit of networks
-        report = chosen.report
-        if len(some) == len(dataset) and report.updates <= (effort.updates or 0):
-            self._learner = chosen.learner
-        else:
-            learner = self._learner.untrained(architecture)
-            report = learner.fit(dataset, effort, rest)
-            self._learner = chosen.learner if report.diverged else learner
-        return replace(report, choice=message(architecture, was_linear=was_linear))
 
     def portable(self) -> PortablePredictor:
         """Return the predictor as one torch module, which shares this predictor's network."""
@@ -338,12 +294,7 @@ class RewardPredictor:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state, so that a restored predictor continues exactly like this one."""
-        return {
-            **self._learner.state_dict(),
-            "model": self.model,
-            "features": self.features,
-            "tried": self._tried,
-        }
+        return {**self._learner.state_dict(), **self._choice.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state from :meth:`state_dict`; arrays are accepted in place of tensors.
@@ -352,32 +303,17 @@ class RewardPredictor:
             DataError: the state was saved with different settings or spaces; the predictor is unchanged.
         """
         try:
-            architecture = self._saved_architecture(state)
-            learner, full_size = self._learner, bool(state.get(FULL_SIZE, True))
+            choice, learner = self._choice.restored(state), self._learner
             members = len(state["output_mean"])
-            if not learner.can_load(architecture, full_size=full_size, members=members):
-                learner = learner.untrained(architecture, full_size=full_size, members=members)
-            tried = int(state.get("tried", 0))
+            if (choice.current, members) != (learner.architecture, learner.members):
+                learner = learner.untrained(choice.current, members)
             learner.load_state_dict(state)
         except (RuntimeError, KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise DataError(
                 "the saved predictor does not match these --reward settings "
                 f"({describe_exception(error)}); use the settings that it was saved with"
             ) from error
-        if architecture not in self._architectures:
-            self._architectures = (architecture, *self._architectures)
-        has_choice = len(self._architectures) > 1
-        self._is_open = has_choice and (architecture.is_linear or state.get("features") == "auto")
-        self._learner, self._tried = learner, tried
-
-    def _saved_architecture(self, state: dict[str, Any]) -> Architecture:
-        """Return the architecture of a saved state; earlier versions saved no model and no features."""
-        features, model = str(state.get("features", self.features)), state.get("model", self.model)
-        known = (*self._architectures, LINEAR) if self._loads_linear else self._architectures
-        for architecture in known:
-            if model == architecture.model and features in ("auto", architecture.features):
-                return architecture
-        raise ValueError(f"model {model} with {features} features")
+        self._choice, self._learner = choice, learner
 
 
 def _as_array(values: torch.Tensor) -> NDArray[np.float64]:

@@ -271,11 +271,6 @@ class TeachConfig:
                 "can't be combined with --agent.ent_coef, which is the same setting",
             ),
             (
-                "network",
-                self.network is None or self.reward.shaping is None,
-                "can't be combined with --reward.shaping; add shaping to the module instead",
-            ),
-            (
                 "env_kwargs",
                 not _OWN_ARGUMENTS & named_values(self.env_kwargs).keys(),
                 f"can't contain {', '.join(sorted(_OWN_ARGUMENTS))}, which RL-Teacher sets",

@@ -83,8 +83,6 @@ def _correction(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "n_labels" not in given and given.get("schedule", "exponential") in get_args(ScheduleName):
         changes["schedule"] = {"n_labels": 1400}
-    if "reward.shaping" in given:
-        changes["reward.inputs"] = {name: "state,next_state,terminated"}
     if "public_url" not in given:
         changes["bind"] = {"public_url": _PUBLIC_URL}
     if "bind" in given:

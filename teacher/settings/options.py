@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
+from teacher.errors import ConfigError
 from teacher.settings.checks import (
     COUNT,
     MILLION,
@@ -107,13 +108,6 @@ class RewardConfig:
         "where even needs 40 or more labels and a clearly lower held-out loss",
     ] = "auto"
     dropout: Annotated[float, "dropout probability while fitting (rl-teacher)", SHARE_OF_LESS] = 0.0
-    shaping: Annotated[
-        float | None,
-        "add potential-based shaping with this discount factor (imitation); --reward.inputs must include "
-        "state, next_state and terminated",
-        SHARE_OF_MORE,
-    ] = None
-    flat_start: Annotated[bool, "initialize to a constant reward (Verma and Kambhampati 2023)"] = False
     label_noise: Annotated[
         float, "assumed probability that a label is random (2017 paper: 0.1)", SHARE_OF_LESS
     ] = 0.1
@@ -194,17 +188,11 @@ class RewardConfig:
     def __post_init__(self) -> None:
         check_fields(self, "--reward.")
         most_units = math.isqrt(_MOST_WEIGHTS // self.num_members)
-        read = set((self.inputs or "state,action").split(","))
         checks: list[Check] = [
             (
                 "hidden",
                 self.hidden <= most_units,
                 f"expected {most_units} or less with --reward.members {self.num_members}",
-            ),
-            (
-                "inputs",
-                self.shaping is None or {"state", "next_state", "terminated"} <= read,
-                "must include state, next_state and terminated if --reward.shaping is set",
             ),
             (
                 "strength",
@@ -246,9 +234,16 @@ OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisati
 """Old names of predictor settings that saved files may contain, mapped to current names."""
 
 
-def with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return saved predictor settings with old names replaced by current ones."""
-    return {OLD_NAMES.get(name, name): value for name, value in settings.items()}
+def current_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the predictor settings of a file in their current names, without those of version 0.1.0 alone.
+
+    Raises:
+        ConfigError: the predictor has a shaping potential, which only version 0.1.0 has.
+    """
+    if settings.get("shaping") is not None:
+        raise ConfigError("--reward.shaping was removed; use version 0.1.0 for this predictor")
+    removed = ("shaping", "flat_start")  # the latter had an effect before the first fit alone
+    return {OLD_NAMES.get(name, name): value for name, value in settings.items() if name not in removed}
 
 
 REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain", "model": "network"}

@@ -11,7 +11,7 @@ from teacher.errors import ConfigError
 from teacher.files import atomic_write
 from teacher.settings.checks import refuse_newer
 from teacher.settings.config import PARTS, TeachConfig, from_fields
-from teacher.settings.options import REWARD_BEFORE, with_new_names
+from teacher.settings.options import REWARD_BEFORE, current_settings
 from teacher.settings.unused import query_modes, without_unused
 
 CONFIG_NAME = "config.json"
@@ -56,7 +56,7 @@ def load_config(run_dir: Path) -> tuple[TeachConfig, uuid.UUID]:
         # The folder may have been moved since it was written.
         data["runs_dir"] = str(run_dir.resolve().parent.parent)
         refuse_newer(path, TeachConfig, data)
-        data["reward"] = with_new_names(data.get("reward", {}))
+        data["reward"] = current_settings(data.get("reward", {}))
         for part, kind in PARTS.items():
             refuse_newer(path, kind, data.get(part, ()), f"{part}.")
         data["reward"] = REWARD_BEFORE | data["reward"]

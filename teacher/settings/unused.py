@@ -25,8 +25,6 @@ _NETWORK = ("hidden", "dropout")
 _IMAGE_NETWORK = ("image_dropout", "no_image_batch_norm")
 _TRAINING = (
     "features",
-    "shaping",
-    "flat_start",
     "learning_rate",
     "regularization",
     "strength",
@@ -65,7 +63,7 @@ UNUSED: Mapping[str, Mapping[str, str]] = {
     "vector observations": dict.fromkeys(_IMAGE_NETWORK, "when observations are not images"),
     "image observations": dict.fromkeys(_NETWORK, "when observations are images"),
     "linear model": dict.fromkeys((*_NETWORK, *_IMAGE_NETWORK, *_TRAINING), "with --reward.model=linear"),
-    "custom network": dict.fromkeys((*_NETWORK, *_IMAGE_NETWORK, "shaping"), "with a custom network"),
+    "custom network": dict.fromkeys((*_NETWORK, *_IMAGE_NETWORK), "with a custom network"),
     # QueryConfig
     "random selection": {"uncertainty": "with random selection"},
     "no exploration": dict.fromkeys(("switch_prob", "random_prob"), "without exploration_frac"),

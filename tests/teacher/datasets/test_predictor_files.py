@@ -198,7 +198,7 @@ def test_numbers_of_another_type_are_damage(
         ),
         ("action_space", 3, "invalid description of a space:"),
         ("reward", {"members": -3}, "members: expected 1 or more; got -3"),
-        ("reward", 3, "'int' object is not iterable"),
+        ("reward", 3, "'int' object is not a mapping"),
     ],
 )
 def test_what_it_says_of_itself_is_refused_by_its_name(

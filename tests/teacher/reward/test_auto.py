@@ -198,7 +198,7 @@ def test_networks_that_diverge_on_all_labels_keep_the_fit_to_some(
     def diverging(self: EnsembleLearner, some: PreferenceDataset, *limits: Any) -> FitReport:
         return FitReport(diverged=True) if len(some) > 100 else fit(self, some, *limits)
 
-    monkeypatch.setattr("teacher.reward.predictor.TRIED_ON", 100)
+    monkeypatch.setattr("teacher.reward.choice.TRIED_ON", 100)
     monkeypatch.setattr(EnsembleLearner, "fit", diverging)
     model = predictor()
     report = model.fit(ask(product, FIRST))
@@ -231,7 +231,6 @@ def test_a_state_without_a_model_is_of_the_one_in_the_settings(ask: Ask) -> None
         ({"hidden": 32}, "network"),
         ({"features": "even"}, "network"),
         ({"epochs": 3}, "network"),
-        ({"shaping": 0.9, "inputs": "state,next_state,terminated"}, "network"),
     ],
     ids=str,
 )

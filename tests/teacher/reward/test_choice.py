@@ -175,7 +175,7 @@ def test_very_many_answers_are_not_all_tried(ask: Ask, monkeypatch: pytest.Monke
         sizes.append(len(some))
         return fit(self, some, *limits)
 
-    monkeypatch.setattr("teacher.reward.predictor.TRIED_ON", 80)
+    monkeypatch.setattr("teacher.reward.choice.TRIED_ON", 80)
     monkeypatch.setattr(EnsembleLearner, "fit", recorded)
     chosen, given = predictor(members=3), predictor("even", members=3)
     chosen.fit(answers, max_updates=UPDATES)

@@ -156,8 +156,3 @@ def test_what_asks_for_no_gradient_stays_as_it_is(make_segment: MakeSegment) -> 
 def test_what_gives_no_reward_is_refused(make: Callable[[tuple[int, ...]], nn.Module], found: str) -> None:
     with pytest.raises(ConfigError, match=f"custom reward network: expected .* got {found}"):
         RewardPredictor(*SPACES, RewardConfig(), seed=1, network=make)
-
-
-def test_a_flat_start_is_refused() -> None:
-    with pytest.raises(ConfigError, match="flat_start can't be used with a custom network"):
-        RewardPredictor(*SPACES, RewardConfig(flat_start=True), seed=1, network=linear)

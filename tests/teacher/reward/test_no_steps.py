@@ -33,7 +33,7 @@ class NeedsRows(torch.nn.Module):
     ("spaces", "settings", "network"),
     [
         (VECTORS, {}, None),
-        (VECTORS, {"inputs": ALL, "shaping": 0.9}, None),
+        (VECTORS, {"inputs": ALL}, None),
         (VECTORS, {"features": "even", "uncertainty_bonus": 1.0}, None),
         (VECTORS, {"normalization": "running"}, None),
         ((Discrete(4), MultiDiscrete([2, 3])), {"inputs": ALL}, None),

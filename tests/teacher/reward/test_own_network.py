@@ -52,10 +52,6 @@ def test_a_run_learns_by_the_network_of_the_page_and_goes_on_with_it(tmp_path: P
             "--network my_network:quadratic -p rl --teacher oracle",
             "--network: has no effect with -p rl; leave it out; got 'my_network:quadratic'",
         ),
-        (
-            "--network my_network:quadratic --reward.inputs state,next_state,terminated --reward.shaping 0.9",
-            "--network: can't be combined with --reward.shaping",
-        ),
     ],
 )
 def test_what_does_not_fit_is_refused_before_there_is_a_run(

@@ -116,7 +116,6 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"stride": 0}, "1 or more"),
         ({"label_noise": 1.0}, "less than 1"),
         ({"discount": 0.0}, "at most 1"),
-        ({"shaping": 1.5}, "at most 1"),
         ({"learning_rate": 0.0}, "more than 0"),
         ({"learning_rate": 1e39}, "1e30 or less"),
         ({"dropout": 1.0}, "less than 1"),
@@ -182,12 +181,6 @@ def test_one_member_cannot_disagree_with_itself() -> None:
         ConfigError, match=r"^--queries\.selection: .*--reward\.members of 2 or more; got 'active'"
     ):
         make_config(queries=active, reward=RewardConfig(members=1))
-
-
-@pytest.mark.parametrize("inputs", [None, "state,action", "state,next_state"])
-def test_shaping_needs_what_it_reads(inputs: str | None) -> None:
-    with pytest.raises(ConfigError, match="must include state, next_state and terminated"):
-        RewardConfig(inputs=inputs, shaping=0.99)
 
 
 def test_one_member_cannot_disagree() -> None:

@@ -178,11 +178,6 @@ EARLY = "the length of an episode leaks the reward"
             ["--n_labels: expected", "--reward.hidden: expected", "--gold: expected a share"],
             "with --reward.hidden, --gold left out: teach -p synth -e CartPole-v1 -n x -l 1400",
         ),
-        (
-            "-n x -l 20 --reward.shaping 0.9",
-            ["--reward.inputs: must include state, next_state and terminated if --reward.shaping"],
-            "--reward.inputs state,next_state,terminated --reward.shaping 0.9",
-        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_environment(
