@@ -17,9 +17,8 @@ from human_feedback_site.feedback.models import (
     Outcome,
     choice_for,
 )
-from human_feedback_site.feedback.queue.answered_leases import answered_lease
 from human_feedback_site.feedback.queue.leases import LeaseGrant, LeaseRequest, lease_comparisons
-from human_feedback_site.feedback.queue.participants import participant_of
+from human_feedback_site.feedback.queue.participants import answered_lease, participant_of
 from human_feedback_site.feedback.services import accounts, answers, experiments
 
 

@@ -15,7 +15,7 @@ from human_feedback_site.feedback.models import (
     Participation,
 )
 from human_feedback_site.feedback.services import completion, moderation
-from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site.coming_by_links import (
     answer,
     arrive,

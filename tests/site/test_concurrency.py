@@ -26,12 +26,11 @@ from human_feedback_site.feedback.models import (
     Undo,
 )
 from human_feedback_site.feedback.models.querysets import live_leases
-from human_feedback_site.feedback.queue.answered_leases import answered_lease
+from human_feedback_site.feedback.queue.participants import answered_lease
 from human_feedback_site.feedback.selectors.experiments import decisions_after
-from human_feedback_site.feedback.services.answers import Answer, record_answer
+from human_feedback_site.feedback.services.answers import Answer, Revision, record_answer, revise_answer
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.identities import user_of
-from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 from tests.site.conftest import Browser, Trainer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]

@@ -43,7 +43,7 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
 from human_feedback_site.feedback.services import experiments, gold_pairs, moderation, parts
-from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site import people_at_work as work
 
 pytestmark = pytest.mark.both_databases

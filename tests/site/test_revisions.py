@@ -9,7 +9,7 @@ import pytest
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Undo
 from human_feedback_site.feedback.models.querysets import live_leases
-from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases

@@ -12,7 +12,7 @@ from django.db import connections
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Participation
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
 from human_feedback_site.feedback.services import experiments, moderation
-from human_feedback_site.feedback.services.revisions import Revision, revise_answer
+from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.upgrade import complete_labels
 from tests.site.conftest import Browser, Trainer
 

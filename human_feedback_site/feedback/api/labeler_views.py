@@ -18,14 +18,12 @@ from human_feedback_site.feedback.api.schema import endpoint
 from human_feedback_site.feedback.api.views import LabelerView, user_of, valid
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Lease, on_screen
-from human_feedback_site.feedback.queue.answered_leases import (
-    AnsweredLease,
-    answered_lease,
-    answered_lease_in_session,
-)
 from human_feedback_site.feedback.queue.leases import LeaseRequest, lease_comparisons
 from human_feedback_site.feedback.queue.participants import (
+    AnsweredLease,
     Participant,
+    answered_lease,
+    answered_lease_in_session,
     participant_in_session,
     participant_of,
 )

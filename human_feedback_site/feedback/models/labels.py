@@ -16,8 +16,8 @@ from human_feedback_site.feedback.models.people import Labeler
 class Lease(models.Model):
     """A labeler's temporary right to answer a comparison; also determines which clip is on the left.
 
-    A lease is live until it is answered or expires (by the database's clock). A comparison has ``wanted``
-    label slots; only ``JUDGE`` leases reserve one.
+    A lease is live until ``expires_at``, by the database's clock; an answer sets that to the current time.
+    A comparison has ``wanted`` label slots; only ``JUDGE`` leases take one.
     """
 
     class Purpose(models.TextChoices):

@@ -14,11 +14,11 @@ _WithClips = TypeVar("_WithClips", Comparison, Episode)
 
 
 def live_leases() -> Q:
-    """Return a ``Q`` filter that matches leases that are neither answered nor expired.
+    """Return a ``Q`` filter that matches leases that have not ended; an answer ends its lease.
 
-    It also matches leases for attention checks and repeats, which don't reserve a label slot.
+    It also matches leases for attention checks and repeats, which take no label slot.
     """
-    return unanswered_leases() & Q(expires_at__gt=Now())
+    return Q(expires_at__gt=Now())
 
 
 def unanswered_leases() -> Q:

@@ -25,8 +25,8 @@ from human_feedback_site.feedback.pages.unsaved import account_key, sender_data
 from human_feedback_site.feedback.pages.views import managed_by, message, signed_in
 from human_feedback_site.feedback.selectors import labeling
 from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.consent import text_to_answer
-from human_feedback_site.feedback.services.revisions import Revision, revise_answer
 
 ANSWERS_PER_PAGE = 20
 # Modules that label.js imports, listed so that browsers fetch them in parallel.

@@ -64,15 +64,16 @@ def _drawn(secret: str) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-def find_check_pair(who: Participant, purpose: str) -> Comparison | None:
+def find_check_pair(who: Participant, purpose: str, but: Sequence[int] = ()) -> Comparison | None:
     """Return a comparison for a check of this labeler, or None if there is none.
 
     A gold comparison must be new to the labeler. A repeat is the labeler's most recent comparison that has
-    not been repeated yet and was followed by at least ``REPEAT_AFTER`` others.
+    not been repeated yet and was followed by at least ``REPEAT_AFTER`` others. Comparisons that the labeler
+    has a live lease on, and those whose IDs are in ``but``, are left out.
     """
     held = Lease.objects.filter(live_leases(), comparison=OuterRef("pk"), labeler=who.labeler)
     own = Label.objects.filter(comparison=OuterRef("pk"), labeler=who.labeler)
-    of_experiment = Comparison.objects.filter(~Exists(held), experiment=who.experiment)
+    of_experiment = Comparison.objects.exclude(pk__in=but).filter(~Exists(held), experiment=who.experiment)
     if purpose == Lease.Purpose.GOLD:
         order = (F("pk") * 7919 + Value(who.labeler * 104729)) % 1009  # a different order for each labeler
         gold = of_experiment.filter(~Exists(own), status=Comparison.Status.GOLD)

@@ -1,9 +1,9 @@
 """Granting, renewing and expiring leases: labelers' temporary rights to judge comparisons.
 
 A comparison has one slot per label it wants. A lease is only granted or revived while its counted labels and
-live leases together are fewer than its slots, so that most answers count. To ensure this,
-the code holds the comparison's row lock while it checks and writes. SQLite needs no row lock because it runs
-one transaction at a time. The database's clock decides which leases are live.
+live leases together are fewer than its slots, so that most answers count. To ensure this, the code holds the
+comparison's row lock while it checks and writes. SQLite needs no row lock because it runs one transaction at
+a time. A lease is live until ``expires_at``, by the database's clock.
 
 Concurrent requests from one labeler run one at a time, so together they can't exceed the number of answers
 that the labeler's invitation asks for.
@@ -22,21 +22,11 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, Now
 
 from human_feedback_site.feedback.errors import NoConsentError
-from human_feedback_site.feedback.models import (
-    Comparison,
-    Experiment,
-    Label,
-    Lease,
-    Participation,
-)
-from human_feedback_site.feedback.models.querysets import (
-    judgments,
-    live_leases,
-    unanswered_leases,
-)
-from human_feedback_site.feedback.queue.candidates import Candidate, find_candidates
+from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Participation
+from human_feedback_site.feedback.models.querysets import judgments, live_leases, unanswered_leases
+from human_feedback_site.feedback.queue.attention_checks import Check, due_check, find_check_pair
 from human_feedback_site.feedback.queue.participants import Participant
-from human_feedback_site.feedback.queue.sql import Slots, count_slots, leases_held, lock_free, wait_for_turn
+from human_feedback_site.feedback.queue.sql import leases_held, lock_free, still_free, wait_for_turn
 
 _random = random.SystemRandom()
 _NO_LEASE = UUID(int=0)
@@ -46,6 +36,68 @@ _MORE_ROUNDS = 2  # extra searches if other labelers took every comparison found
 TAKEN_OVER = 3
 """Maximum number of prefetched leases taken from other labelers for a labeler who has no leases."""
 _Purpose = Lease.Purpose
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A comparison that may be leased, and the purpose of the lease."""
+
+    comparison: Comparison
+    purpose: str = Lease.Purpose.JUDGE
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Result of :func:`find_candidates` for one labeler.
+
+    Attributes:
+        asked: number of comparisons requested.
+        queue: up to ``asked`` comparisons from the queue, in judging order; their rows are locked.
+        check: the attention check that is due, and its comparison; None if no check is due or available.
+    """
+
+    asked: int
+    queue: Sequence[Comparison]
+    check: tuple[Check, Comparison] | None
+
+    @property
+    def is_all(self) -> bool:
+        """True if the queue has no further comparisons for the labeler."""
+        return len(self.queue) < self.asked
+
+    def choose(self, count: int) -> list[Candidate]:
+        """Return up to ``count`` candidates, including the check unless its position is already filled.
+
+        If ``count`` is less than ``asked``, the first ``asked - count`` positions are considered filled by
+        leases that the labeler already has. The check's index is reduced by that number.
+        """
+        count = max(0, min(count, self.asked))
+        queue = [Candidate(comparison) for comparison in self.queue[:count]]
+        if self.check is not None:
+            check, comparison = self.check
+            place = check.place - (self.asked - count)
+            if place >= 0:
+                return [*queue[:place], Candidate(comparison, check.purpose), *queue[place : count - 1]]
+        return queue
+
+
+def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequence[int] = ()) -> Candidates:
+    """Find up to ``count`` comparisons for a labeler; lock those that come from the queue.
+
+    Args:
+        who: the labeler.
+        count: number of comparisons wanted; 0 or less returns no candidates.
+        holds: number of leases the labeler already has; new leases get the positions after them.
+        but: IDs of comparisons to exclude.
+    """
+    if count <= 0:
+        return Candidates(0, (), None)
+    found = lock_free(who.experiment, who.labeler, count + len(but))
+    queue = [comparison for comparison in found if comparison.pk not in but][:count]
+    first = who.judged + holds
+    check = due_check(who, range(first, first + count))
+    comparison = find_check_pair(who, check.purpose, but) if check else None
+    return Candidates(count, queue, (check, comparison) if check and comparison else None)
 
 
 @dataclass(frozen=True)
@@ -119,9 +171,8 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
     live = _live_of(who, held)
     missing = set(held) - {lease.uuid for lease in live}
     expired = _lock_expired(who, missing, request.shown) if missing else []
-    found = find_candidates(
-        who, request.count - len(held), holds=len(held), but=[lease.comparison_id for lease in expired]
-    )
+    but = [lease.comparison_id for lease in expired]
+    found = find_candidates(who, request.count - len(held), holds=len(held), but=but)
     kept = _renew(who, request, live, expired[: _room(who, request.count - len(live), promised)])
     renewed = [uuid for uuid in held if uuid in kept]
     new = [lease for uuid, lease in kept.items() if uuid not in renewed]
@@ -165,8 +216,7 @@ def _promised(who: Participant) -> int:
 
 
 def _live_for_a_while() -> Q:
-    """Return a ``Q`` filter that matches unanswered leases that don't expire within ``_NEARLY_OVER``."""
-    return unanswered_leases() & Q(expires_at__gt=Now() + _NEARLY_OVER)
+    return Q(expires_at__gt=Now() + _NEARLY_OVER)
 
 
 def _held_by(who: Participant) -> QuerySet[Lease]:
@@ -196,19 +246,16 @@ def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -
     """
     expired = _held_by(who).filter(unanswered_leases(), uuid__in=uuids, expires_at__lte=Now() + _NEARLY_OVER)
     locked = expired.select_related("comparison").select_for_update(of=("comparison",), no_key=True)
-    newest = {lease.comparison_id: lease for lease in sorted(locked.order_by("comparison"), key=_number)}
+    found = sorted(locked.order_by("comparison"), key=lambda lease: lease.pk)
+    newest = {lease.comparison_id: lease for lease in found}
     if not newest:
         return []
-    slots = count_slots(list(newest), who.labeler)
+    free = still_free(newest, who.labeler)
     return [
         lease
         for lease in sorted(newest.values(), key=lambda lease: (lease.uuid != shown, lease.pk))
-        if lease.purpose != _Purpose.JUDGE or slots[lease.comparison_id].has_free(lease.comparison)
+        if lease.purpose != _Purpose.JUDGE or lease.comparison_id in free
     ]
-
-
-def _number(lease: Lease) -> int:
-    return lease.pk
 
 
 def _renew(
@@ -224,8 +271,8 @@ def _renew(
     if not chosen:
         return {}
     # Another request may have ended a live lease since it was read.
-    may_end = Q(pk__in=[lease.pk for lease in live], expires_at__gt=Now() + _NEARLY_OVER)
-    leases = Lease.objects.filter(may_end | Q(pk__in=[lease.pk for lease in expired]), unanswered_leases())
+    may_end = _live_for_a_while() & Q(pk__in=[lease.pk for lease in live])
+    leases = Lease.objects.filter(may_end | Q(pk__in=[lease.pk for lease in expired]))
     is_shown = Case(When(uuid=request.shown or _NO_LEASE, then=Value(True)), default="shown")
     extended = leases.update(
         expires_at=fresh_expiry(), shown=is_shown, prompt_version=who.prompt_version, invite=who.invite
@@ -240,13 +287,13 @@ def _renew(
 def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]:
     """Grant leases on the candidates that still have a free slot, with sides swapped at random.
 
-    The queue was read before its rows were locked, so a slot may have been taken in between. The slots are
-    therefore counted again here.
+    The queue was read before its rows were locked, so a slot may have been taken in between. Attention checks
+    need no slot.
     """
     if not candidates:
         return []
-    slots = count_slots([each.comparison.pk for each in candidates], who.labeler)
-    granted = [each for each in candidates if _may_have(each, slots[each.comparison.pk])]
+    free = still_free((each.comparison.pk for each in candidates), who.labeler)
+    granted = [each for each in candidates if each.purpose != _Purpose.JUDGE or each.comparison.pk in free]
     leases = [
         Lease(
             comparison=each.comparison,
@@ -262,17 +309,6 @@ def _grant_all(who: Participant, candidates: Sequence[Candidate]) -> list[Lease]
     return Lease.objects.bulk_create(leases)
 
 
-def _may_have(candidate: Candidate, slots: Slots) -> bool:
-    """Return True if the labeler may lease this comparison.
-
-    A regular lease needs a free slot. An attention check only requires that the labeler has no live lease on
-    the comparison.
-    """
-    if candidate.purpose == _Purpose.JUDGE:
-        return slots.has_free(candidate.comparison)
-    return not slots.held
-
-
 def _take_prefetched(who: Participant, most: int) -> list[Lease]:
     """Lease up to ``most`` comparisons that other labelers' pages have prefetched but not yet shown.
 
@@ -283,9 +319,8 @@ def _take_prefetched(who: Participant, most: int) -> list[Lease]:
     judged = judgments().filter(labeler=who.labeler, **comparison)
     held = Lease.objects.filter(live_leases(), labeler=who.labeler, **comparison)
     same_holder = Lease.objects.filter(
-        ~Q(Exists(Label.objects.filter(lease=OuterRef("pk")))),
+        live_leases(),
         labeler=OuterRef("labeler"),
-        expires_at__gt=Now(),
         comparison__status=Comparison.Status.OPEN,
         comparison__experiment=who.experiment,
     ).order_by()
@@ -302,8 +337,7 @@ def _take_prefetched(who: Participant, most: int) -> list[Lease]:
     )
     newer_half = prefetched.annotate(balance=Subquery(balance)).filter(balance__gte=0).order_by("-pk")
     taken = list(newer_half.select_for_update(of=("comparison",), no_key=True, skip_locked=True)[:most])
-    still_unseen = Lease.objects.filter(pk__in=[lease.pk for lease in taken], shown=False)
-    still_unseen.filter(expires_at__gt=Now()).update(expires_at=Now())
+    end_leases(Lease.objects.filter(pk__in=[lease.pk for lease in taken], shown=False))
     # Two labelers may have had leases on the same comparison.
     pairs = {lease.comparison_id: lease.comparison for lease in taken}
     return _grant_all(who, [Candidate(pair) for pair in pairs.values()])
@@ -344,6 +378,10 @@ def fresh_expiry() -> Combinable:
 
 
 def expire_leases(labeler: int, experiment: int) -> None:
-    """Expire the labeler's live leases in an experiment, so that other labelers can get the comparisons."""
-    own = Lease.objects.filter(labeler=labeler, comparison__experiment=experiment, expires_at__gt=Now())
-    own.update(expires_at=Now())
+    """End the labeler's live leases in an experiment, so that other labelers can get the comparisons."""
+    end_leases(Lease.objects.filter(labeler=labeler, comparison__experiment=experiment))
+
+
+def end_leases(leases: QuerySet[Lease]) -> int:
+    """End those of the leases that are live; return how many were."""
+    return leases.filter(live_leases()).update(expires_at=Now())

@@ -1,10 +1,12 @@
 """The queue's hand-written SQL for PostgreSQL and SQLite: six reads and one counter update.
 
 Every request for work and every answer starts with some of these reads. The web server needs 4 ms of CPU time
-per label. Building the queries with Django's ORM would add 5 ms for the queue search, 5 ms for counting slots
-(done twice per label) and 2 ms for the others. All other statements use the ORM. The counter update is here
-because the ORM has no UPDATE ... RETURNING. A single statement keeps the wait short: the counter's row stays
-locked until the commit, and all other answers wait for it.
+per label; building the queries with Django's ORM would more than double that. All other statements use the
+ORM. The counter update is here because the ORM has no UPDATE ... RETURNING. A single statement keeps the wait
+short: the counter's row stays locked until the commit, and all other answers wait for it.
+
+The condition ``free`` says when a slot is free for a labeler. Both the search and the check under the lock
+use it. A lease takes a slot until ``expires_at``, which an answer sets to the current time.
 
 Table aliases: ``c`` comparison, ``e`` experiment, ``l`` lease, ``a`` label, ``b`` labeler, ``y`` user.
 The queries use COUNT instead of EXISTS, because PostgreSQL turns EXISTS into joins and may then read
@@ -12,7 +14,7 @@ all rows of a labeler.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -40,8 +42,8 @@ class Statements:
         find_free: comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID,
             labeler ID, labeler ID.
         lock: locking clause to append to ``find_free``; skips rows locked by other transactions.
-        count_slots: columns of :class:`Slots` for each comparison. Parameters: labeler ID twice,
-            comparison IDs.
+        still_free: which of some comparisons have a free slot for a labeler. Parameters: comparison IDs,
+            labeler ID, labeler ID.
     """
 
     session: str
@@ -50,7 +52,7 @@ class Statements:
     leases_held: str
     find_free: str
     lock: str
-    count_slots: str
+    still_free: str
 
 
 _RAISE_COUNTER = """
@@ -74,11 +76,6 @@ _PARTICIPANT = f"""
 
 
 def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> Statements:
-    unanswered = """0 = (
-        SELECT COUNT(*) FROM feedback_label a
-        WHERE a.comparison_id = l.comparison_id AND a.labeler_id = l.labeler_id
-          AND (a.lease_id = l.id OR a.created_at >= l.created_at AND a.status <> 'void'))"""
-    live = f"l.expires_at > {now} AND {unanswered}"
     session = f"""
         SELECT s.session_data FROM django_session s WHERE s.session_key = %s AND s.expire_date > {now}"""
     answered_lease = f"""
@@ -92,32 +89,28 @@ def _statements(now: str, later: str, age_ms: str, lock: str, ids: str) -> State
         JOIN feedback_labeler b ON b.id = l.labeler_id
         JOIN auth_user y ON y.id = b.user_id
         WHERE l.uuid = %s"""
+    # A process of 0.1.0 leaves the expiry of the leases that it answers as it is.
     leases_held = f"""
         SELECT l.*, c.uuid AS pair_uuid, c.first_key, c.second_key
         FROM feedback_lease l JOIN feedback_comparison c ON c.id = l.comparison_id
-        WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {later} AND {unanswered}
+        WHERE l.labeler_id = %s AND c.experiment_id = %s AND l.expires_at > {later}
+          AND 0 = (SELECT COUNT(*) FROM feedback_label a WHERE a.lease_id = l.id)
           AND CASE l.purpose WHEN 'judge' THEN c.status = 'open' WHEN 'gold' THEN c.status = 'gold'
               ELSE c.status <> 'cancelled' END"""
-    taken = f"""(
-        SELECT COUNT(*) FROM feedback_lease l
-        WHERE l.comparison_id = c.id AND l.purpose = 'judge' AND {live})"""
-    held = f"""(
-        SELECT COUNT(*) FROM feedback_lease l
-        WHERE l.comparison_id = c.id AND l.labeler_id = %s AND {live})"""
-    judged = """(
+    live = f"""
+        SELECT COUNT(*) FROM feedback_lease l WHERE l.comparison_id = c.id AND l.expires_at > {now}"""
+    judged = """
         SELECT COUNT(*) FROM feedback_label a LEFT JOIN feedback_undo u ON u.label_id = a.id
         WHERE a.comparison_id = c.id AND a.labeler_id = %s AND u.id IS NULL
-          AND a.status IN ('counted', 'surplus'))"""
+          AND a.status IN ('counted', 'surplus')"""
+    free = f"""c.status = 'open' AND c.n_labels + ({live} AND l.purpose = 'judge') < c.wanted
+          AND 0 = ({live} AND l.labeler_id = %s) AND 0 = ({judged})"""
     find_free = f"""
-        SELECT c.id, c.uuid, c.status, c.wanted, c.n_labels, c.first_key, c.second_key
-        FROM feedback_comparison c
-        WHERE c.experiment_id = %s AND c.status = 'open' AND c.n_labels + {taken} < c.wanted
-          AND 0 = {judged} AND 0 = {held}
+        SELECT c.id, c.uuid, c.first_key, c.second_key
+        FROM feedback_comparison c WHERE c.experiment_id = %s AND {free}
         ORDER BY c.priority DESC, c.n_labels DESC, c.id DESC"""
-    count_slots = f"""
-        SELECT c.id AS comparison, {taken} AS taken, {held} AS held, {judged} AS judged
-        FROM feedback_comparison c WHERE c.id {ids}"""
-    return Statements(session, _PARTICIPANT, answered_lease, leases_held, find_free, lock, count_slots)
+    still_free = f"SELECT c.id FROM feedback_comparison c WHERE c.id {ids} AND {free}"
+    return Statements(session, _PARTICIPANT, answered_lease, leases_held, find_free, lock, still_free)
 
 
 POSTGRESQL = _statements(
@@ -134,28 +127,6 @@ SQLITE = _statements(
     lock="",  # SQLite runs one transaction at a time
     ids="IN (SELECT value FROM json_each(%s))",
 )
-
-
-@dataclass(frozen=True)
-class Slots:
-    """Usage of a comparison's slots, and one labeler's leases and label on it.
-
-    Attributes:
-        taken: number of slots taken by live leases, including the labeler's.
-        held: number of the labeler's live leases of any purpose on the comparison, including attention
-            checks.
-        judged: number of the labeler's labels for the comparison that were not withdrawn.
-    """
-
-    taken: int
-    held: int
-    judged: int
-
-    def has_free(self, comparison: Comparison) -> bool:
-        """Return True if the labeler may take a slot of ``comparison``, which must be locked."""
-        is_open = comparison.status == Comparison.Status.OPEN
-        has_room = comparison.n_labels + self.taken < comparison.wanted
-        return is_open and has_room and not self.judged and not self.held
 
 
 def session_data(session_key: str) -> str | None:
@@ -206,7 +177,7 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
     """Find and lock up to ``most`` comparisons with a free slot for a labeler, in judging order.
 
     Comparisons that other requests have locked are skipped. A slot may have been taken just before the lock
-    was acquired, so call :func:`count_slots` afterwards.
+    was acquired, so call :func:`still_free` afterwards. Only IDs, UUIDs and clip keys are read.
     """
     statements = _database_statements()
     # LIMIT is not a parameter: PostgreSQL would plan for many rows.
@@ -215,11 +186,11 @@ def lock_free(experiment: int, labeler: int, most: int) -> list[Comparison]:
     return [Comparison(**{**row, "uuid": uuid_of(row["uuid"])}) for row in found]
 
 
-def count_slots(comparisons: Sequence[int], labeler: int) -> dict[int, Slots]:
-    """Return the slot usage of locked comparisons for one labeler, keyed by comparison ID."""
-    ids: Any = list(comparisons) if connection.vendor == "postgresql" else json.dumps(list(comparisons))
-    found = _rows(_database_statements().count_slots, labeler, labeler, ids)
-    return {row.pop("comparison"): Slots(**row) for row in found}
+def still_free(comparisons: Iterable[int], labeler: int) -> set[int]:
+    """Return the IDs of those of some locked comparisons that have a free slot for a labeler."""
+    ids: Any = list(comparisons)
+    ids = ids if connection.vendor == "postgresql" else json.dumps(ids)
+    return {row["id"] for row in _rows(_database_statements().still_free, ids, labeler, labeler)}
 
 
 def raise_counter(experiment: int, count: int) -> int:

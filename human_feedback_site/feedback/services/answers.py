@@ -4,13 +4,13 @@ Labels and undos are append-only. A label is counted if its comparison still wan
 its labeler was stopped or has already answered the same pair without withdrawing that answer. Void labels are
 stored but ignored. ``docs/leases.md`` lists the rules.
 
-Each transaction locks rows in the same order: the comparison, the labeler's rows, and finally the
-experiment's sequence counter, which stays locked until the commit.
+Each transaction locks rows in the same order: the comparison, the labeler's leases, the labeler's other rows,
+and finally the experiment's sequence counter, which stays locked until the commit.
 """
 
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
@@ -29,8 +29,8 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.models.querysets import judgments, live_leases, not_undone
 from human_feedback_site.feedback.quality.aggregation import Verdict
-from human_feedback_site.feedback.queue.answered_leases import AnsweredLease
-from human_feedback_site.feedback.queue.leases import grant_again
+from human_feedback_site.feedback.queue.leases import end_leases, grant_again
+from human_feedback_site.feedback.queue.participants import AnsweredLease, answered_lease
 from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.accounts import participation_of
 from human_feedback_site.feedback.services.decisions import COUNTED_FIELDS, announce, score_of, verdict_on
@@ -95,6 +95,7 @@ def _status_shown(status: str) -> str:
 
 def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
     comparison = _lock(lease.comparison)  # so that concurrent answers wait for each other
+    end_leases(Lease.objects.filter(comparison=comparison, labeler=lease.labeler))
     participation = Participation.objects.select_for_update(no_key=True).get(
         labeler=lease.labeler, experiment=lease.experiment
     )
@@ -255,3 +256,40 @@ def record_undo(
 def _lock(comparison_id: int) -> Comparison:
     # Don't join the experiment: its row would be read before waiting for the lock and could be stale.
     return Comparison.objects.select_for_update(no_key=True).get(pk=comparison_id)
+
+
+_WITHDRAWAL = UUID("6f6a2c07-4c0f-4f0c-9b0a-0b1f6a8f1d3e")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A new answer that replaces ``label``. Idempotent: resending it has no further effect."""
+
+    uuid: UUID
+    label: UUID
+    choice: str
+
+
+@transaction.atomic
+def revise_answer(labeler: Labeler, revision: Revision) -> Label:
+    """Replace one of the labeler's answers and return the new label; the clips stay on the same sides.
+
+    The new label gets the experiment's current prompt version, because the history page shows that prompt. If
+    the choice is unchanged, the old label is returned as it is. Raises :class:`NotFoundError` if the label is
+    not the labeler's, and :class:`ConflictError` if it was undone by a different request.
+    """
+    found = Label.objects.select_related("lease", "comparison__experiment")
+    old = found.filter(uuid=revision.label, labeler=labeler).first()
+    if old is None:
+        raise NotFoundError(_("You have no label %(uuid)s.") % {"uuid": revision.label})
+    if old.choice == revision.choice and not hasattr(old, "undo"):
+        return old
+    _lock(old.comparison_id)
+    end_leases(Lease.objects.filter(comparison=old.comparison_id, labeler=labeler))  # before other rows
+    record_undo(labeler, old.uuid, uuid5(_WITHDRAWAL, str(revision.uuid)), keep_slot=True)
+    Lease.objects.filter(pk=old.lease_id).update(prompt_version=old.comparison.experiment.prompt_version)
+    # Using the old lease keeps the sides and the position in the history; answering also ends the new lease.
+    answer = Answer(revision.uuid, old.lease.uuid, revision.choice, response_ms=None)
+    record_answer(answered_lease(labeler, old.lease.uuid), answer)
+    promote([old.comparison_id])  # in case the labeler was stopped: then the new answer is void
+    return Label.objects.get(uuid=answer.uuid)

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
-from human_feedback_site.feedback.models.querysets import live_leases, lock_comparisons, not_undone
-from human_feedback_site.feedback.queue.leases import expire_leases
+from human_feedback_site.feedback.models.querysets import lock_comparisons, not_undone
+from human_feedback_site.feedback.queue.leases import end_leases, expire_leases
 from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.promotion import promote
 
@@ -48,7 +48,7 @@ def close(chosen: QuerySet[Comparison]) -> int:
     Their live leases end. Comparisons without labels are canceled.
     """
     chosen_open = [row.pk for row in lock_comparisons(chosen.filter(status=_Status.OPEN))]
-    Lease.objects.filter(live_leases(), comparison__in=chosen_open).update(expires_at=Now())
+    end_leases(Lease.objects.filter(comparison__in=chosen_open))
     rows = list(Comparison.objects.filter(pk__in=chosen_open))
     for row in rows:
         row.status = _Status.ANSWERED if row.n_labels else _Status.CANCELLED
@@ -70,8 +70,7 @@ def reopen(chosen: QuerySet[Comparison]) -> int:
 
 def end_claims(chosen: QuerySet[Lease]) -> int:
     """Expire the chosen live leases, so that others can get the pairs; return how many ended."""
-    found = list(chosen.order_by().values_list("pk", flat=True))
-    return Lease.objects.filter(live_leases(), pk__in=found).update(expires_at=Now())
+    return end_leases(Lease.objects.filter(pk__in=list(chosen.order_by().values_list("pk", flat=True))))
 
 
 @transaction.atomic

@@ -43,6 +43,14 @@ def test_a_lease_shows_two_clips_and_tells_nothing_else(trainer: Trainer, browse
     assert (reply["prompt"], reply["fps"], reply["answered"]) == ("Which hops higher?", 40, 0)
 
 
+def test_an_answer_ends_its_lease_alone(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(2)
+    answered, other = browser.lease(2)
+    browser.answer(answered)
+    live = Lease.objects.filter(expires_at__gt=timezone.now())
+    assert [str(lease.uuid) for lease in live] == [other["uuid"]]
+
+
 def test_sides_are_drawn_at_random_and_then_fixed(
     trainer: Trainer, browser: Browser, expire: Callable[..., None]
 ) -> None:
