@@ -22,14 +22,17 @@ from torch.nn.utils import parameters_to_vector
 from agents.base import BaseAgent
 from agents.errors import InvalidConfigError, UnsupportedSpaceError
 from agents.graphed_sac import GraphedSACStep
-from agents.normalize import ObservationNormalizer
+from agents.normalize import EPSILON, ObservationNormalizer
+from agents.numerics.moments import RunningMoments
 from agents.pixels import is_image_space
 from agents.replay import ReplayBuffer, RewardFunction, Transitions
 from agents.rollout import Rollout, mean_metrics
 from agents.sac_step import Minibatch, SACConfig, SACStep
 from agents.sampling import StepSampler
 from agents.squashed_gaussian import SquashedActorCritic, SquashedGaussianHead
-from agents.state_entropy import MOST_PARTICLES, StateEntropy
+
+MOST_PARTICLES = 4096
+"""Maximum number of states to measure distances to; PEBBLE uses all states so far, up to about 10,000."""
 
 
 def require_spaces(observations: Space[Any], actions: Space[Any]) -> None:
@@ -261,3 +264,30 @@ class SAC(BaseAgent):
         self.buffer.load_state_dict(state["buffer"])
         super().load_state_dict(state)
         self.sampler.started = False
+
+
+class StateEntropy:
+    """Rewards states by their distance to the k-th nearest of the states visited so far.
+
+    The distance is divided by its running standard deviation, as in B-Pref's code; the paper's equation 5 has
+    the logarithm of the distance instead.
+
+    Args:
+        k: which neighbor to measure the distance to (PEBBLE: 5).
+    """
+
+    def __init__(self, k: int = 5) -> None:
+        self._k = k
+        self._statistics = RunningMoments()
+
+    def __call__(self, states: Tensor, visited: Tensor) -> Tensor:
+        """Return the reward of each state, ``(n,)``.
+
+        Args:
+            states: states to reward, ``(n, size)``.
+            visited: states visited so far, ``(m, size)``; may include ``states``.
+        """
+        k = min(self._k + 1, len(visited))  # the nearest of the visited states is usually the state itself
+        distances = torch.cdist(states, visited).kthvalue(k, dim=1).values
+        self._statistics.update(distances.cpu().numpy())
+        return distances / float((self._statistics.variance + EPSILON) ** 0.5)

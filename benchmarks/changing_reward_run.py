@@ -32,8 +32,7 @@ from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.queries.offline import fit_once
-from teacher.reward.predictor import RewardPredictor
-from teacher.reward.relabeling import relabeled
+from teacher.reward.predictor import RewardPredictor, relabeled
 from teacher.settings.config import slug
 from teacher.settings.options import MAX_UPDATES, REWARD_STD_SAC, RewardConfig
 from teacher.settings.saved_config import load_config

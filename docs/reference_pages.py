@@ -79,7 +79,6 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "The reward predictor",
         {
             "teacher.reward.predictor": "",
-            "teacher.reward.relabeling": "",
             "teacher.reward.network": "",
             "teacher.reward.modules": "",
             "teacher.reward.features": "",

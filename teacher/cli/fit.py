@@ -66,9 +66,9 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
     from teacher.datasets.preference_files import load_preferences, saved_spaces  # noqa: PLC0415
     from teacher.queries.offline import check_single_fit, fit_once, require_updates  # noqa: PLC0415
     from teacher.reporting.console import once_begun, progress  # noqa: PLC0415 - torch takes a second
+    from teacher.reward.building import reject_unused_of_network  # noqa: PLC0415
     from teacher.reward.predictor import RewardPredictor  # noqa: PLC0415
     from teacher.reward.report import UNDECIDED  # noqa: PLC0415
-    from teacher.reward.unused import reject_unused_of_network  # noqa: PLC0415
 
     check_single_fit(config, given.max_updates, prefix="--")
     dataset = load_preferences(given.dataset)

@@ -7,8 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.data.cutting import SegmentCutter
-from teacher.data.segments import Segment, SegmentPair, slice_of
+from teacher.data.segments import Segment, SegmentCutter, SegmentPair, slice_of
 from teacher.data.steps import readable_steps
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, pluralize

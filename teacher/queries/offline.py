@@ -18,10 +18,10 @@ from teacher.queries.judges import Judge
 from teacher.queries.messages import few_segments
 from teacher.queries.schedules import AllAtOnce
 from teacher.queries.synthetic import UnrecordedTeacher
+from teacher.reward.building import reject_unused_of_network
 from teacher.reward.images import with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
-from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.checks import COUNT, SEED, check_fields, whole_number
 from teacher.settings.options import MAX_UPDATES, RewardConfig
 from teacher.settings.unused import reject_unused

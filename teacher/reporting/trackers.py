@@ -16,7 +16,7 @@ import requests
 
 from teacher.errors import ConfigError, SiteUnreachableError
 from teacher.settings.addresses import is_http_url
-from teacher.settings.tracking import TrackerName
+from teacher.settings.config import TrackerName
 
 PROJECT = "rl-teacher"
 """Project or experiment of the runs, unless an environment variable of the library names another."""

@@ -20,9 +20,15 @@ from teacher.errors import describe_exception
 from teacher.extras import require_extra
 from teacher.reporting.console import waiting
 from teacher.reporting.trackers import TRACKERS, TrackedRun, Tracker
-from teacher.settings.agent import AgentConfiguration, settings_of_agent
-from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
-from teacher.settings.tracking import PRIVATE
+from teacher.settings.config import (
+    NO_OPTIONS,
+    PARTS,
+    PRIVATE,
+    AgentConfiguration,
+    RunSettings,
+    TeachConfig,
+    settings_of_agent,
+)
 from teacher.settings.unused import without_unused
 
 PATIENCE_SECONDS = 60.0

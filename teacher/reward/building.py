@@ -8,11 +8,13 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from teacher.errors import ConfigError, one_line, short_repr
 from teacher.reward.features import Features
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.modules import MakeNetwork, OwnEnsemble
 from teacher.reward.network import RewardEnsemble, RewardNetwork
 from teacher.settings.options import RewardConfig
+from teacher.settings.unused import reject_unused
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,61 @@ def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> di
                 f"{tuple(like.shape)} and {like.dtype}"
             )
     return tensors
+
+
+def reject_unused_of_network(
+    config: RewardConfig,
+    observation_space: spaces.Space[Any],
+    *,
+    own_network: bool = False,
+    prefix: str = "reward.",
+) -> None:
+    """Raise :class:`ConfigError` if a non-default setting has no effect on the kind of network in use.
+
+    Args:
+        config: settings of the predictor.
+        observation_space: observation space of a single environment, which determines the kind of network.
+        own_network: True if the networks are custom.
+        prefix: text before each setting's name in the error message.
+    """
+    if own_network:
+        mode = "custom network"
+    else:
+        mode = "image observations" if is_image_space(observation_space) else "vector observations"
+    reject_unused(config, mode, prefix)
+
+
+def working_device(device: str, name: str = "device") -> torch.device:
+    """Return the torch device with this name, after testing that a tensor can be created on it.
+
+    Args:
+        device: device name, such as ``cpu``, ``cuda`` or ``cuda:1``.
+        name: option or argument that the device comes from, for the error message.
+
+    Raises:
+        ConfigError: the name is not a valid torch device, or the device doesn't work on this machine.
+    """
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise _refusal(device, name, "not a valid torch device") from error
+    try:
+        torch.zeros(1, device=found).item()  # the "meta" device fails only here
+    except Exception as error:  # drivers raise many types of errors
+        raise _refusal(device, name, one_line(error).partition(". ")[0]) from error
+    return found
+
+
+def devices_here() -> list[str]:
+    """Return the names of this machine's torch devices, such as ``cpu`` and ``cuda:0``."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return ["cpu"]
+    return ["cpu", *(f"{accelerator.type}:{index}" for index in range(torch.accelerator.device_count()))]
+
+
+def _refusal(device: object, name: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{name}: can't use {short_repr(device)}: {reason}; use a device available on this machine "
+        f"({', '.join(devices_here())}), or install a torch build that supports your device"
+    )

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from agents.numerics.correlation import rank_correlation as rank_correlation  # noqa: PLC0414 (a public name)
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import DataError
+from teacher.reward.fitting import Result
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import chance_of_first, is_right
-from teacher.reward.results import Result
 
 _MARGIN_GROUPS = 4
 _CERTAINTY_BOUNDS = np.linspace(0.5, 1.0, 6)

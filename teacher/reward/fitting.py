@@ -1,20 +1,19 @@
 """Fitting of a reward ensemble to preferences, all members at once, in minibatches of pairs."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from agents.numerics.adam import FlatAdam, FlatParameters
-from teacher.reward.augmentation import crop
 from teacher.reward.loss import discounts, preference_loss, smoothed
 from teacher.reward.network import RewardNetwork
 from teacher.reward.pairs import Pairs
 from teacher.reward.regularization import PENALTIES, Regularizer
-from teacher.reward.results import Result
 from teacher.settings.options import RewardConfig
 
 _EVALUATION_BATCH = 64  # pairs per forward pass without gradients
@@ -24,6 +23,29 @@ _LEAST_GAIN = 1e-3  # nats; smaller improvements do not count, or a fit to noise
 
 Progress = Callable[[int], None]
 """Callback that is called with the number of updates already made in the current fit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Base of frozen dataclasses, defined with ``eq=False``, in which NaN equals NaN.
+
+    Otherwise a result with NaN would not equal a copy, and from Python 3.13 on not even itself.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        """Return True if ``other`` has the same class and the same values."""
+        if not isinstance(other, Result) or type(self) is not type(other):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        """Return the same number for equal results."""
+        return hash(self._values())
+
+    def _values(self) -> tuple[object, ...]:
+        # A tuple equals another with the same NaN object.
+        values = (getattr(self, field.name) for field in dataclasses.fields(self))
+        return tuple(nan if isinstance(value, float) and isnan(value) else value for value in values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,3 +372,30 @@ def _validation_weights(weights: Tensor) -> Tensor:
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted mean over the last dimension; NaN where all weights are 0."""
     return (values * weights).sum(dim=-1) / weights.sum(dim=-1)
+
+
+def crop(step_weights: Tensor, pairs: tuple[int, int], shortest: float, generator: torch.Generator) -> Tensor:
+    """Return step weights that crop each segment at random; both crops of a pair have the same length.
+
+    This is the temporal cropping of SURF (Park et al. 2022, section 4.2), which assumes that a label for
+    two segments is also valid for crops of them. Each segment's crop has its own random start. The first step
+    of a crop gets the weight of the segment's first step, so discounting restarts there.
+
+    Args:
+        step_weights: ``(length,)``, the weight of each step of an uncropped segment.
+        pairs: shape of the batch of pairs, ``(members, pairs per member)``.
+        shortest: minimum crop length as a fraction of the segment's length; all lengths from the minimum to
+            the full length are equally likely.
+        generator: CPU random generator.
+
+    Returns:
+        Step weights ``(*pairs, 2, length)``, which are 0 for steps outside the crops.
+    """
+    length = len(step_weights)
+    least = max(1, round(shortest * length))
+    lengths = torch.randint(least, length + 1, (*pairs, 1), generator=generator)
+    room = length - lengths + 1
+    starts = torch.randint(2**40, (*pairs, 2), generator=generator) % room
+    since = torch.arange(length) - starts.unsqueeze(-1)
+    inside = (since >= 0) & (since < lengths.unsqueeze(-1))
+    return (step_weights.cpu()[since.clamp(min=0)] * inside).to(step_weights)

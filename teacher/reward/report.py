@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from teacher.reward.contradictions import Contradictions, find_contradictions
-from teacher.reward.fitting import FitResult, PairEvaluation
+from teacher.reward.fitting import FitResult, PairEvaluation, Result
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
-from teacher.reward.results import Result
 
 UNDECIDED = (
     "no label used for fitting prefers either segment, so the predicted rewards are meaningless; add labels "

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, short_repr
 from teacher.settings.addresses import (
     DEFAULT_PROMPT,
     BindAddress,
@@ -19,7 +19,6 @@ from teacher.settings.addresses import (
     StateDir,
     site_checks,
 )
-from teacher.settings.agent import AgentConfiguration, settings_of_agent
 from teacher.settings.checks import (
     BILLION,
     COUNT,
@@ -36,7 +35,6 @@ from teacher.settings.checks import (
 )
 from teacher.settings.options import QueryConfig, RewardConfig, RunStage
 from teacher.settings.teachers import ErrorModel
-from teacher.settings.tracking import Track
 from teacher.settings.unused import reject_unused
 
 Predictor = Literal["rl", "synth", "human"]
@@ -45,14 +43,45 @@ Pace = Literal["labels", "free"]
 Filling = Literal["absorb", "restart"]
 RateName = Literal["constant", "hyperbolic", "inverse_quadratic", "paper_mujoco", "paper_atari"]
 ScheduleName = Literal["exponential", RateName]
+TrackerName = Literal["wandb", "mlflow", "trackio"]
+Track = Annotated[
+    TrackerName | None, "experiment tracker to use besides TensorBoard: Weights & Biases, MLflow or Trackio"
+]
 
 DEFAULT_PRETRAIN_LABELS = 175
 PARTS = {"reward": RewardConfig, "queries": QueryConfig}
 NO_OPTIONS = {*PARTS, "stages", "agent_settings"}
 """Fields of :class:`TeachConfig` without a command-line option of the same name."""
+PRIVATE = ("site_url", "storage", "state_dir", "bind", "public_url", "runs_dir")
+"""Settings of the site and of this machine, such as URLs that may contain passwords."""
 _OWN_ARGUMENTS = {"max_episode_steps", "obs_transform", "fixed_horizon", "render_mode", "disable_env_checker"}
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_EXPERIMENT_NAME = 100  # the site's limit
+
+
+class AgentConfiguration(Protocol):
+    """Configuration dataclass of an RL algorithm, such as :class:`agents.PPOConfig`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+def settings_of_agent(config: AgentConfiguration) -> tuple[str, dict[str, Any]]:
+    """Return the name of the RL algorithm, and its hyperparameters keyed by name.
+
+    Raises:
+        ConfigError: the custom network is not an importable function, so it can't be saved by name.
+    """
+    settings = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    network = settings.get("network")
+    if callable(network):
+        name = f"{network.__module__}:{getattr(network, '__qualname__', '')}"
+        if "<" in name or network.__module__ == "__main__":
+            raise ConfigError(
+                f"--agent.network: {short_repr(network)} can't be saved by name; use a function at "
+                "the top level of an importable module"
+            )
+        settings["network"] = name
+    return type(config).__name__.removesuffix("Config").lower(), settings
 
 
 @dataclass(frozen=True, kw_only=True)

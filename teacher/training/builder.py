@@ -31,7 +31,7 @@ from teacher.queries.collector import Collector
 from teacher.queries.judges import oracle, value_of
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.synthetic import SyntheticTeacher, UnrecordedTeacher, scripted_judge
-from teacher.reward.devices import working_device
+from teacher.reward.building import working_device
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import load_config, refuse_existing, save_config
 from teacher.training.multiprocess import Followers

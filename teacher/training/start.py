@@ -23,9 +23,8 @@ from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, tr
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reporting.console import waiting
-from teacher.reward.devices import working_device
+from teacher.reward.building import reject_unused_of_network, working_device
 from teacher.reward.images import is_image_space, with_absorbing
-from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import Check, named_values, refuse_all
 from teacher.settings.command import command_of

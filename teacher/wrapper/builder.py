@@ -16,10 +16,10 @@ from teacher.queries.collector import Collector
 from teacher.queries.judges import Judge
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
+from teacher.reward.building import reject_unused_of_network
 from teacher.reward.images import with_absorbing
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.options import RewardConfig
 from teacher.settings.teachers import ErrorModel
 from teacher.wrapper.clips import ClipSource

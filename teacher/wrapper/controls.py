@@ -32,7 +32,7 @@ from teacher.errors import (
     join_errors,
     one_line,
 )
-from teacher.reward.devices import working_device
+from teacher.reward.building import working_device
 from teacher.reward.images import earns_0_after_end, with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.episode_check import fit_to_environment

@@ -7,8 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.data.cutting import SegmentCutter
-from teacher.data.segments import Segment
+from teacher.data.segments import Segment, SegmentCutter
 from teacher.envs.recipe import EpisodeRecipe
 
 Space = spaces.Space[Any]

@@ -15,8 +15,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from teacher.errors import ConfigError, one_line
-from teacher.reward.predictor import RewardPredictor
-from teacher.reward.relabeling import STEPS_AT_ONCE, relabeled
+from teacher.reward.predictor import STEPS_AT_ONCE, RewardPredictor, relabeled
 
 Space = spaces.Space[Any]
 

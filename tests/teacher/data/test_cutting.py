@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from teacher.data.cutting import SegmentCutter
 from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import SegmentCutter
 from teacher.envs.trajectory import Trajectory
 from teacher.wrapper.recording import SegmentRecorder, Source, Step
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from teacher.reward.augmentation import crop
+from teacher.reward.fitting import crop
 
 SHAPE = (3, 400)
 

@@ -17,8 +17,8 @@ from teacher.data.checkpoint import load_state, save_state
 from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_weights
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError, DataError
+from teacher.reward.building import reject_unused_of_network
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.unused import reject_unused_of_network
 from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]

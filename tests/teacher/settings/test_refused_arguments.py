@@ -18,7 +18,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.errors import ConfigError
 from teacher.queries.judges import ScriptedTeacher, oracle
 from teacher.queries.offline import OfflineConfig, ask
-from teacher.reward.devices import devices_here
+from teacher.reward.building import devices_here
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig

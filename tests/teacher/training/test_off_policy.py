@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from agents.sac import SAC
 from agents.sac_step import SACConfig
 from teacher import ConfigError, TeachConfig, open_run, train
-from teacher.reward.relabeling import relabeled
+from teacher.reward.predictor import relabeled
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
 from teacher.training.loop import Round

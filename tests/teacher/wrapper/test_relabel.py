@@ -22,8 +22,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from teacher import HumanPreferencesEnvWrapper
 from teacher.errors import ConfigError, DataError
-from teacher.reward import relabeling
-from teacher.reward.relabeling import relabeled
+from teacher.reward.predictor import relabeled
 from teacher.settings.options import RewardConfig
 from tests.teacher.wrapper.conftest import SMALL, Line, Wrap, WrapVector, play
 
@@ -387,7 +386,7 @@ def test_many_steps_are_relabeled_in_parts(monkeypatch: pytest.MonkeyPatch, wrap
     random = np.random.default_rng(1)
     states, actions = random.normal(size=(50, 2)).astype(np.float32), random.uniform(-1, 1, (49, 1))
     whole = relabeled(env.predictor, states[:-1], actions, states[1:])
-    monkeypatch.setattr(relabeling, "STEPS_AT_ONCE", 7)
+    monkeypatch.setattr("teacher.reward.predictor.STEPS_AT_ONCE", 7)
     parts = relabeled(env.predictor, states[:-1], actions, states[1:])
     np.testing.assert_allclose(parts, whole, rtol=0, atol=1e-6)
     assert relabeled(env.predictor, states[:0], actions[:0], states[:0]).shape == (0,)
