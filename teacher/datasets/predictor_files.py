@@ -107,7 +107,8 @@ def load_predictor(
             f"{path} contains a predictor with {'built-in' if network else 'custom'} networks; "
             f"{'do not pass a network function' if network else 'pass the function that makes them'}"
         )
-    predictor = RewardPredictor(**found, config=config, seed=0, device=device, network=network)
+    both = found["observation_space"], found["action_space"]
+    predictor = RewardPredictor(*both, config, seed=0, device=device, network=network)
     try:
         predictor.load_state_dict(state["predictor"])
     except DataError as error:

@@ -38,13 +38,14 @@ class Chosen:
     updates: int
 
 
-def architectures(config: RewardConfig, *, has_built_in: bool) -> tuple[Architecture, ...]:
+def architectures(config: RewardConfig, *, has_built_in: bool, own_loss: bool) -> tuple[Architecture, ...]:
     """Return the architectures that a predictor chooses from, beginning with the one it starts with.
 
     Args:
         config: settings of the predictor.
         has_built_in: False if observations are images or networks are custom, which have no linear models
             and no squares or logarithms.
+        own_loss: True if the loss is custom, which linear models can't minimize.
 
     Raises:
         ConfigError: the settings ask for an architecture that doesn't exist.
@@ -57,7 +58,9 @@ def architectures(config: RewardConfig, *, has_built_in: bool) -> tuple[Architec
                     "auto"
                 )
         return (Architecture("network", "plain"),)
-    linear = (LINEAR,) if config.may_be_linear else ()
+    if own_loss and config.model == "linear":
+        raise ConfigError("--reward.model=linear can't be used with a custom loss; use network or auto")
+    linear = (LINEAR,) if config.may_be_linear and not own_loss else ()
     networks = tuple(
         Architecture("network", features)
         for features in ("plain", "even")
@@ -76,6 +79,7 @@ class ModelChoice:
     Args:
         config: settings of the predictor.
         has_built_in: False if observations are images or networks are custom.
+        own_loss: True if the loss is custom.
 
     Attributes:
         current: the architecture in use.
@@ -84,11 +88,11 @@ class ModelChoice:
         ConfigError: the settings ask for an architecture that doesn't exist.
     """
 
-    def __init__(self, config: RewardConfig, *, has_built_in: bool) -> None:
-        self._candidates = architectures(config, has_built_in=has_built_in)
+    def __init__(self, config: RewardConfig, *, has_built_in: bool, own_loss: bool) -> None:
+        self._candidates = architectures(config, has_built_in=has_built_in, own_loss=own_loss)
         self._has_built_in = has_built_in
         # A saved model may be linear although these settings choose networks: defaults can change.
-        self._loads_linear = has_built_in and config.model == "auto"
+        self._loads_linear = has_built_in and not own_loss and config.model == "auto"
         self.current = self._candidates[0]
         self._is_final = len(self._candidates) == 1
         self._compared_at = 0  # labels in the last comparison

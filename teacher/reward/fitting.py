@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isnan, nan
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agents.numerics.adam import FlatAdam, FlatParameters
-from teacher.reward.loss import discounts, preference_loss, smoothed
+from teacher.reward.loss import PreferenceLoss, discounts, preference_loss, smoothed
 from teacher.reward.network import RewardNetwork
 from teacher.reward.pairs import Pairs
 from teacher.reward.regularization import PENALTIES, Regularizer
@@ -118,10 +119,10 @@ class PairBatch:
     weights: Tensor
 
 
-def batch_loss(network: RewardNetwork, batch: PairBatch, noise: float) -> Tensor:
-    """Return the weighted sum of all pairs' losses; ``noise`` is the assumed fraction of random labels."""
+def batch_loss(network: RewardNetwork, batch: PairBatch, loss: PreferenceLoss) -> Tensor:
+    """Return the weighted sum of all pairs' losses."""
     logits = network.logits(batch.inputs, batch.step_weights)
-    return (batch.weights * preference_loss(logits, batch.values, noise)).sum()
+    return (batch.weights * loss(logits, batch.values)).sum()
 
 
 class Fitter:
@@ -131,10 +132,18 @@ class Fitter:
         network: the network to fit, in place.
         config: settings of the predictor.
         generator: random generator for minibatches, crops and step offsets.
+        loss: loss of the preferences; None for :func:`~teacher.reward.loss.preference_loss`.
     """
 
-    def __init__(self, network: RewardNetwork, config: RewardConfig, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        network: RewardNetwork,
+        config: RewardConfig,
+        generator: torch.Generator,
+        loss: PreferenceLoss | None = None,
+    ) -> None:
         self._network = network
+        self._loss = loss or partial(preference_loss, noise=config.label_noise)
         self._config = config
         self._learning_rate = network.LEARNING_RATE if config.learning_rate is None else config.learning_rate
         self._generator = generator
@@ -182,7 +191,7 @@ class Fitter:
         for made, rows in enumerate(batches, before + 1):
             self._parameters.gradient.zero_()
             for batch in self.minibatches(pairs, rows):
-                batch_loss(self._network, batch, self._config.label_noise).backward()  # type: ignore[no-untyped-call]
+                batch_loss(self._network, batch, self._loss).backward()  # type: ignore[no-untyped-call]
             self._regularizer.apply(self._learning_rate, len(pairs))
             self._optimizer.step(self._learning_rate)
             if progress is not None:
@@ -301,7 +310,7 @@ class Fitter:
         rows = _weighted_rows(weights, torch.zeros_like(weights))
         for chunk in torch.split(rows, _EVALUATION_BATCH, dim=1):
             logits = self._network.logits(pairs.inputs(chunk), self._step_weights(pairs))
-            losses.append(preference_loss(logits, self._targets(pairs)[chunk], self._config.label_noise))
+            losses.append(self._loss(logits, self._targets(pairs)[chunk]))
         return _mean(torch.cat(losses, dim=1), weights.gather(1, rows))
 
     @torch.no_grad()
@@ -315,7 +324,7 @@ class Fitter:
             outputs[:, chunk] = self._network(pairs.inputs(chunk))
         returns = outputs @ self._step_weights(pairs)
         logits = returns[..., 0] - returns[..., 1]
-        losses = preference_loss(logits, self._targets(pairs), self._config.label_noise)
+        losses = self._loss(logits, self._targets(pairs))
         held_out = (pairs.weights == 0).float()
         return PairEvaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
 

@@ -15,6 +15,7 @@ from teacher.reward.building import Architecture, make_ensemble, make_reader, te
 from teacher.reward.fitting import FitBudget, Fitter, Progress
 from teacher.reward.images import ImageEnsemble
 from teacher.reward.linear import LinearFitter
+from teacher.reward.loss import PreferenceLoss
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.normalization import RewardNormalizer
 from teacher.reward.pairs import BYTES_AT_ONCE, Pairs
@@ -36,6 +37,7 @@ class LearnerSpec:
         seed: random seed for initial parameters and minibatches.
         device: torch device.
         network: factory called once per ensemble member; None for built-in models.
+        loss: loss that networks minimize; None for the Bradley-Terry model's.
     """
 
     observation_space: spaces.Space[Any]
@@ -44,6 +46,7 @@ class LearnerSpec:
     seed: int
     device: torch.device
     network: MakeNetwork | None
+    loss: PreferenceLoss | None
 
 
 class EnsembleLearner:
@@ -72,8 +75,11 @@ class EnsembleLearner:
         self._generator = torch.Generator().manual_seed(spec.seed)
         ensemble = make_ensemble(self.read, config, architecture, self._generator, spec.network)
         self.network = ensemble.to(spec.device)
-        fitter = LinearFitter if architecture.is_linear else Fitter
-        self._fitter = fitter(self.network, config, self._generator)
+        self._fitter: Fitter = (
+            LinearFitter(self.network, config, self._generator)
+            if architecture.is_linear
+            else Fitter(self.network, config, self._generator, spec.loss)
+        )
         self.normalize = RewardNormalizer(config, spec.device)
 
     @property

@@ -1,12 +1,29 @@
 """Preference loss: the Bradley-Terry model of segment returns, with a fraction of random labels."""
 
 import math
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 _LEAST_NOISE = 2 * torch.finfo(torch.float32).tiny  # half of any smaller value underflows in float32
+
+
+class PreferenceLoss(Protocol):
+    """Loss of preferences, which a network ensemble minimizes; :func:`preference_loss` is the default."""
+
+    def __call__(self, logits: Tensor, values: Tensor, /) -> Tensor:
+        """Return the loss of each preference; must be differentiable with respect to ``logits``.
+
+        Args:
+            logits: ``(members, n)``, predicted return of the first segment minus the second's.
+            values: target probability, in [0, 1], that the first segment is preferred; ``(members, n)`` or
+                ``(n,)``, for all members.
+
+        Returns:
+            ``(members, n)``.
+        """
 
 
 def preference_loss(logits: Tensor, values: Tensor, noise: float) -> Tensor:

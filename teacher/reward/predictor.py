@@ -19,7 +19,7 @@ from teacher.reward.features import why_not_finite
 from teacher.reward.fitting import FitBudget, Progress
 from teacher.reward.images import is_image_space
 from teacher.reward.learner import EnsembleLearner, LearnerSpec
-from teacher.reward.loss import discounts
+from teacher.reward.loss import PreferenceLoss, discounts
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.portable import PortablePredictor
 from teacher.reward.report import FitReport
@@ -41,6 +41,8 @@ class RewardPredictor:
         device: name of the torch device, such as ``cuda:0``.
         network: factory called once per ensemble member (see :data:`~teacher.reward.modules.MakeNetwork`);
             None for the built-in reward models.
+        loss: loss of the preferences, which only networks can minimize; None for
+            :func:`~teacher.reward.loss.preference_loss`, that of the Bradley-Terry model.
 
     Attributes:
         inputs: parts of each step that rewards are predicted from, such as ``next_state``.
@@ -49,7 +51,7 @@ class RewardPredictor:
         own_network: the ``network`` argument; None for built-in reward models.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (spaces, settings, and what Python alone can give)
         self,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
@@ -57,6 +59,8 @@ class RewardPredictor:
         seed: int,
         device: str = "cpu",
         network: MakeNetwork | None = None,
+        *,
+        loss: PreferenceLoss | None = None,
     ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
@@ -70,9 +74,10 @@ class RewardPredictor:
             seed=whole_number(seed, "seed", SEED),
             device=working_device(device),
             network=network,
+            loss=loss,
         )
         has_built_in = network is None and not is_image_space(observation_space)
-        self._choice = ModelChoice(config, has_built_in=has_built_in)
+        self._choice = ModelChoice(config, has_built_in=has_built_in, own_loss=loss is not None)
         self._learner = EnsembleLearner(spec, self._choice.current)
         self.inputs = self._learner.read.inputs
 

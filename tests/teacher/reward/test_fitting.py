@@ -15,12 +15,14 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.reward.features import Features
 from teacher.reward.fitting import Fitter, batch_loss
+from teacher.reward.loss import preference_loss
 from teacher.reward.network import RewardEnsemble
 from teacher.reward.pairs import Pairs
 from teacher.settings.options import RewardConfig
 
 MakeSegment = Callable[..., Segment]
 CONFIG = RewardConfig(batch_size=8)
+LOSS = partial(preference_loss, noise=CONFIG.label_noise)
 FEATURES = Features(spaces.Box(-np.inf, np.inf, (3,)), spaces.Box(-1, 1, (2,), np.float32), "state,action")
 
 
@@ -62,14 +64,14 @@ def test_the_loss_is_each_members_weighted_mean(
             total += float(pairs.weights[member, row]) * loss
         expected += total / float(pairs.weights[member, rows[member]].sum())
     (batch,) = fitter.minibatches(pairs, rows)
-    assert batch_loss(network, batch, CONFIG.label_noise).item() == pytest.approx(expected, rel=1e-5)
+    assert batch_loss(network, batch, LOSS).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_held_out_pairs_have_no_gradient(fitter: Fitter, network: RewardEnsemble, pairs: Pairs) -> None:
     held_out = torch.stack([(weights == 0).nonzero()[:5, 0] for weights in pairs.weights])
     trained = torch.stack([(weights > 0).nonzero()[:5, 0] for weights in pairs.weights])
     (batch,) = fitter.minibatches(pairs, torch.cat([held_out[:1], trained[1:]]))
-    batch_loss(network, batch, CONFIG.label_noise).backward()  # type: ignore[no-untyped-call]
+    batch_loss(network, batch, LOSS).backward()  # type: ignore[no-untyped-call]
     for parameter in list(network.parameters())[:-1]:  # the last bias cancels in every difference
         assert parameter.grad is not None
         assert not parameter.grad[0].any()
@@ -122,7 +124,7 @@ def test_minibatches_accumulated_have_the_gradient_of_the_whole(
         batches = Fitter(network, config, torch.Generator()).minibatches(pairs, rows)
         assert len(batches) == min(config.accumulate, 11)
         for batch in batches:
-            batch_loss(network, batch, CONFIG.label_noise).backward()  # type: ignore[no-untyped-call]
+            batch_loss(network, batch, LOSS).backward()  # type: ignore[no-untyped-call]
         gradients.append([parameter.grad.clone() for parameter in network.parameters()])  # type: ignore[union-attr]
     for expected, accumulated in zip(*gradients, strict=True):
         torch.testing.assert_close(accumulated, expected, rtol=1e-6, atol=1e-6)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from teacher.data.preferences import Preference, PreferenceDataset, bootstrap_we
 from teacher.data.segments import Segment
 from teacher.errors import ConfigError, DataError
 from teacher.reward.building import reject_unused_of_network
+from teacher.reward.loss import preference_loss
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
 
@@ -571,3 +573,25 @@ def test_rewards_of_damaged_parameters_are_refused(make_segment: MakeSegment) ->
         DataError, match=r"are NaN or infinite although .* are finite: .*; fit the predictor again"
     ):
         model.step_rewards(segment)
+
+
+def test_networks_minimize_a_custom_loss(make_segment: MakeSegment) -> None:
+    """The default loss, passed in, gives the default fit; its mirror image gives the opposite rewards."""
+    config, labels = RewardConfig(inputs="state,action"), dataset(truthful(make_segment, range(40)))
+
+    def mirrored(logits: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return preference_loss(-logits, values, 0.1)
+
+    default = predictor(model="network", features="auto")
+    passed, opposite = (
+        RewardPredictor(OBSERVATIONS, ACTIONS, config, 1, loss=loss)
+        for loss in (partial(preference_loss, noise=0.1), mirrored)
+    )
+    for model in (default, passed, opposite):
+        assert model.model == "network"
+        model.fit(labels, max_epochs=30)
+    segments = [make_segment(seed) for seed in range(10_000, 10_200)]
+    np.testing.assert_array_equal(passed.segment_returns(segments), default.segment_returns(segments))
+    assert spearman(passed, make_segment) > 0.5 > -0.5 > spearman(opposite, make_segment)
+    with pytest.raises(ConfigError, match="model=linear can't be used with a custom loss"):
+        RewardPredictor(OBSERVATIONS, ACTIONS, RewardConfig(model="linear"), 1, loss=mirrored)
