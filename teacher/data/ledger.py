@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-from teacher.data.decisions import CERTAIN, FeedItem, Phase
+from teacher.data.decisions import CERTAIN, Decision, FeedItem, Phase
 from teacher.data.ledger_file import LedgerReader, explained, is_held, open_to_write, path_of_copy, write_copy
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment, SegmentPair
@@ -61,7 +61,8 @@ class Ledger:
     one transaction.
 
     Args:
-        path: path of the file, which is created if it does not exist.
+        path: path of the file, which is created if it does not exist; None to only count comparisons, in
+            memory.
         hard_labels: return preferences with a value of exactly 1, 0.5 or 0 instead of the decision's
             probability. This doesn't change the stored data.
         read_only: open an existing ledger without changing it, even while a run is writing to it.
@@ -71,11 +72,12 @@ class Ledger:
             read-only (raised by methods that write).
     """
 
-    def __init__(self, path: Path, *, hard_labels: bool = False, read_only: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path | None, *, hard_labels: bool = False, read_only: bool = False) -> None:
+        self.path = path or Path()
+        self._counts_only = path is None
         self._hard_labels = hard_labels
         self._lock = threading.RLock()
-        self._opened = LedgerReader(path) if read_only else open_to_write(path)
+        self._opened = LedgerReader(self.path) if read_only else open_to_write(path)
         self._is_held = not isinstance(self._opened, LedgerReader) and is_held(self._opened)
         self._is_copied, self._warned, self._next_copy = False, False, math.inf
         if self._is_held:
@@ -109,7 +111,7 @@ class Ledger:
     def write(self, comparisons: Sequence[Comparison]) -> None:
         """Store comparisons with their segments, skipping any that are already stored."""
         # Compress before taking the lock, because that takes longer than writing.
-        rows = [(item, item.first.to_bytes(), item.second.to_bytes()) for item in comparisons]
+        rows = [(item, self._bytes(item.first), self._bytes(item.second)) for item in comparisons]
         with self._transaction() as connection:
             for item, first, second in rows:
                 inserted = connection.execute(
@@ -119,6 +121,9 @@ class Ledger:
                 ).fetchone()
                 if inserted is not None:
                     connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (inserted[0], first, second))
+
+    def _bytes(self, segment: Segment) -> bytes:
+        return b"" if self._counts_only else segment.to_bytes()
 
     def set_status(self, uuids: Iterable[UUID], status: Status) -> None:
         """Set the delivery status of these comparisons."""
@@ -152,6 +157,12 @@ class Ledger:
                     (item.decision, _probability(item), item.seq, known[0], item.seq),
                 )
             connection.execute("UPDATE feed SET cursor = max(cursor, ?)", (cursor,))
+
+    def decide(self, decisions: Sequence[tuple[UUID, Decision, float | None]]) -> None:
+        """Store decisions made in this process, with their probabilities, and number them."""
+        items = [FeedItem(seq, *each, n_labels=1) for seq, each in enumerate(decisions, self.cursor + 1)]
+        if items:
+            self.record(items, cursor=items[-1].seq)
 
     @property
     def cursor(self) -> int:

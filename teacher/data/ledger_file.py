@@ -52,8 +52,8 @@ _SCHEMA = (
 )
 
 
-def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open a ledger for writing; create it if the file is missing or empty.
+def open_to_write(path: Path | None) -> sqlite3.Connection:
+    """Open a ledger for writing; create it if the file is missing or empty, or in memory if there is no file.
 
     A file that is not a ledger is never changed. On a network file system, whose machines don't share memory,
     the ledger has no write-ahead log: the connection keeps an exclusive lock until it is closed, and readers
@@ -63,6 +63,10 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         DataError: the file is damaged or not writable, or not a ledger of a supported version, or another
             process holds it.
     """
+    if path is None:
+        connection = _connect(":memory:")
+        _make_tables(connection)
+        return connection
     with explained(path):
         if is_local(path.absolute().parent):
             try:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
-from uuid import uuid4
 
 from teacher.clips.backoff import Backoff, call_with_retries
 from teacher.data.ledger import Comparison, Role
@@ -20,7 +19,7 @@ from teacher.labeling.client import Feed, Point
 from teacher.labeling.episode_videos import EpisodeVideoUploader
 from teacher.labeling.feed_check import check_feed, experiment_gone, take_up
 from teacher.labeling.publisher import Publisher, PublishTarget
-from teacher.queries.collector import CollectorStatus
+from teacher.queries.collector import Collector, CollectorStatus
 
 POLL_SECONDS = 2.5
 _START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries to open the experiment
@@ -31,7 +30,7 @@ _MAX_POINTS_KEPT = 20_000  # queued while the site is unreachable
 _CLOSE_SECONDS = 10.0
 
 
-class HumanCollector:
+class HumanCollector(Collector):
     """Collects people's labels through the labeling site; a background thread does all slow work.
 
     The constructor creates or resumes the experiment on the site. It also publishes comparisons that an
@@ -57,15 +56,14 @@ class HumanCollector:
             SiteUnreachableError: the site is unreachable, even after a few retries.
             ForgottenError: the site has lost decisions that this run read; nothing was created on the site.
         """
-        self._ledger, self._client = publication.ledger, publication.client
-        self._settings = publication.settings
+        super().__init__(publication.ledger)
+        self._client, self._settings = publication.client, publication.settings
         self._revive = revive
         self.experiment, self.asked_anew = call_with_retries(
             lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
         )
-        self._lock = threading.Lock()  # guards the attributes up to the next blank line
+        # self._lock also guards the attributes up to the next blank line.
         self._submitted: deque[Comparison] = deque()
-        self._arrived: list[Preference] = []
         self._points: deque[Point] = deque(maxlen=_MAX_POINTS_KEPT)
         self._waiting_for: int | None = None
 
@@ -86,35 +84,25 @@ class HumanCollector:
         self._thread.start()
 
     def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
-        """Write pairs to the ledger and queue them for publication; return without waiting for the site.
-
-        Args:
-            pairs: first and second segment of each comparison.
-            phase: ``pretraining`` or ``training``, or ``gold`` for attention checks.
-            step: number of environment steps taken so far.
+        """Write pairs to the ledger and queue them for publication.
 
         Raises:
             Exception: the error that stopped the background thread, if it has stopped.
         """
         self._raise_trouble()
-        comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]
-        self._ledger.write(comparisons)
+        comparisons = self._write(pairs, phase, step)
         with self._lock:
             self._submitted.extend(comparisons)
         self._wake.set()
 
     def receive(self) -> list[Preference]:
-        """Return preferences made or revised since the last call, without waiting.
-
-        If a preference's value is None, the comparison's earlier preference no longer counts.
+        """Return the preferences decided or revised since the last call.
 
         Raises:
             Exception: the error that stopped the background thread, if it has stopped.
         """
         self._raise_trouble()
-        with self._lock:
-            arrived, self._arrived = self._arrived, []
-        return arrived
+        return super().receive()
 
     @property
     def status(self) -> CollectorStatus:
@@ -128,13 +116,7 @@ class HumanCollector:
         )
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """Queue training progress to show on the site.
-
-        Args:
-            point: metrics, keyed by TensorBoard tag; NaN and infinite values are dropped.
-            step: number of environment steps taken so far.
-            waiting_for: number of labels that training is waiting for; None if it isn't waiting.
-        """
+        """Queue training progress to show on the site; NaN and infinite values are dropped."""
         finite = {tag: float(value) for tag, value in point.items() if math.isfinite(value)}
         with self._lock:
             if finite:
@@ -142,7 +124,7 @@ class HumanCollector:
             self._waiting_for = None if waiting_for is None else max(0, waiting_for)
 
     def show(self, video: Path, step: int) -> None:
-        """Queue an episode video, recorded at environment step ``step``, to show to labelers."""
+        """Queue an episode video to show to labelers."""
         self._videos.offer(video, step)
         self._wake.set()
 
@@ -250,7 +232,7 @@ class HumanCollector:
         feed = self._client.decisions(self._settings.name, after=self._ledger.cursor)
         check_feed(self._client, self._settings.name, self._ledger, feed)
         if feed.items:
-            with self._lock:  # so that the next receive() returns every label that the ledger counts
+            with self._lock:
                 self._ledger.record(feed.items, cursor=feed.items[-1].seq)
                 self._arrived += self._ledger.preferences(item.comparison for item in feed.items)
         self._feed = feed

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 from gymnasium import spaces
 
+from teacher.data.ledger import Ledger
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.steps import require_finite
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, pluralize
-from teacher.queries.asking import Asking, Submitted
 from teacher.queries.judges import Judge
-from teacher.queries.messages import few_segments
+from teacher.queries.learning import Asking, Submitted
 from teacher.queries.schedules import AllAtOnce
-from teacher.queries.synthetic import UnrecordedTeacher
+from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.building import reject_unused_of_network
 from teacher.reward.images import with_absorbing
 from teacher.reward.predictor import RewardPredictor
@@ -198,23 +198,24 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
             f"{len(pool)} segments of {steps} form only {pluralize(pairs_there, 'pair')}, not {count:,}; "
             "use more or longer episodes, or request fewer pairs or shorter segments"
         )
-    teacher = UnrecordedTeacher(judge)
-    asking = Asking(teacher, teacher, PreferenceDataset(), pool, AllAtOnce(count))
+    counts = Ledger(None)
+    teacher = SyntheticTeacher(counts, None, judge)
+    asking = Asking(counts, PreferenceDataset(), pool, AllAtOnce(count), collector=teacher)
     asking.submit_rest(lambda: _submit(asking))
     asking.receive()
     if len(asking.dataset) < count:
         raise DataError(
             f"got only {len(asking.dataset)} of {pluralize(count, 'label')} from "
-            f"{pluralize(teacher.total(), 'comparison')} of {len(pool)} segments, because the judge answered "
+            f"{pluralize(counts.total(), 'comparison')} of {len(pool)} segments, because the judge answered "
             '"can\'t tell" for the rest; request fewer labels, use a judge that answers "can\'t tell" less '
             "often, or use more episodes"
         )
     return asking.dataset
 
 
-def _submit(asking: Asking[UnrecordedTeacher]) -> Submitted:
+def _submit(asking: Asking) -> Submitted:
     submitted = asking.submit(asking.missing(step=0), step=0)
     if submitted.repeats_segments:
         remedy = "use more or longer episodes, or shorter segments"
-        warnings.warn(few_segments(submitted, remedy), stacklevel=5)
+        warnings.warn(submitted.warning(remedy), stacklevel=5)
     return submitted

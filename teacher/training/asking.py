@@ -6,7 +6,6 @@ from typing import Any
 
 from teacher.data.segments import SegmentPair
 from teacher.queries.judges import value_of
-from teacher.queries.messages import few_segments
 from teacher.training.run import Run, Teaching
 
 EXPLORATIONS = 10  # attempts before episodes are considered too short for segments
@@ -27,7 +26,7 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
         teaching.submit_checks(teaching.pool, run.config.gold, value_of(run.config.error_model), run.step)
     if submitted.repeats_segments:
         remedy = "use shorter segments (--segment_steps), or ask later in training (--schedule)"
-        run.console.warn_once(few_segments(submitted, remedy), about="few segments")
+        run.console.warn_once(submitted.warning(remedy), about="few segments")
     return submitted.pairs
 
 

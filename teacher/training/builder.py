@@ -28,9 +28,9 @@ from teacher.labeling.people import (
     reopen_experiment,
 )
 from teacher.queries.collector import Collector
-from teacher.queries.judges import oracle, value_of
+from teacher.queries.judges import value_of
 from teacher.queries.learning import PreferenceLearning
-from teacher.queries.synthetic import SyntheticTeacher, UnrecordedTeacher, scripted_judge
+from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.reward.building import working_device
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import load_config, refuse_existing, save_config
@@ -196,8 +196,7 @@ def _begin(
         run.require_unchanged()
         if teaching is not None:
             teaching.ledger.close()
-            teaching.ledger = _ledger(config, run.parts, read_only=False)
-            teaching.unfitted += teaching.dataset.upsert(teaching.ledger.targets())  # labels since then
+            teaching.reopened(_ledger(config, run.parts, read_only=False))
     start = warm_start_of(config)
     if teaching is not None:
         _connect(run, plan, teaching)
@@ -230,12 +229,9 @@ def _connect(run: Run, plan: RunPlan, teaching: Teaching) -> None:
 def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
     """Create the preference learning of a run, whose collector gives no labels before the run begins."""
     config = plan.config
-    dataset = PreferenceDataset(config.reward.max_preferences)
-    dataset.upsert(ledger.targets())
     return PreferenceLearning(
         ledger,
-        UnrecordedTeacher(oracle),
-        dataset,
+        PreferenceDataset(config.reward.max_preferences),
         SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES),
         schedule_of(config),
         make_predictor(plan),

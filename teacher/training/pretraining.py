@@ -11,7 +11,6 @@ from teacher.envs.random_episodes import policy_trajectories, random_trajectorie
 from teacher.envs.trial import TRIAL_EPISODES
 from teacher.errors import pluralize
 from teacher.queries.judges import value_of
-from teacher.queries.messages import only_cant_tell
 from teacher.reporting.console import once_begun, progress, waiting
 from teacher.settings.config import TeachConfig
 from teacher.training.asking import fit
@@ -43,7 +42,7 @@ def pretrain(run: Run, teaching: Teaching) -> bool:
             if not received:
                 time.sleep(POLL_SECONDS)
             elif received.only_cant_tell:
-                run.console.warn_once(only_cant_tell(received, collector.status), about="can't tell")
+                run.console.warn_once(received.warning(collector.status), about="can't tell")
             run.tell_waiting(needed - answered)
             run.console.show_trouble(collector.status)
             run.console.show_pause(collector.status)

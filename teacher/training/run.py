@@ -16,7 +16,6 @@ from rich.console import Console
 from agents.rollout import Rollout
 from agents.sac import SAC
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
-from teacher.data.ledger import Ledger
 from teacher.datasets.predictor_files import save_predictor
 from teacher.envs.exploration import Explorer
 from teacher.envs.trajectory import Trajectory
@@ -33,7 +32,7 @@ from teacher.training.multiprocess import Followers
 from teacher.training.parts import make_agent, make_envs
 from teacher.training.plan import RunPlan
 
-Teaching = PreferenceLearning[Ledger]
+Teaching = PreferenceLearning
 
 REPLAY_NAME = "replay"
 """Folder of the replay buffer in a run's folder."""

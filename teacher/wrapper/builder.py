@@ -8,12 +8,14 @@ from pathlib import Path
 
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import PreferenceDataset
+from teacher.data.segment_pool import SegmentPool
 from teacher.datasets.predictor_files import load_predictor
 from teacher.datasets.preference_files import load_preferences
 from teacher.envs.families import same_environment
-from teacher.errors import ConfigError, DataError
+from teacher.errors import ConfigError, DataError, pluralize
 from teacher.queries.collector import Collector
 from teacher.queries.judges import Judge
+from teacher.queries.learning import PreferenceLearning
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.reward.building import reject_unused_of_network
@@ -33,45 +35,48 @@ _SYNTHETIC_PERIOD = 0.25  # seconds per label, as in DRLHP
 _PEOPLE_PERIOD = 3.0
 
 _log = logging.getLogger("teacher.wrapper")
+_preferences_log = logging.getLogger("teacher.wrapper.preferences")
 
 
-def first_preferences(config: WrapperConfig, source: Source, ledger: Ledger) -> tuple[PreferenceDataset, int]:
-    """Return the preferences to start with, and how many of them were loaded from ``prefs_dir``.
+def start_learning(
+    config: WrapperConfig, source: Source, ledger: Ledger, predictor: RewardPredictor
+) -> PreferenceLearning:
+    """Create the preference learning of a trainer, with the labels in ``prefs_dir`` and the ledger.
 
     Raises:
-        ConfigError: ``segment_length`` differs from the saved segments' length, or ``log_dir`` is from a
-            different environment.
+        ConfigError: ``segment_length`` differs from the saved segments' length, ``log_dir`` is from a
+            different environment, or training would never start.
         DataError, OSError: ``prefs_dir`` can't be read, or is from a different environment.
     """
     dataset = _saved_preferences(config, source)
     loaded = len(dataset)
     dataset.max_size = config.max_prefs_in_db
-    dataset.upsert(ledger.targets())
+    most = predictor.config.max_preferences
+    if most is not None and config.train_reward:
+        if most < config.n_initial_prefs:
+            raise ConfigError(
+                f"reward.max_preferences: must be at least n_initial_prefs ({config.n_initial_prefs}), or "
+                f"training never starts; got {most}"
+            )
+        dataset.max_size = min(most, config.max_prefs_in_db)
+    learning = PreferenceLearning(
+        ledger,
+        dataset,
+        SegmentPool(config.segment_steps, config.max_pref_interface_segs, config.seed),
+        _schedule_of(config, loaded + ledger.asked()),
+        predictor,
+        queries=config.queries,
+        earlier=loaded,
+    )
     if not same_environment(dataset.env_id, source.env_id):
         raise ConfigError(
             f"log_dir: {config.logs} contains labels for {dataset.env_id}, not for {source.env_id}; choose a "
             "different log_dir"
         )
     dataset.env_id = source.env_id  # the environment may have two IDs
-    return dataset, loaded
-
-
-def keep_last(dataset: PreferenceDataset, config: WrapperConfig, most: int | None) -> None:
-    """Set the dataset's maximum size to ``most`` preferences; the oldest are dropped first.
-
-    Does nothing if ``most`` is None or no predictor is trained.
-
-    Raises:
-        ConfigError: ``most`` is less than ``n_initial_prefs``, so training would never start.
-    """
-    if most is None or not config.train_reward:
-        return
-    if most < config.n_initial_prefs:
-        raise ConfigError(
-            f"reward.max_preferences: must be at least n_initial_prefs ({config.n_initial_prefs}), or "
-            f"training never starts; got {most}"
-        )
-    dataset.max_size = min(most, config.max_prefs_in_db)
+    if len(dataset):
+        _preferences_log.info("starting with %s", pluralize(len(dataset), "preference"))
+    return learning
 
 
 def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
@@ -177,7 +182,7 @@ def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
     return scripted_judge(ErrorModel.parse(config.judge, "judge"), config.seed, ledger)
 
 
-def schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
+def _schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
     """Return the label schedule that the settings specify.
 
     A time-based schedule starts with ``asked`` labels already due, one for each earlier comparison.

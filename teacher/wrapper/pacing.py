@@ -5,11 +5,9 @@ import math
 import time
 from collections.abc import Sequence
 
-from teacher.data.ledger import Ledger
 from teacher.data.segments import Segment
 from teacher.errors import pluralize
-from teacher.queries.asking import Submitted
-from teacher.queries.learning import PreferenceLearning
+from teacher.queries.learning import PreferenceLearning, Submitted
 from teacher.queries.schedules import ExponentialSchedule, LabelSchedule, RateSchedule
 from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.once import WarnOnce
@@ -36,9 +34,7 @@ class QueryPacing:
         wanting: True while due comparisons are waiting for new segments.
     """
 
-    def __init__(
-        self, config: WrapperConfig, learning: PreferenceLearning[Ledger], clips: ClipSource
-    ) -> None:
+    def __init__(self, config: WrapperConfig, learning: PreferenceLearning, clips: ClipSource) -> None:
         self._config, self._learning, self._clips = config, learning, clips
         self._last_step = _last_step(learning.schedule)
         self._began = time.monotonic()

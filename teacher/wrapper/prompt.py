@@ -8,21 +8,20 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 from PIL import Image
 
 from teacher.clips.encode import Frame
-from teacher.data.decisions import CERTAIN, Decision, FeedItem, SiteState
+from teacher.data.decisions import CERTAIN, Decision, SiteState
 from teacher.data.ledger import Comparison, Ledger, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import ConfigError, TeacherError
-from teacher.queries.collector import CollectorStatus
+from teacher.queries.collector import Collector, CollectorStatus
 
 Frames = Callable[[Segment], "Future[list[Frame]]"]
 """Function that starts rendering a segment; returns a future that resolves to its frames."""
@@ -42,7 +41,7 @@ class _ClosedError(EOFError):
     """Raised in the waiting thread when the collector is closed."""
 
 
-class PromptCollector:
+class PromptCollector(Collector):
     """Asks the person who runs the program to label pairs, in a terminal or a notebook.
 
     In a terminal, a thread prompts for labels as pairs are submitted. In a notebook, the user calls
@@ -61,9 +60,9 @@ class PromptCollector:
     def __init__(
         self, ledger: Ledger, frames: Frames, folder: Path, fps: int, terminal: int | None = None
     ) -> None:
-        self._ledger, self._frames, self._folder, self._fps = ledger, frames, folder, fps
+        super().__init__(ledger)
+        self._frames, self._folder, self._fps = frames, folder, fps
         self._waiting = deque(ledger.unfinished())
-        self._arrived: deque[Preference] = deque()
         self._state: SiteState = "running"
         self._failed = 0
         self._trouble: Exception | None = None
@@ -76,31 +75,19 @@ class PromptCollector:
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
         """Add the pairs to the ledger and to the queue of pairs to ask about."""
-        comparisons = [Comparison(uuid4(), first, second, phase, step) for first, second in pairs]
-        self._ledger.write(comparisons)
-        self._waiting.extend(comparisons)
+        self._waiting.extend(self._write(pairs, phase, step))
         self._wake.set()
 
     def receive(self) -> list[Preference]:
         """Return the labels given since the last call; raise the error that stopped the thread, if any."""
         if self._trouble is not None:
             raise self._trouble
-        return [self._arrived.popleft() for _ in range(len(self._arrived))]
+        return super().receive()
 
     @property
     def status(self) -> CollectorStatus:
         """Status with one active labeler; ``state`` becomes ``finished`` on EOF."""
         return CollectorStatus(state=self._state, active_labelers=1, failed=self._failed)
-
-    def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
-        """Do nothing: the program shows its own progress."""
-
-    def show(self, film: Path, step: int) -> None:
-        """Do nothing: only pairs are shown, not videos of episodes."""
-
-    def finish(self) -> None:
-        """Stop asking; same as :meth:`close`."""
-        self.close()
 
     def close(self) -> None:
         """Stop asking, and wait up to 5 seconds for the thread to end."""
@@ -158,7 +145,7 @@ class PromptCollector:
         except EOFError:
             self._waiting.appendleft(comparison)
             raise
-        self._record(comparison, _decision(side, swapped))
+        self._decide([comparison], [CERTAIN[_decision(side, swapped)]])
         return True
 
     def _render(self, segment: Segment) -> list[Frame]:
@@ -175,11 +162,6 @@ class PromptCollector:
     def _check_open(self) -> None:
         if self._stop.is_set():
             raise _ClosedError
-
-    def _record(self, comparison: Comparison, decision: Decision) -> None:
-        seq, probability = self._ledger.cursor + 1, CERTAIN[decision]
-        self._ledger.record([FeedItem(seq, comparison.uuid, decision, probability, n_labels=1)], cursor=seq)
-        self._arrived.append(Preference(comparison.uuid, comparison.first, comparison.second, probability))
 
 
 def _decision(side: str, swapped: bool) -> Decision:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from teacher.data.ledger import Ledger
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.errors import (
@@ -99,7 +98,7 @@ class PreferenceTrainer:
             self._thread.start()
 
     @property
-    def learning(self) -> PreferenceLearning[Ledger]:
+    def learning(self) -> PreferenceLearning:
         """Learning state: ledger, segment pool, dataset, label collector and predictor."""
         return self._turns.learning
 

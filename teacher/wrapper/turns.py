@@ -9,14 +9,11 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
-from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import save_preferences
 from teacher.errors import ConfigError, DataError, pluralize
 from teacher.files import locked_folder
-from teacher.queries.learning import PreferenceLearning
-from teacher.queries.messages import only_cant_tell
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.builder import (
@@ -25,10 +22,8 @@ from teacher.wrapper.builder import (
     checkpoints,
     collector_of,
     first_predictors,
-    first_preferences,
-    keep_last,
     new_predictor,
-    schedule_of,
+    start_learning,
 )
 from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.once import WarnOnce
@@ -79,26 +74,12 @@ class LearningTurns:
         self._lock = threading.Lock()  # guards the dataset and the files
         _lock_folder(config.logs, parts)
         ledger = parts.enter_context(contextlib.closing(Ledger(config.logs / LEDGER_NAME)))
-        dataset, loaded = first_preferences(config, source, ledger)
-        if len(dataset):
-            _preferences_log.info("starting with %s", pluralize(len(dataset), "preference"))
         self.predictor, predictor = first_predictors(config, source, network)
-        keep_last(dataset, config, predictor.config.max_preferences)
+        self.learning = start_learning(config, source, ledger, predictor)
         parts.callback(clips.close)
         # A scripted teacher derives UUIDs from the seed; they must differ from those of loaded preferences.
-        seed = config.seed + (loaded << 32)
-        collector = collector_of(config, source, clips, ledger, parts, seed)
-        self.learning = PreferenceLearning(
-            ledger,
-            collector,
-            dataset,
-            SegmentPool(config.segment_steps, config.max_pref_interface_segs, config.seed),
-            schedule_of(config, loaded + ledger.asked()),
-            predictor,
-            queries=config.queries,
-            earlier=loaded,
-            unfitted=len(dataset),
-        )
+        seed = config.seed + (self.learning.earlier << 32)
+        self.learning.collector = collector_of(config, source, clips, ledger, parts, seed)
         self.pacing = QueryPacing(config, self.learning, clips)
         self._writer = parts.enter_context(
             contextlib.closing(SummaryWriter(str(config.logs / "tensorboard")))
@@ -133,7 +114,7 @@ class LearningTurns:
             with self._lock:
                 received = self.learning.receive()
         if received.only_cant_tell:
-            warning = only_cant_tell(received, self.learning.collector.status)
+            warning = received.warning(self.learning.collector.status)
             self._warn_once(_preferences_log, "can't tell", warning)
         if self.pacing.over(steps):
             self.complete.set()

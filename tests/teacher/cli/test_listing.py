@@ -12,8 +12,7 @@ import pytest
 
 from teacher.cli.ls import summarize
 from teacher.queries.collector import CollectorStatus
-from teacher.queries.judges import oracle
-from teacher.queries.synthetic import UnrecordedTeacher
+from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reporting.timing import ProgressFile
 from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import load_config, save_config
@@ -73,11 +72,11 @@ def test_a_run_finished_on_the_site_is_finished_and_keeps_its_return(runs: Path)
     with open_run(folder) as run:
         run.begin()
         assert run.teaching is not None
-        run.teaching.collector = Finished(oracle)
+        run.teaching.collector = Finished(run.teaching.ledger, 1)
     assert (summarize(folder).state, summarize(folder).last_return) == ("finished", before)
 
 
-class Finished(UnrecordedTeacher):
+class Finished(SyntheticTeacher):
     """Reports that the experiment was finished on the site."""
 
     @property

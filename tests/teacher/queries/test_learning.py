@@ -21,24 +21,24 @@ from tests.teacher.conftest import MakeSegment
 
 
 @pytest.fixture
-def learner(tmp_path: Path, make_segment: MakeSegment) -> Iterator[PreferenceLearning[Ledger]]:
+def learner(tmp_path: Path, make_segment: MakeSegment) -> Iterator[PreferenceLearning]:
     segment = make_segment(0)
     spaces = (Box(-9, 9, segment.observations.shape[1:]), Box(-9, 9, segment.actions.shape[1:]))
     predictor = RewardPredictor(*spaces, RewardConfig(hidden=8), seed=1)
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     collector: Any = SimpleNamespace(receive=list)
     pool, schedule = SegmentPool(len(segment)), AllAtOnce(1)
-    yield PreferenceLearning(ledger, collector, PreferenceDataset(), pool, schedule, predictor)
+    yield PreferenceLearning(ledger, PreferenceDataset(), pool, schedule, predictor, collector=collector)
     ledger.close()
 
 
-def hear(learner: PreferenceLearning[Ledger], preferences: Sequence[Preference]) -> None:
+def hear(learner: PreferenceLearning, preferences: Sequence[Preference]) -> None:
     learner.collector.receive = lambda: list(preferences)  # type: ignore[method-assign]
     assert learner.receive()
 
 
 def test_fresh_labels_are_held_against_the_predictor_that_was_not_fitted_on_them(
-    learner: PreferenceLearning[Ledger], make_segment: MakeSegment
+    learner: PreferenceLearning, make_segment: MakeSegment
 ) -> None:
     def labels(count: int, start: int, value: float | None = 1.0) -> list[Preference]:
         """About pairs of which ``first`` is the better one for the predictor, if it was fitted."""

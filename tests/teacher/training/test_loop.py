@@ -16,14 +16,14 @@ import pytest
 from rich.console import Console
 
 from teacher.cli import train
-from teacher.data.decisions import Decision, FeedItem, SiteState
+from teacher.data.decisions import CERTAIN, Decision, SiteState
 from teacher.data.ledger import Comparison, Ledger, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import ConfigError
-from teacher.queries.asking import MIN_OPEN_COMPARISONS
-from teacher.queries.collector import CollectorStatus
+from teacher.queries.collector import Collector, CollectorStatus
 from teacher.queries.judges import oracle
+from teacher.queries.learning import MIN_OPEN_COMPARISONS
 from teacher.reporting.console import RunConsole
 from teacher.reward import choice
 from teacher.reward.report import FitReport
@@ -37,10 +37,9 @@ from teacher.training.start import check
 
 QUIET = Console(quiet=True)
 SMALL = RewardConfig(members=2, hidden=16)
-PROBABILITIES: dict[Decision, float] = {"first": 1.0, "equal": 0.5, "second": 0.0}
 
 
-class Person:
+class Person(Collector):
     """Answers ``patience`` questions in all, one at each look; what is asked is in the ledger at once.
 
     Attributes:
@@ -58,7 +57,7 @@ class Person:
         self.gold: list[Comparison] = []
         self.most_open = 0
         self.waited_for: list[int | None] = []
-        self._ledger = ledger
+        super().__init__(ledger)
         self._questions: deque[Comparison] = deque()
 
     @property
@@ -68,8 +67,7 @@ class Person:
         return CollectorStatus(state="paused" if paused else self.state, active_labelers=self.active_labelers)
 
     def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        comparisons = [Comparison(uuid.uuid4(), *pair, phase, step) for pair in pairs]
-        self._ledger.write(comparisons)
+        comparisons = self._write(pairs, phase, step)
         if phase == "gold":
             self.gold += comparisons
             return
@@ -82,21 +80,16 @@ class Person:
         if not self._questions or self.patience < 1:
             return []
         self.patience -= 1
-        comparison, seq = self._questions.popleft(), self._ledger.cursor + 1
+        comparison = self._questions.popleft()
         decision = self.judge(comparison.first, comparison.second)
-        item = FeedItem(seq, comparison.uuid, decision, PROBABILITIES.get(decision), 1)
-        self._ledger.record([item], seq)
-        return self._ledger.preferences([comparison.uuid])
+        self._decide([comparison], [CERTAIN[decision]])
+        return super().receive()
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
         self.waited_for.append(waiting_for)
 
-    def show(self, film: Path, step: int) -> None: ...
-
     def finish(self) -> None:
         self.state = "finished"
-
-    def close(self) -> None: ...
 
 
 MakeRun = Callable[..., tuple[Run, Person]]
