@@ -28,8 +28,7 @@ from agents.distributed import ALONE
 from agents.ppo import PPO
 from teacher.data.checkpoint import dump_state
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.training.parts import make_agent, make_envs, make_predictor
-from teacher.training.plan import RunPlan, task_of
+from teacher.training.parts import RunPlan, make_agent, make_envs, make_predictor, task_of
 
 
 class Clock:

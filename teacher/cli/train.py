@@ -198,7 +198,7 @@ def _greet(run: Run) -> None:
     )
     print_(f"Curves: tensorboard --logdir {shlex.quote(config.runs_dir)}")
     if run.teaching is not None:
-        for line in run.welcome:
+        for line in run.opened.welcome:
             print_(line)
 
 

@@ -15,8 +15,7 @@ from teacher.errors import DataError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import load_config
-from teacher.training.parts import make_agent, make_predictor
-from teacher.training.plan import RunPlan, task_of
+from teacher.training.parts import RunPlan, make_agent, make_predictor, task_of
 from teacher.training.warmstart import read_policy
 
 

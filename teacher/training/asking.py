@@ -1,14 +1,24 @@
-"""Functions that submit comparisons during training and fit the reward predictor to the labels."""
+"""Functions that submit comparisons during training, wait for labels from people, and fit the predictor."""
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
+from teacher import interrupts
+from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import SegmentPair
+from teacher.envs.random_episodes import policy_trajectories
+from teacher.envs.trial import TRIAL_EPISODES
+from teacher.errors import pluralize
 from teacher.queries.judges import value_of
-from teacher.training.run import Run, Teaching
+from teacher.reporting.console import waiting
+from teacher.training.run import SLOW_SECONDS, Run, Teaching
 
+POLL_SECONDS = 0.5
 EXPLORATIONS = 10  # attempts before episodes are considered too short for segments
+LAST_LABELS_SECONDS = 20.0  # after training, stop waiting when no label has arrived for this long
+LAST_CLIPS_SECONDS = 120.0  # replaces LAST_LABELS_SECONDS while clips are still being rendered
 
 
 def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
@@ -38,9 +48,9 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
     queries, pool = run.config.queries, teaching.pool
     missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):
-        if missing <= 0 or run.explorer is None:
+        if missing <= 0 or run.opened.explorer is None:
             break
-        trajectories = run.explorer.explore(run.act, missing * pool.length)
+        trajectories = run.opened.explorer.explore(run.act, missing * pool.length)
         missing -= pool.extend(trajectories, explored=True)
 
 
@@ -52,3 +62,109 @@ def fit(run: Run, teaching: Teaching, **limits: Any) -> dict[str, float]:
     if report.choice:
         run.console.print(report.choice)
     return report.scalars
+
+
+def hold(run: Run, teaching: Teaching) -> bool:
+    """Wait while the run is paused or labels are too far behind schedule.
+
+    Returns:
+        True if training may continue; False if someone ended the experiment on the site.
+    """
+    with waiting(run.console.rich) as show, run.timer.waiting():
+        while True:
+            interrupts.check()
+            teaching.receive()
+            status = teaching.collector.status
+            needed = labels_needed(run, teaching)
+            if status.state == "finished":
+                return False
+            if status.state == "running" and needed <= 0:
+                break
+            ask(run, teaching)
+            run.tell_waiting(needed)
+            run.console.show_trouble(teaching.collector.status)
+            paused = run.console.show_pause(teaching.collector.status)
+            show(
+                "paused on the site" if paused else f"waiting for {pluralize(needed, 'label')}  {run.address}"
+            )
+            time.sleep(POLL_SECONDS)
+        run.console.show_pause(teaching.collector.status)
+    run.tell_waiting(None)
+    return True
+
+
+def labels_needed(run: Run, teaching: Teaching) -> int:
+    """Return how many more labels the next rollout must wait for; 0 or less if it need not wait.
+
+    After a resume, there may be no open comparisons and no segments in the pool. Training then continues,
+    because only a rollout can provide segments for new comparisons.
+    """
+    if not run.config.holds_for_labels:
+        return 0
+    if teaching.ledger.open() == 0 and len(teaching.pool) < 2:
+        return 0
+    return teaching.due(run.step) - teaching.open_limit - teaching.ledger.usable()
+
+
+def take_last_labels(run: Run, teaching: Teaching) -> None:
+    """After training, wait for labels on the open comparisons; give up once labels stop arriving."""
+    ledger, news, news_at, paused_at = teaching.ledger, None, 0.0, -math.inf
+    with waiting(run.console.rich) as show:
+        while run.config.holds_for_labels and teaching.collector.status.state != "finished":
+            interrupts.check()
+            refill(run, teaching)
+            ask(run, teaching)
+            teaching.receive()
+            if ledger.open() == 0:
+                break
+            status = teaching.collector.status
+            if run.console.show_pause(status):
+                news, paused_at = None, time.monotonic()
+            elif status.active_labelers == 0 and time.monotonic() - paused_at > LAST_LABELS_SECONDS:
+                break  # but not soon after a pause, to give labelers time to return
+            before, news = news, (ledger.open(), ledger.usable(), ledger.total())
+            patience = LAST_CLIPS_SECONDS if ledger.on_their_way() else LAST_LABELS_SECONDS
+            if news != before:
+                news_at = time.monotonic()
+            elif time.monotonic() - news_at > patience:
+                break
+            run.tell_waiting(ledger.open())
+            rest = pluralize(ledger.open(), "label")
+            show(f"waiting for the last {rest}", run.address, "(Ctrl-C exits)")
+            time.sleep(POLL_SECONDS)
+    run.tell_waiting(None)
+
+
+def refill(run: Run, teaching: Teaching) -> None:
+    """If the pool is empty after a resume, fill it with segments from the current policy.
+
+    Called after training, when no further rollouts will add segments.
+    """
+    missing = teaching.missing(run.step)
+    if missing > 0 and len(teaching.pool) < 2:
+        teaching.pool.absorb(policy_segments(run, 2 * missing, seed_of_new_segments(run)))
+
+
+def seed_of_new_segments(run: Run) -> int:
+    """Return a seed that changes with the number of comparisons, so that segments are new each time."""
+    return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
+
+
+def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
+    """Roll out the current policy until ``count`` segments are collected, and return them as a pool.
+
+    Stop early if several episodes in a row are shorter than a segment.
+    """
+    pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
+    too_short = 0
+    with waiting(run.console.rich, after=SLOW_SECONDS) as show:
+
+        def look(steps: int) -> None:
+            interrupts.check()
+            show(f"current policy: {len(pool)} of {pluralize(count, 'segment')} ({steps:,} steps)")
+
+        for trajectory in policy_trajectories(run.task, seed, run.act, tell=look):
+            too_short = 0 if pool.extend([trajectory]) else too_short + 1
+            if len(pool) >= count or too_short >= TRIAL_EPISODES:
+                break
+    return pool

@@ -11,7 +11,8 @@ import torch
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from teacher.data.checkpoint import CHECKPOINT_NAME
+from agents.sac import SAC
+from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
@@ -31,17 +32,30 @@ from teacher.queries.collector import Collector
 from teacher.queries.judges import value_of
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
+from teacher.reporting.metrics import LOG_FOLDER, Metrics
+from teacher.reporting.tracking import Tracking, open_tracking
+from teacher.reporting.videos import EpisodeVideos
 from teacher.reward.building import working_device
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import load_config, refuse_existing, save_config
 from teacher.training.multiprocess import Followers
-from teacher.training.parts import make_predictor, schedule_of, uses_numpy
-from teacher.training.plan import RunPlan, task_of
-from teacher.training.run import Run, Teaching
+from teacher.training.parts import (
+    RunPlan,
+    make_agent,
+    make_envs,
+    make_predictor,
+    schedule_of,
+    task_of,
+    uses_numpy,
+)
+from teacher.training.run import REPLAY_NAME, Opened, Run, RunParts, Teaching
 from teacher.training.start import check, warm_start_of
 from teacher.training.warmstart import PLOT_NAME
 
+Hold = Callable[[], contextlib.AbstractContextManager[None]]
+
 POOL_BYTES = 2**30  # memory limit for segments; rarely reached unless observations are images
+_RESUMED = 2  # seed stream of resumed runs, distinct from those in teacher/envs/random_episodes.py
 
 
 @contextlib.contextmanager
@@ -147,7 +161,7 @@ def build_run(
     plan: RunPlan,
     console: Console,
     followers: Followers | None = None,
-    hold: Callable[[], contextlib.AbstractContextManager[None]] | None = None,
+    hold: Hold | None = None,
 ) -> Run:
     """Build a run with all its components; closing the run closes them.
 
@@ -168,62 +182,141 @@ def build_run(
     config = plan.config
     here = dataclasses.replace(config, device=followers.ranks.device(config.device))
     plan = dataclasses.replace(plan, settings=dataclasses.replace(plan.settings, config=here))
-    with contextlib.ExitStack() as parts:
+    stack = contextlib.ExitStack()
+    with contextlib.ExitStack() as until_built:
+        until_built.push(stack)
         learns = config.predictor != "rl"
         reads = hold is not None and (not learns or (config.run_dir / LEDGER_NAME).exists())
-        teaching = _learning(plan, _ledger(config, parts, read_only=reads)) if learns else None
-        run = Run(plan, console, parts, followers, teaching)
-        run.on_begin = partial(_begin, run, plan, hold)
+        teaching = _learning(plan, _ledger(config, stack, read_only=reads)) if learns else None
+        stamp = _stamp(config)
+        parts = _load_parts(plan, console, stack, followers, teaching)
+        run = Run(parts, partial(_open_outputs, parts, hold, stamp))
         if not reads:
             run.begin()
-        run.parts = parts.pop_all()
+        until_built.pop_all()
     return run
 
 
-def _ledger(config: TeachConfig, parts: contextlib.ExitStack, *, read_only: bool) -> Ledger:
+def _load_parts(
+    plan: RunPlan,
+    console: Console,
+    stack: contextlib.ExitStack,
+    followers: Followers,
+    teaching: Teaching | None,
+) -> RunParts:
+    """Make the environments and the agent, and restore the agent and ``teaching`` from the checkpoint."""
+    config, ranks = plan.config, followers.ranks
+    checkpoint, seed = config.run_dir / CHECKPOINT_NAME, config.seed
+    env_seed: int | list[int] = seed
+    state = load_state(checkpoint) if checkpoint.exists() else None
+    if state is not None:
+        # A resumed run starts new episodes. With the original seeds it would repeat the old ones.
+        with restoring(checkpoint):
+            env_seed = [seed, _RESUMED, int(state["agent"]["total_steps"])]
+    envs = make_envs(plan, env_seed, ranks)
+    stack.callback(envs.close)
+    agent = make_agent(config, envs, config.run_dir / REPLAY_NAME)
+    agent.ranks = ranks
+    if isinstance(agent, SAC):
+        agent.buffer.keeps_files = True
+    if state is not None:
+        with restoring(checkpoint):
+            agent.load_state_dict(state["agent"])
+            if teaching is not None:
+                teaching.load_state_dict(state["teaching"])
+    return RunParts(plan, console, stack, followers, teaching, envs, env_seed, agent, state)
+
+
+def _ledger(config: TeachConfig, stack: contextlib.ExitStack, *, read_only: bool) -> Ledger:
     path = config.run_dir / LEDGER_NAME
     ledger = Ledger(path, hard_labels=config.hard_labels, read_only=read_only)
-    return parts.enter_context(contextlib.closing(ledger))
+    return stack.enter_context(contextlib.closing(ledger))
 
 
-def _begin(
-    run: Run, plan: RunPlan, hold: Callable[[], contextlib.AbstractContextManager[None]] | None
-) -> None:
-    """Open what training writes to, and apply a new run's warm start."""
-    config, teaching = plan.config, run.teaching
+def _stamp(config: TeachConfig) -> tuple[int, int] | None:
+    """Return what tells the present checkpoint file from earlier and later ones; None without one."""
+    try:
+        status = (config.run_dir / CHECKPOINT_NAME).stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _open_outputs(parts: RunParts, hold: Hold | None, stamp: tuple[int, int] | None, run: Run) -> Opened:
+    """Open what training writes to, and apply a new run's warm start.
+
+    Raises:
+        ConfigError: another process has trained the run since its checkpoint had the ``stamp``.
+    """
+    config, teaching, stack, agent = parts.plan.config, parts.teaching, parts.stack, parts.agent
     if hold is not None:
-        run.parts.enter_context(hold())
-        run.require_unchanged()
+        stack.enter_context(hold())
+        if _stamp(config) != stamp:
+            raise ConfigError(f"{config.run_dir} has been trained since it was opened; open it again")
         if teaching is not None:
             teaching.ledger.close()
-            teaching.reopened(_ledger(config, run.parts, read_only=False))
+            teaching.reopened(_ledger(config, stack, read_only=False))
     start = warm_start_of(config)
+    explorer, address, welcome = None, "", list[str]()
     if teaching is not None:
-        _connect(run, plan, teaching)
-    run.open_outputs()
-    if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(run.agent):
-        run.console.print(
+        address, welcome = _connect(parts, teaching)
+        queries = config.queries
+        # The count prevents a resumed run from repeating earlier episodes.
+        seed = (config.seed, teaching.ledger.total())
+        explorer = Explorer(parts.plan.task, seed, queries.switch_prob, queries.random_prob)
+        stack.callback(explorer.close)
+    if isinstance(agent, SAC):
+        agent.buffer.use_files()
+    tracking = open_tracking(parts.plan.settings, agent.config, parts.console)
+    if tracking is not None:
+        stack.callback(tracking.close)  # after the videos have been closed
+    metrics = Metrics(
+        config.run_dir / LOG_FOLDER,
+        config.num_timesteps,
+        agent.total_steps,
+        parts.console,
+        people=config.predictor == "human",
+    )
+    stack.callback(metrics.close)
+    videos = None if config.no_videos else _open_videos(parts, tracking)
+    if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(agent):
+        parts.console.print(
             "This policy network trains in PyTorch. A network with only tanh layers would train "
             "faster, using NumPy."
         )
     if config.warm:
-        run.agent.skip_random_actions()
+        agent.skip_random_actions()
     if start is not None:
-        start.give(run.agent, run.console.rich, config.seed, config.run_dir / PLOT_NAME)
+        start.give(agent, parts.console, config.seed, config.run_dir / PLOT_NAME)
         run.save()  # so that a resumed run does not repeat the warm start
-    run.followers.begin(config, run.env_seed, run.agent)
+    parts.followers.begin(config, parts.env_seed, agent)
+    return Opened(metrics, videos, tracking, explorer, address, welcome)
 
 
-def _connect(run: Run, plan: RunPlan, teaching: Teaching) -> None:
-    """Connect a run to the source of its labels."""
-    config, ledger = plan.config, teaching.ledger
+def _open_videos(parts: RunParts, tracking: Tracking | None) -> EpisodeVideos:
+    def show(video: Path, step: int) -> None:
+        if parts.teaching is not None:
+            parts.teaching.collector.show(video, step)
+        if tracking is not None:
+            tracking.log_video(video, step)
+
+    config = parts.plan.config
+    videos = EpisodeVideos(
+        config.run_dir / "videos", config.num_timesteps, parts.plan.task.fps, parts.console, show
+    )
+    parts.stack.callback(videos.close)
+    return videos
+
+
+def _connect(parts: RunParts, teaching: Teaching) -> tuple[str, list[str]]:
+    """Connect a run to the source of its labels; return the labeling URL and the lines to print."""
+    config, ledger = parts.plan.config, teaching.ledger
     if config.predictor == "synth":
         judge = scripted_judge(config.error_model, config.seed, ledger, teaching.pool)
         teaching.collector = SyntheticTeacher(ledger, config.seed, judge)
-    else:
-        teaching.collector, run.address, run.welcome = _people(plan, ledger, run.parts)
-    run.explorer = _explorer(plan, ledger)
-    run.parts.callback(run.explorer.close)
+        return "", []
+    teaching.collector, address, welcome = _people(parts.plan, ledger, parts.stack)
+    return address, welcome
 
 
 def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
@@ -239,36 +332,10 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
     )
 
 
-def _people(plan: RunPlan, ledger: Ledger, parts: contextlib.ExitStack) -> tuple[Collector, str, list[str]]:
+def _people(plan: RunPlan, ledger: Ledger, stack: contextlib.ExitStack) -> tuple[Collector, str, list[str]]:
     """Connect to the labeling site; return the collector, the labeling URL and the lines to print."""
     config, settings = plan.config, plan.settings
-    site = open_site(_site_options(config), ledger, parts)
-    experiment = _experiment(config, settings.run_id, plan.task.fps)
-    if settings.reopen:
-        reopen_experiment(site, ledger, experiment)
-    collector = ask_people(site, ledger, experiment, parts, value_of(config.error_model))
-    address = collector.experiment.invite_url
-    watch = collector.experiment.watch_url or collector.experiment.page_url
-    welcome = [
-        f"Label here: {address}",
-        f"Watch, pause and finish the run here: {watch}",
-        *_about_prompt(collector.experiment.prompt, config.prompt),
-        *(*site.welcome, *about_lost(collector), *about_rendering(site)),
-    ]
-    return collector, address, welcome
-
-
-def _explorer(plan: RunPlan, ledger: Ledger) -> Explorer:
-    """Create the explorer, seeded with the run's seed and the number of comparisons so far.
-
-    The count prevents a resumed run from repeating earlier episodes.
-    """
-    queries = plan.config.queries
-    return Explorer(plan.task, (plan.config.seed, ledger.total()), queries.switch_prob, queries.random_prob)
-
-
-def _site_options(config: TeachConfig) -> SiteOptions:
-    return SiteOptions(
+    options = SiteOptions(
         name=config.experiment,
         prompt=config.prompt,
         site_url=config.site_url,
@@ -277,22 +344,27 @@ def _site_options(config: TeachConfig) -> SiteOptions:
         bind=config.bind,
         public_url=config.public_url,
     )
-
-
-def _experiment(config: TeachConfig, run_id: uuid.UUID, fps: int) -> ExperimentSettings:
-    return ExperimentSettings(
+    experiment = ExperimentSettings(
         name=config.experiment,
-        run_id=run_id,
+        run_id=settings.run_id,
         env_id=config.env_id,
         prompt=config.prompt,
         n_labels=config.n_labels,
-        fps=fps,
+        fps=plan.task.fps,
         has_true_reward=True,
         gold_rate=config.gold or None,
         pretrain_labels=config.num_pretrain_labels,
     )
-
-
-def _about_prompt(shown: str, configured: str) -> list[str]:
-    """Return a one-item list with a message if the prompt was changed on the site, or else an empty list."""
-    return [] if shown == configured else [f"The prompt was changed on the site. Labelers see: {shown}"]
+    site = open_site(options, ledger, stack)
+    if settings.reopen:
+        reopen_experiment(site, ledger, experiment)
+    collector = ask_people(site, ledger, experiment, stack, value_of(config.error_model))
+    found = collector.experiment
+    welcome = [
+        f"Label here: {found.invite_url}",
+        f"Watch, pause and finish the run here: {found.watch_url or found.page_url}",
+    ]
+    if found.prompt != config.prompt:
+        welcome.append(f"The prompt was changed on the site. Labelers see: {found.prompt}")
+    welcome += [*site.welcome, *about_lost(collector), *about_rendering(site)]
+    return collector, found.invite_url, welcome

@@ -21,8 +21,7 @@ from teacher.errors import TeacherError
 from teacher.interrupts import handle
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import RunSettings, TeachConfig, from_fields
-from teacher.training.parts import make_agent, make_envs, make_predictor, predicted_rewards
-from teacher.training.plan import RunPlan, task_of
+from teacher.training.parts import RunPlan, make_agent, make_envs, make_predictor, predicted_rewards, task_of
 
 
 class Followers:

@@ -1,8 +1,8 @@
-"""Functions that create the environments, agent and reward predictor in each process of a run."""
+"""A run's plan, and functions that create its environments, agent and reward predictor in each process."""
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -23,14 +23,55 @@ from agents.trpo import TRPO
 from teacher.data.steps import Steps, StepsBatch
 from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.families import base_env_id
-from teacher.envs.tasks import make_vector_env
+from teacher.envs.tasks import TaskInfo, examine, make_vector_env
+from teacher.envs.trial import usual_length
 from teacher.errors import ConfigError
 from teacher.queries.schedules import LabelSchedule, make_schedule
+from teacher.reward.images import earns_0_after_end
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.config import TeachConfig
+from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.functions import named_function
 from teacher.settings.options import REWARD_STD_SAC
-from teacher.training.plan import RunPlan
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run's validated settings and its environment's properties.
+
+    Attributes:
+        settings: the run's settings.
+        task: the environment's spaces, maximum episode length, and clip frame rate. Absorbed episodes
+            continue for a segment after their end, because no segment ends later.
+    """
+
+    settings: RunSettings
+    task: TaskInfo
+
+    def __post_init__(self) -> None:
+        if self.config.fixed_horizon == "absorb":
+            terminates = self.config.predictor == "rl" or earns_0_after_end(self.config.reward)
+            task = replace(self.task, frozen_steps=self.segment_length, terminates=terminates)
+            object.__setattr__(self, "task", task)
+
+    @property
+    def config(self) -> TeachConfig:
+        """The run's configuration."""
+        return self.settings.config
+
+    @property
+    def segment_length(self) -> int:
+        """Steps per segment: ``segment_steps`` if set, else ``segment_seconds`` at the task's frame rate."""
+        return self.config.segment_steps or usual_length(self.config.segment_seconds, self.task.fps)
+
+
+def task_of(config: TeachConfig) -> TaskInfo:
+    """Return the properties of a run's environment, read from a temporary instance.
+
+    Raises:
+        ConfigError: the observation transform does not exist.
+        EnvironmentUnsuitableError: the environment is not supported.
+    """
+    return examine(config.env_id, config.make_kwargs, captures=config.capture_frames).task
 
 
 def make_envs(plan: RunPlan, seed: int | Sequence[int], ranks: Ranks) -> EpisodeRecorder:

@@ -7,16 +7,14 @@ from agents.sac import SAC
 from teacher import interrupts
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import SegmentPair
-from teacher.envs.random_episodes import policy_trajectories, random_trajectories
-from teacher.envs.trial import TRIAL_EPISODES
+from teacher.envs.random_episodes import random_trajectories
 from teacher.errors import pluralize
 from teacher.queries.judges import value_of
 from teacher.reporting.console import once_begun, progress, waiting
 from teacher.settings.config import TeachConfig
-from teacher.training.asking import fit
+from teacher.training.asking import POLL_SECONDS, fit, policy_segments, seed_of_new_segments
 from teacher.training.run import SLOW_SECONDS, Run, Teaching
 
-POLL_SECONDS = 0.5
 EXPLORATION_CHECKPOINT_SECONDS = 30.0
 SPARE_SHARE, FEWEST_SPARE = 0.25, 3  # extra comparisons: share of the needed labels, minimum
 
@@ -139,28 +137,3 @@ def first_pairs(run: Run, count: int) -> list[SegmentPair]:
     if shown:
         pool.absorb(shown)
     return pool.sample_pairs(count)
-
-
-def seed_of_new_segments(run: Run) -> int:
-    """Return a seed that changes with the number of comparisons, so that segments are new each time."""
-    return (run.config.seed + (run.teaching.ledger.total() if run.teaching else 0)) % 2**32
-
-
-def policy_segments(run: Run, count: int, seed: int) -> SegmentPool:
-    """Roll out the current policy until ``count`` segments are collected, and return them as a pool.
-
-    Stop early if several episodes in a row are shorter than a segment.
-    """
-    pool = SegmentPool(run.segment_length, capacity=count, seed=seed)
-    too_short = 0
-    with waiting(run.console.rich, after=SLOW_SECONDS) as show:
-
-        def look(steps: int) -> None:
-            interrupts.check()
-            show(f"current policy: {len(pool)} of {pluralize(count, 'segment')} ({steps:,} steps)")
-
-        for trajectory in policy_trajectories(run.task, seed, run.act, tell=look):
-            too_short = 0 if pool.extend([trajectory]) else too_short + 1
-            if len(pool) >= count or too_short >= TRIAL_EPISODES:
-                break
-    return pool

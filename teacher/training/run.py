@@ -5,6 +5,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,112 +14,112 @@ from typing import Any, Self
 from numpy.typing import NDArray
 from rich.console import Console
 
+from agents.base import Agent
 from agents.rollout import Rollout
-from agents.sac import SAC
-from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state, restoring, save_state
+from teacher.data.checkpoint import CHECKPOINT_NAME, State, save_state
 from teacher.datasets.predictor_files import save_predictor
+from teacher.envs.episodes import EpisodeRecorder
 from teacher.envs.exploration import Explorer
 from teacher.envs.trajectory import Trajectory
-from teacher.errors import ConfigError, pluralize
+from teacher.errors import pluralize
 from teacher.queries.judges import goal_of, true_return
 from teacher.queries.learning import PreferenceLearning
 from teacher.reporting.console import RunConsole, waiting
-from teacher.reporting.metrics import BEHAVIOR_TAG, LOG_FOLDER, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
+from teacher.reporting.metrics import BEHAVIOR_TAG, SUCCESS_TAG, TRUE_RETURN_TAG, Metrics
 from teacher.reporting.statistics import EpisodeStatistics
 from teacher.reporting.timing import ProgressFile, RoundTimer
-from teacher.reporting.tracking import Tracking, open_tracking
+from teacher.reporting.tracking import Tracking
 from teacher.reporting.videos import EpisodeVideos
 from teacher.training.multiprocess import Followers
-from teacher.training.parts import make_agent, make_envs
-from teacher.training.plan import RunPlan
+from teacher.training.parts import RunPlan
 
 Teaching = PreferenceLearning
 
 REPLAY_NAME = "replay"
 """Folder of the replay buffer in a run's folder."""
 SLOW_SECONDS = 5.0  # show progress of operations that take longer
-_RESUMED = 2  # seed stream of resumed runs, distinct from those in teacher/envs/random_episodes.py
+
+
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """What a run consists of before it begins.
+
+    Attributes:
+        plan: the run's settings and environment.
+        console: console to print to.
+        stack: closes everything that the run opens.
+        followers: controls the other processes of the run.
+        teaching: learns the reward from labels; None if the agent trains on the true reward.
+        envs: the environments of this process.
+        env_seed: seed of the environments.
+        agent: the agent.
+        state: the checkpoint that the run resumes from; None for a new run.
+    """
+
+    plan: RunPlan
+    console: Console
+    stack: contextlib.ExitStack
+    followers: Followers
+    teaching: Teaching | None
+    envs: EpisodeRecorder
+    env_seed: int | Sequence[int]
+    agent: Agent
+    state: State | None
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """What a run has open once it has begun.
+
+    Attributes:
+        metrics: writes the metrics.
+        videos: records videos of episodes; None if the run has none.
+        tracking: the experiment tracker, if any.
+        explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
+        address: URL of the labeling page; empty if the run uses a scripted teacher or no labels.
+        welcome: lines to print at the start, such as how to log in to the admin site.
+    """
+
+    metrics: Metrics | None = None
+    videos: EpisodeVideos | None = None
+    tracking: Tracking | None = None
+    explorer: Explorer | None = None
+    address: str = ""
+    welcome: Sequence[str] = ()
 
 
 class Run:
     """A training run with all its components; a context manager that closes them.
 
-    The constructor only reads the run's folder. :meth:`begin` opens what training writes to.
+    :meth:`begin` opens what training writes to; until then, the run's folder is only read.
 
     Args:
-        plan: the run's settings and environment.
-        console: console to print to.
-        parts: ``ExitStack`` that closes everything the run opens.
-        followers: controls the other processes of the run.
-        teaching: learns the reward from labels; None if the agent trains on the true reward.
+        parts: what the run consists of.
+        open_outputs: opens what training writes to, and applies a new run's warm start.
 
     Attributes:
-        parts: ``ExitStack`` that closes everything the run opens.
-        on_begin: function with which :meth:`begin` opens what training writes to.
+        opened: what :meth:`begin` has opened.
         begun: True if :meth:`begin` has been called.
-        address: URL of the labeling page; empty if the run uses a scripted teacher or no labels.
-        welcome: lines to print at the start, such as how to log in to the admin site.
-        explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
+        fits_used: number of reward fits completed before the last agent update.
     """
 
-    address = ""
-    welcome: Sequence[str] = ()
-    explorer: Explorer | None = None
-    on_begin: Callable[[], None] = staticmethod(lambda: None)
-    begun = False
-    _tracking: Tracking | None = None
-    _videos: EpisodeVideos | None = None
-
-    def __init__(
-        self,
-        plan: RunPlan,
-        console: Console,
-        parts: contextlib.ExitStack,
-        followers: Followers,
-        teaching: Teaching | None = None,
-    ) -> None:
-        config = self.config = plan.config
-        self._plan = plan
-        self.task, self.followers, self.teaching = plan.task, followers, teaching
-        self.console = RunConsole(console)
-        self.segment_length = plan.segment_length
-        self.statistics = EpisodeStatistics(true_return if teaching is None else goal_of(config.error_model))
-        self.fits_used = 0
-        """Number of reward fits completed before the last agent update."""
+    def __init__(self, parts: RunParts, open_outputs: Callable[["Run"], Opened]) -> None:
+        config, state = parts.plan.config, parts.state
+        self.config, self.task, self.segment_length = config, parts.plan.task, parts.plan.segment_length
+        self.envs, self.agent, self.env_seed = parts.envs, parts.agent, parts.env_seed
+        self.followers, self.teaching = parts.followers, parts.teaching
+        self.console = RunConsole(parts.console)
+        has_goal = self.teaching is not None
+        self.statistics = EpisodeStatistics(goal_of(config.error_model) if has_goal else true_return)
+        self.opened, self.begun, self.fits_used = Opened(), False, 0
+        self._open_outputs, self._stack = open_outputs, parts.stack
         self._waiting_for: int | None = None
-        self.parts = parts
         self._checkpoint = config.run_dir / CHECKPOINT_NAME
-        self._loaded_from = self._checkpoint_file()
-        state = load_state(self._checkpoint) if self._checkpoint.exists() else None
-        self.env_seed: int | Sequence[int] = config.seed
-        if state is not None:
-            # A resumed run starts new episodes. With the original seeds it would repeat the old ones.
-            with restoring(self._checkpoint):
-                self.env_seed = [config.seed, _RESUMED, int(state["agent"]["total_steps"])]
-        self.envs = make_envs(plan, self.env_seed, followers.ranks)
-        parts.callback(self.envs.close)
-        self.agent = make_agent(config, self.envs, config.run_dir / REPLAY_NAME)
-        self.agent.ranks = followers.ranks
-        if isinstance(self.agent, SAC):
-            self.agent.buffer.keeps_files = True
-        if state is not None:
-            with restoring(self._checkpoint):
-                self.agent.load_state_dict(state["agent"])
-                if teaching is not None:
-                    teaching.load_state_dict(state["teaching"])
         # -inf, so that a new run is saved right after its first round
         self._saved_at = -math.inf if state is None else time.monotonic()
         self._last_return: float | None = None if state is None else state.get("return")
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
         self._progress = ProgressFile(config.run_dir)
-
-    def _checkpoint_file(self) -> tuple[int, int] | None:
-        """Return what tells the present checkpoint file from earlier and later ones; None without one."""
-        try:
-            status = self._checkpoint.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_ino, status.st_mtime_ns
 
     def begin(self) -> None:
         """Open what training writes to, unless that has been done; called by everything that trains.
@@ -129,54 +130,15 @@ class Run:
         if not self.begun:
             self.begun = True
             try:
-                self.on_begin()
+                self.opened = self._open_outputs(self)
             except BaseException:
                 self.begun = False
                 raise
 
-    def require_unchanged(self) -> None:
-        """Raise ConfigError if another process has trained the run since it was opened."""
-        if self._checkpoint_file() != self._loaded_from:
-            raise ConfigError(f"{self.config.run_dir} has been trained since it was opened; open it again")
-
-    def open_outputs(self) -> None:
-        """Open the run's files, its videos and its experiment tracker for writing."""
-        if isinstance(self.agent, SAC):
-            self.agent.buffer.use_files()
-        self._tracking = open_tracking(self._plan.settings, self.agent.config, self.console.rich)
-        if self._tracking is not None:
-            self.parts.callback(self._tracking.close)  # after the videos have been closed
-        self._metrics = self._open_metrics()
-        self._videos = None if self.config.no_videos else self._open_videos()
-
-    def _open_metrics(self) -> Metrics:
-        metrics = Metrics(
-            self.config.run_dir / LOG_FOLDER,
-            self.config.num_timesteps,
-            self.agent.total_steps,
-            self.console.rich,
-            people=self.config.predictor == "human",
-        )
-        self.parts.callback(metrics.close)
-        return metrics
-
-    def _open_videos(self) -> EpisodeVideos:
-        videos = EpisodeVideos(
-            self.config.run_dir / "videos",
-            self.config.num_timesteps,
-            self.task.fps,
-            self.console.rich,
-            self._show_video,
-        )
-        self.parts.callback(videos.close)
-        return videos
-
-    def _show_video(self, video: Path, step: int) -> None:
-        """Pass a finished video on to the site and the experiment tracker, if there are any."""
-        if self.teaching is not None:
-            self.teaching.collector.show(video, step)
-        if self._tracking is not None:
-            self._tracking.log_video(video, step)
+    @property
+    def address(self) -> str:
+        """URL of the labeling page; empty if the run uses a scripted teacher or no labels."""
+        return self.opened.address
 
     def __enter__(self) -> Self:
         return self
@@ -184,7 +146,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.parts.__exit__(kind, error, trace)
+        self._stack.__exit__(kind, error, trace)
 
     @property
     def step(self) -> int:
@@ -228,8 +190,8 @@ class Run:
                 "pass --allow_variable_horizon to accept this",
                 about="early end",
             )
-        if self._videos is not None and finished:
-            self._videos.offer(finished[-1], self.step)
+        if self.opened.videos is not None and finished:
+            self.opened.videos.offer(finished[-1], self.step)
 
     def report(self, values: Mapping[str, float], losses: Mapping[str, float]) -> dict[str, float]:
         """Log an iteration's metrics to TensorBoard, the console, the site and the experiment tracker.
@@ -257,9 +219,10 @@ class Run:
             values["time/seconds_waited"] = self.timer.waited
             self.teaching.collector.report(values, step, None)
             self.console.show_trouble(self.teaching.collector.status)
-        if self._tracking is not None:
-            self._tracking.log_scalars(values, step)
-        self._metrics.log(step, values)
+        if self.opened.tracking is not None:
+            self.opened.tracking.log_scalars(values, step)
+        if self.opened.metrics is not None:
+            self.opened.metrics.log(step, values)
         self._progress.write(step, left)
         return values
 
@@ -290,8 +253,8 @@ class Run:
 
     def finish_videos(self) -> None:
         """Make a video of the last episode and wait until it is written; Ctrl-C skips the video."""
-        if self._videos is not None:
-            self._videos.finish()
+        if self.opened.videos is not None:
+            self.opened.videos.finish()
 
     def finish(self) -> None:
         """Tell labelers that training is complete."""
@@ -318,7 +281,7 @@ class Run:
 
     def track_results(self) -> None:
         """Upload the checkpoint and the predictor to the experiment tracker, if any, after the last save."""
-        if self._tracking is None:
+        if self.opened.tracking is None:
             return
         files: dict[str, Callable[[Path], object]] = {
             CHECKPOINT_NAME: partial(shutil.copyfile, self._checkpoint)
@@ -330,4 +293,4 @@ class Run:
                 observation_space=self.task.observation_space,
                 action_space=self.task.action_space,
             )
-        self._tracking.log_results(files)
+        self.opened.tracking.log_results(files)

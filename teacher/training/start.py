@@ -31,8 +31,7 @@ from teacher.settings.command import command_of
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import CONFIG_NAME
 from teacher.settings.variables import read_redis_url, require_token
-from teacher.training.parts import make_agent, make_predictor
-from teacher.training.plan import RunPlan
+from teacher.training.parts import RunPlan, make_agent, make_predictor
 from teacher.training.warmstart import WarmStart, read_warm_start
 
 Tell = Callable[[int], None]

@@ -24,7 +24,7 @@ from teacher.reporting.statistics import EpisodeStatistics
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.saved_config import load_config
 from teacher.teach import main, parse_arguments
-from teacher.training.plan import task_of
+from teacher.training.parts import task_of
 from teacher.training.start import check
 
 

@@ -29,7 +29,7 @@ from teacher.reward import choice
 from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training import loop, pacing, pretraining
+from teacher.training import asking, loop, pretraining
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.parts import predicted_rewards
 from teacher.training.run import Run, Teaching
@@ -105,7 +105,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRun]:
     """A run of short rollouts with a person who answers; ``human`` by its settings, but without a site."""
-    for module in (pacing, pretraining):
+    for module in (asking, pretraining):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.002)
     with ExitStack() as parts:
 
@@ -178,8 +178,8 @@ def test_a_share_of_gold_is_mixed_in_and_takes_no_place(make_run: MakeRun) -> No
 
 
 def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pacing, "LAST_LABELS_SECONDS", 0.0)
-    monkeypatch.setattr(pacing, "LAST_CLIPS_SECONDS", 0.0)  # this person's comparisons are never registered
+    monkeypatch.setattr(asking, "LAST_LABELS_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "LAST_CLIPS_SECONDS", 0.0)  # this person's comparisons are never registered
     run, person = make_run(pace="labels")
     person.patience = 50
     assert loop.train(run)
@@ -197,7 +197,7 @@ def test_nobody_is_taken_to_be_away_before_there_is_news_of_them(
     pretraining.pretrain(run, run.teaching)
     person.submit(pretraining.first_pairs(run, 5), "training", 0)
     person.active_labelers = active
-    pacing.take_last_labels(run, run.teaching)
+    asking.take_last_labels(run, run.teaching)
     assert (run.teaching.ledger.open() == 0) is all_come
 
 
@@ -283,7 +283,7 @@ def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRu
     run, person = make_run(pace="free")
     assert run.teaching is not None
     pretraining.pretrain(run, run.teaching)
-    assert_waits_through_a_pause(person, pacing.hold, run)
+    assert_waits_through_a_pause(person, asking.hold, run)
 
 
 def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
@@ -301,14 +301,14 @@ def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
 def test_the_last_answers_are_waited_for_through_a_pause(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pacing, "LAST_LABELS_SECONDS", 0.0)
-    monkeypatch.setattr(pacing, "LAST_CLIPS_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "LAST_LABELS_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "LAST_CLIPS_SECONDS", 0.0)
     run, person = make_run()
     assert run.teaching is not None
     pretraining.pretrain(run, run.teaching)
     person.submit(pretraining.first_pairs(run, 1), "training", 0)
     person.patience = 0
-    assert_waits_through_a_pause(person, pacing.take_last_labels, run)
+    assert_waits_through_a_pause(person, asking.take_last_labels, run)
 
 
 def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(
@@ -351,7 +351,7 @@ def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come
     run.agent.total_steps = 1750  # as after a resume: much is due, and the pool is empty
     left_over = [comparison.uuid for comparison in person.asked]
     run.teaching.ledger.set_status(left_over, "cancelled")
-    assert pacing.hold(run, run.teaching)
+    assert asking.hold(run, run.teaching)
 
 
 def test_pretraining_pairs_use_no_segment_twice(make_run: MakeRun) -> None:
@@ -388,7 +388,7 @@ def test_a_policy_whose_episodes_are_too_short_gives_way_to_random_actions(make_
     first.save()
     run, _ = make_run(policy=str(first.config.run_dir), name="warm")
     run.segment_length = run.task.horizon + 1
-    assert len(pretraining.policy_segments(run, 3, seed=1)) == 0
+    assert len(asking.policy_segments(run, 3, seed=1)) == 0
 
 
 def test_the_predicted_reward_is_that_of_an_episode_of_the_usual_length(
@@ -417,7 +417,7 @@ def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun)
     pretraining.pretrain(run, run.teaching)
     person.paused_looks = 20
     before = run.teaching.seconds
-    pacing.hold(run, run.teaching)
+    asking.hold(run, run.teaching)
     assert person.paused_looks == 0
     assert run.teaching.seconds == before
     loop.iterate(run, correlate=True)
@@ -438,7 +438,7 @@ def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeR
         return fit(**limits)
 
     run.teaching.fit = counted_fit  # type: ignore[method-assign]
-    pacing.hold(run, run.teaching)
+    asking.hold(run, run.teaching)
     person.patience = 0
     answered = run.teaching.ledger.usable()
     loop.iterate(run, correlate=False)

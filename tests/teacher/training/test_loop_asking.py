@@ -28,7 +28,7 @@ from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.training import loop, pretraining
 from teacher.training.builder import build_run, prepared_directory
-from teacher.training.plan import RunPlan
+from teacher.training.parts import RunPlan
 from teacher.training.run import Run, Teaching
 from teacher.training.start import check
 
@@ -145,7 +145,7 @@ def test_explored_steps_are_asked_about_and_never_trained_on(make_run: MakeRun) 
 
 def test_without_a_mix_nothing_is_explored(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = make_run(num_timesteps=470)
-    monkeypatch.delattr(type(run.explorer), "explore")
+    monkeypatch.delattr(type(run.opened.explorer), "explore")
     assert loop.train(run)
 
 

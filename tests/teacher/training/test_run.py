@@ -22,7 +22,7 @@ from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.presets import from_options
 from teacher.training.builder import build_run, open_run, prepared_directory
 from teacher.training.loop import Round, train
-from teacher.training.plan import RunPlan, task_of
+from teacher.training.parts import RunPlan, task_of
 from teacher.training.start import check
 
 QUIET = Console(quiet=True)

@@ -18,7 +18,7 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.options import RewardConfig
 from teacher.settings.saved_config import load_config
 from teacher.teach import main, parse_arguments, read_arguments
-from teacher.training.plan import RunPlan
+from teacher.training.parts import RunPlan
 from teacher.training.start import check
 
 

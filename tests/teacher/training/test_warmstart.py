@@ -23,7 +23,7 @@ from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import load_config
 from teacher.teach import main
 from teacher.training.builder import build_run, prepared_directory
-from teacher.training.plan import RunPlan
+from teacher.training.parts import RunPlan
 from teacher.training.run import Run
 from teacher.training.start import check
 
