@@ -11,7 +11,6 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from teacher.envs.capture import CapturedResets, prepare_drawing
-from teacher.envs.early_ends import WithoutEnds, without_ends
 from teacher.envs.episodes import EpisodeRecorder, SeededResets, declares, episode_seeds
 from teacher.envs.families import resolve_env_id
 from teacher.envs.fast import batched_mujoco
@@ -26,7 +25,7 @@ from teacher.envs.transform import (
     are_numbers,
     transform_for,
 )
-from teacher.envs.trial import LIMIT, never_terminates
+from teacher.envs.trial import LIMIT, WithoutEnds, never_terminates, without_ends
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors, one_line
 
 DEFAULT_FPS = 30

@@ -1,18 +1,23 @@
 """Random episodes of an environment, to choose the segment length and to detect early ends.
 
-``teach`` and the wrappers use the same rule: by default, a segment lasts 1.5 seconds. If fewer than a fifth
-of the random episodes are that long, the default is half their median length instead.
+``teach`` and the wrappers use the same rule, :func:`choose_length`: by default, a segment lasts 1.5 seconds.
+If fewer than a fifth of the random episodes are that long, the default is half their median length instead.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import gymnasium as gym
 
+from teacher.envs.atari import GAMES
 from teacher.envs.episodes import SeededResets, declares, episode_seeds
-from teacher.errors import pluralize
+from teacher.envs.families import FAMILIES, NAMESPACE
+from teacher.errors import EnvironmentUnsuitableError, TeacherError, pluralize
+from teacher.settings.config import Filling
 
 TRIAL_EPISODES = 50
 TRIAL_STEPS = 10_000
@@ -21,8 +26,13 @@ LIMIT = 1000
 """Number of steps after which a random episode is abandoned if there is no step limit."""
 SEGMENT_SECONDS = 1.5
 """Default segment duration in seconds, used if episodes are long enough."""
+LEAKS = "the length of an episode leaks the reward"
+"""Reason given in error messages about episodes that end early."""
 _LONG_ENOUGH_SHARE = 0.2
 _SHORTEST_LIMIT = 100
+_UNHEALTHY = "terminate_when_unhealthy"
+"""Argument that controls early termination in Gymnasium's MuJoCo environments and their subclasses."""
+_ROOT = re.compile(r"(?:.*[:/])?(?P<name>\w+?)(?:NoFrameskip|Deterministic)?-v\d+")
 
 
 @dataclass(frozen=True)
@@ -75,14 +85,6 @@ class Trial:
         """Return the segment length ``wanted`` if it fits, else half the median episode length."""
         return wanted if self.fits(wanted) else max(1, self.median // 2)
 
-    def told_misfit(self, segment_length: int) -> str:
-        """Return an error message that says how many episodes are long enough for a segment."""
-        return (
-            f"a segment of {pluralize(segment_length, 'step')} fits into only "
-            f"{self.holding(segment_length)} of {len(self.lengths)} random episodes "
-            f"(median length: {pluralize(self.median, 'step')})"
-        )
-
     def told(self, wanted: int) -> str:
         """Return a message with the chosen segment length and, if it is below ``wanted``, the reason."""
         length = self.fitted(wanted)
@@ -105,6 +107,114 @@ def usual_length(seconds: float | None, fps: int) -> int:
 def of_fixed_length(horizon: int) -> Trial:
     """Create the :class:`Trial` for an environment whose episodes all have ``horizon`` steps."""
     return Trial([horizon] * TRIAL_EPISODES, horizon)
+
+
+Ends = Literal["refused", "filled", "accepted"]
+"""Whether a user lets episodes end early, or has the missing steps filled in."""
+Advice = tuple[str, Mapping[str, Any]]
+"""What to change, in words and as names and values of settings."""
+
+
+class Audience(Protocol):
+    """Says how to change what the rule objects to: with options of ``teach``, or arguments of the wrappers.
+
+    Attributes:
+        env_id: ID of the environment.
+    """
+
+    env_id: str
+
+    def segments_of(self, steps: int) -> Advice:
+        """Say how to set the segment length to ``steps``."""
+
+    def ways_out(self, trial: Trial) -> Advice:
+        """Say how to do without early ends, or with them."""
+
+
+def choose_length(
+    trial: Trial, given: int | None, usual: int, ends: Ends, audience: Audience
+) -> tuple[int, str, list[TeacherError]]:
+    """Choose a segment length for an environment, or check the one ``given``.
+
+    Returns:
+        The length; if it was chosen because episodes are short, a message that says so, else an empty string;
+        and the problems found.
+    """
+    problems: list[TeacherError] = []
+    filled = of_fixed_length(trial.limit) if trial.early and ends != "accepted" else trial
+    if trial.early and ends == "refused":
+        before = "the others" if trial.horizon is None else f"step {trial.horizon}"
+        early = f"{trial.early} of {len(trial.lengths)} random episodes of {audience.env_id}"
+        ways, remedy = audience.ways_out(trial)
+        problems.append(
+            EnvironmentUnsuitableError(f"{early} end before {before}, and {LEAKS}: {ways}", remedy)
+        )
+    if given is not None:
+        return given, "", [*problems, *misfits(filled, given, audience)]
+    length = filled.fitted(usual)
+    return length, "" if length == usual else filled.told(usual), problems
+
+
+def misfits(trial: Trial, length: int, audience: Audience) -> list[TeacherError]:
+    """Return an error if too few episodes are long enough for a segment, or else an empty list."""
+    if trial.fits(length):
+        return []
+    how, remedy = audience.segments_of(trial.median)
+    told = (
+        f"a segment of {pluralize(length, 'step')} fits into only {trial.holding(length)} of "
+        f"{len(trial.lengths)} random episodes (median length: {pluralize(trial.median, 'step')})"
+    )
+    return [EnvironmentUnsuitableError(f"{told}: pass {how} or less", remedy)]
+
+
+@dataclass(frozen=True)
+class WithoutEnds:
+    """Ways to avoid early termination in an environment.
+
+    Attributes:
+        env_id: ID of a different environment that has the same robot or game and never terminates early; None
+            if there is none.
+        arguments: ``make_env`` arguments that turn off early termination in the given environment; empty if
+            there are none.
+    """
+
+    env_id: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
+    """Find ways to avoid early termination in an environment.
+
+    Args:
+        env_id: ID of the environment.
+        env: an instance of the environment.
+    """
+    match = _ROOT.fullmatch(env_id)
+    name = match["name"] if match else ""
+    roots = {family.base_id.rpartition("-")[0]: task for task, family in FAMILIES.items()}
+    roots.update({game: game for game in GAMES})
+    other = f"{NAMESPACE}/{roots[name]}-v1" if name in roots else None
+    accepted = inspect.signature(type(env.unwrapped).__init__).parameters
+    return WithoutEnds(
+        None if other == env_id else other, {_UNHEALTHY: False} if _UNHEALTHY in accepted else {}
+    )
+
+
+def fillings(trial: Trial, *, images: bool = False) -> tuple[Filling, Filling]:
+    """Return both ``filling`` values of :class:`~teacher.envs.horizon.FixedHorizon`, the better one first.
+
+    ``absorb`` is better in general: it shows the predictor the final observation, which ``restart`` replaces.
+    But if ends are failures that cost reward, a predictor with few labels spreads that cost over other steps,
+    and the agent then avoids any end, or seeks one. Predictors of images can't tell the steps after an end
+    from those before. ``restart`` is better for the former, and for images if most episodes end in the first
+    half of the step limit.
+
+    Args:
+        trial: random episodes.
+        images: True if observations are images.
+    """
+    is_short = 2 * trial.median < trial.limit
+    return ("restart", "absorb") if trial.fails or (images and is_short) else ("absorb", "restart")
 
 
 def never_terminates(env: gym.Env[Any, Any]) -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -14,12 +14,22 @@ from agents.sac import require_spaces
 from teacher.clips.trial import check_drawing
 from teacher.data.checkpoint import CHECKPOINT_NAME
 from teacher.data.segment_pool import SegmentPool
-from teacher.envs.early_ends import LEAKS, fillings, told_early
 from teacher.envs.make import make_env
 from teacher.envs.random_episodes import check_capture, check_replay, random_trajectories
 from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
 from teacher.envs.transform import told_flattened
-from teacher.envs.trial import LIMIT, TRIAL_EPISODES, Trial, of_fixed_length, try_episodes, usual_length
+from teacher.envs.trial import (
+    LIMIT,
+    TRIAL_EPISODES,
+    Advice,
+    Ends,
+    Trial,
+    choose_length,
+    fillings,
+    of_fixed_length,
+    try_episodes,
+    usual_length,
+)
 from teacher.errors import ConfigError, EnvironmentUnsuitableError, TeacherError, collecting, join_errors
 from teacher.queries.judges import Value, goal_of
 from teacher.reporting.console import waiting
@@ -34,7 +44,6 @@ from teacher.settings.variables import read_redis_url, require_token
 from teacher.training.parts import RunPlan, make_agent, make_predictor
 from teacher.training.warmstart import WarmStart, read_warm_start
 
-Tell = Callable[[int], None]
 _TRYING = "trying random episodes:"
 
 
@@ -64,23 +73,15 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
     ):
         with collecting(problems):
             look()
-    examined = trial = None
+    examined, fitted, notes = None, config, list[str]()
     with collecting(problems):
         examined = examine(config.env_id, config.make_kwargs, captures=config.capture_frames)
         problems += examined.refusals
         if config.predictor != "rl" and not _is_resumed(config):
-            with waiting(console) as show:
-                trial = _trial(config, examined, lambda tried: show(f"{_TRYING} {tried} of {TRIAL_EPISODES}"))
-    notes: list[str] = []
-    fitted = config
-    if examined is not None and trial is not None:
-        problems += _refused_limit(examined, trial)
-        problems += _refused_episodes(config, examined, trial)
-        fitted, notes = _with_segments(config, examined, trial)
-        fitted = _with_absorbing(fitted, examined)
-    settings = dataclasses.replace(settings, config=fitted, refused=None)
-    plan = None if examined is None or examined.found is None else RunPlan(settings, examined.found)
-    if plan is not None:
+            fitted, notes = _fit_to_episodes(config, examined, console, problems)
+    plan = None
+    if examined is not None and examined.found is not None:
+        plan = RunPlan(dataclasses.replace(settings, config=fitted, refused=None), examined.found)
         _check_task(plan, problems)
     if problems or plan is None:
         raise _all_of(problems, config, refused)
@@ -222,11 +223,31 @@ def _try_goal(goal: Value, plan: RunPlan) -> None:
     goal(pool.segments[0])
 
 
-def _wanted(config: TeachConfig, examined: Examined) -> int:
-    return config.segment_steps or usual_length(config.segment_seconds, examined.fps)
+def _fit_to_episodes(
+    config: TeachConfig, examined: Examined, console: Console, problems: list[TeacherError]
+) -> tuple[TeachConfig, list[str]]:
+    """Run random episodes; return the settings with a segment length that fits, and notes to print."""
+    usual = usual_length(config.segment_seconds, examined.fps)
+    given = config.segment_steps or (None if config.segment_seconds is None else usual)
+    with waiting(console) as show:
+        trial = _trial(
+            config, examined, given or usual, lambda tried: show(f"{_TRYING} {tried} of {TRIAL_EPISODES}")
+        )
+    if examined.horizon is None and (limit := trial.limit) < LIMIT:
+        longest = f"random episodes last up to {max(trial.lengths)} steps"
+        remedy = {"max_episode_steps": limit}
+        problems.append(EnvironmentUnsuitableError(f"{longest}; pass --max_episode_steps {limit}", remedy))
+    fills: Ends = "refused" if config.fixed_horizon is None else "filled"
+    ends: Ends = "accepted" if config.allow_variable_horizon else fills
+    length, note, found = choose_length(trial, given, usual, ends, _Options(config, examined))
+    problems += found
+    if config.fixed_horizon == "absorb" and examined.found is not None:
+        reward = with_absorbing(config.reward, examined.found.observation_space)
+        config = dataclasses.replace(config, reward=reward)
+    return (dataclasses.replace(config, segment_steps=length), [f"{note}."]) if note else (config, [])
 
 
-def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
+def _trial(config: TeachConfig, examined: Examined, wanted: int, tell: Callable[[int], None]) -> Trial:
     """Run random episodes and return their lengths.
 
     If episodes are known to have a fixed length, return that length without running episodes. If variable
@@ -235,80 +256,37 @@ def _trial(config: TeachConfig, examined: Examined, tell: Tell) -> Trial:
     horizon = examined.horizon
     if examined.never_terminates and horizon is not None:
         return of_fixed_length(horizon)
-    most = horizon or LIMIT
-    if config.allow_variable_horizon and horizon is not None:
-        most = _wanted(config, examined)
+    most = wanted if config.allow_variable_horizon and horizon is not None else horizon or LIMIT
     with contextlib.closing(make_env(examined.env_id, examined.kwargs)) as env:
         return try_episodes(env, horizon, config.seed, most, tell)
 
 
-def _filled(config: TeachConfig, trial: Trial) -> Trial:
-    """Return ``trial`` if variable lengths are allowed, or else a fixed-length trial.
+class _Options:
+    """Says which options of ``teach`` to change."""
 
-    The fixed length is the maximum number of steps in an episode.
-    """
-    return trial if config.allow_variable_horizon else of_fixed_length(trial.limit)
+    def __init__(self, config: TeachConfig, examined: Examined) -> None:
+        self.env_id = examined.env_id
+        self._config, self._examined = config, examined
 
+    def segments_of(self, steps: int) -> Advice:
+        return f"--segment_steps {steps}", {"segment_steps": steps, "segment_seconds": None}
 
-def _refused_limit(examined: Examined, trial: Trial) -> Iterator[TeacherError]:
-    if examined.horizon is None and trial.limit < LIMIT:
-        yield EnvironmentUnsuitableError(
-            f"random episodes last up to {max(trial.lengths)} steps; pass --max_episode_steps {trial.limit}",
-            {"max_episode_steps": trial.limit},
-        )
-
-
-def _refused_episodes(config: TeachConfig, examined: Examined, trial: Trial) -> Iterator[TeacherError]:
-    """Yield one error if episodes end early and no setting allows it, and one if segments are too long."""
-    if trial.early and not config.allow_variable_horizon and config.fixed_horizon is None:
-        yield _refused_ends(config, examined, trial)
-    if config.segment_steps is None and config.segment_seconds is None:
-        return
-    filled, length = _filled(config, trial), _wanted(config, examined)
-    if not filled.fits(length):
-        yield EnvironmentUnsuitableError(
-            f"{filled.told_misfit(length)}: pass --segment_steps {filled.median} or less",
-            {"segment_steps": filled.median, "segment_seconds": None},
-        )
-
-
-def _refused_ends(config: TeachConfig, examined: Examined, trial: Trial) -> TeacherError:
-    other = examined.without_ends
-    found = examined.found
-    images = found is not None and is_image_space(found.observation_space)
-    first, second = fillings(trial, images=images)
-    fills = f"--fixed_horizon {first} (or {second}) fills the missing steps"
-    ways = [fills, "--allow_variable_horizon accepts it"]
-    remedy: Mapping[str, Any] = {"fixed_horizon": first}
-    if other.env_id is not None:
-        ways.insert(0, f"{other.env_id} never ends early")
-    given = named_values(config.env_kwargs)
-    untried = {name: value for name, value in other.arguments.items() if given.get(name) != value}
-    if untried:
-        arguments = ",".join(f"{name}={json.dumps(value)}" for name, value in untried.items())
-        if config.predictor == "human":  # a judge's rewards are those of the original task
-            is_json = (config.env_kwargs or "").lstrip().startswith("{")
-            joined_up = ",".join(filter(None, (config.env_kwargs, arguments)))
-            remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
-        ways.insert(0, f"--env_kwargs {arguments} prevents it")
-    return EnvironmentUnsuitableError(
-        f"{told_early(examined.env_id, trial)} {LEAKS}: {'; '.join(ways)}", remedy
-    )
-
-
-def _with_absorbing(config: TeachConfig, examined: Examined) -> TeachConfig:
-    if config.fixed_horizon != "absorb" or examined.found is None:
-        return config
-    reward = with_absorbing(config.reward, examined.found.observation_space)
-    return dataclasses.replace(config, reward=reward)
-
-
-def _with_segments(config: TeachConfig, examined: Examined, trial: Trial) -> tuple[TeachConfig, list[str]]:
-    """Shorten the default segment length if episodes are short; return the settings and notes to print."""
-    if config.segment_steps is not None or config.segment_seconds is not None:
-        return config, []
-    filled, wanted = _filled(config, trial), _wanted(config, examined)
-    length = filled.fitted(wanted)
-    if length == wanted:
-        return config, []
-    return dataclasses.replace(config, segment_steps=length), [f"{filled.told(wanted)}."]
+    def ways_out(self, trial: Trial) -> Advice:
+        config, other, found = self._config, self._examined.without_ends, self._examined.found
+        images = found is not None and is_image_space(found.observation_space)
+        first, second = fillings(trial, images=images)
+        fills = f"--fixed_horizon {first} (or {second}) fills the missing steps"
+        ways = [fills, "--allow_variable_horizon accepts it"]
+        remedy: Mapping[str, Any] = {"fixed_horizon": first}
+        if other.env_id is not None:
+            ways.insert(0, f"{other.env_id} never ends early")
+        given = named_values(config.env_kwargs)
+        untried = {name: value for name, value in other.arguments.items() if given.get(name) != value}
+        if untried:
+            arguments = ",".join(f"{name}={json.dumps(value)}" for name, value in untried.items())
+            if config.predictor == "human":  # a judge's rewards are those of the original task
+                is_json = (config.env_kwargs or "").lstrip().startswith("{")
+                joined_up = ",".join(filter(None, (config.env_kwargs, arguments)))
+                remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
+            ways.insert(0, f"--env_kwargs {arguments} prevents it")
+        return "; ".join(ways), remedy

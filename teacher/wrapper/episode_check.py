@@ -14,22 +14,28 @@ from typing import Any
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.datasets.preference_files import saved_length
-from teacher.envs.early_ends import LEAKS, WithoutEnds, fillings, told_early, without_ends
 from teacher.envs.horizon import limit_of
 from teacher.envs.make import make_again
 from teacher.envs.trial import (
+    LEAKS,
     LIMIT,
     TRIAL_EPISODES,
+    Advice,
+    Ends,
     Trial,
+    WithoutEnds,
+    choose_length,
+    fillings,
+    misfits,
     never_terminates,
     of_fixed_length,
     try_episodes,
     usual_length,
+    without_ends,
 )
 from teacher.errors import (
     DataError,
     EnvironmentUnsuitableError,
-    TeacherError,
     describe_exception,
     join_errors,
     pluralize,
@@ -90,25 +96,37 @@ class EpisodeWatcher:
 
     def _note_first(self, length: int) -> None:
         self._first.append(length)
-        trial = Trial(self._first, None)
+        trial, audience = Trial(self._first, None), _Arguments(self._env_id, WithoutEnds())
         if trial.early and not self.config.allow_variable_horizon:
             raise EnvironmentUnsuitableError(
                 f"episodes of {self._env_id} have {min(self._first)} to {max(self._first)} steps, and "
-                f"{LEAKS}: {_advice(trial)}"
+                f"{LEAKS}: {audience.ways_out(trial)[0]}"
             )
         if len(self._first) == TRIAL_EPISODES:
             self._trial = trial
-            if not trial.fits(self.config.segment_steps):
-                raise _misfit_error(trial, self.config.segment_steps)
+            for problem in misfits(trial, self.config.segment_steps, audience):
+                raise problem
 
 
-def _advice(trial: Trial) -> str:
-    """Return the part of an error message that says how to handle episodes that end early."""
-    first, second = fillings(trial)
-    return (
-        f'wrap the environment in teacher.FixedHorizon(env, "{first}") (or "{second}") to fill in the '
-        "missing steps; or pass allow_variable_horizon=True to accept this"
-    )
+class _Arguments:
+    """Says which arguments of the wrappers to change, or how to make the environment."""
+
+    def __init__(self, env_id: str, instead: WithoutEnds) -> None:
+        self.env_id, self._instead = env_id, instead
+
+    def segments_of(self, steps: int) -> Advice:
+        return f"segment_length={steps}", {"segment_length": steps}
+
+    def ways_out(self, trial: Trial) -> Advice:
+        arguments = self._instead.arguments.items()
+        ways = [f"make the environment with {name}={value}; " for name, value in arguments]
+        if self._instead.env_id is not None:
+            ways.append(f"use {self._instead.env_id}, whose episodes never end early; ")
+        first, second = fillings(trial)
+        return (
+            f'{"".join(ways)}wrap the environment in teacher.FixedHorizon(env, "{first}") (or "{second}") to '
+            "fill in the missing steps; or pass allow_variable_horizon=True to accept this"
+        ), {}
 
 
 def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
@@ -131,45 +149,16 @@ def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -
     usual = usual_length(None, fps)
     tried = _run_trial(config, env, env_id, length or usual) if config.collect_prefs else None
     if tried is not None:
-        length = _check_trial(config, *tried, env_id, length, usual)
+        ends: Ends = "accepted" if config.allow_variable_horizon else "refused"
+        length, note, problems = choose_length(tried[0], length, usual, ends, _Arguments(env_id, tried[1]))
+        if problems:
+            raise join_errors(problems)
+        if note:
+            _log.warning("%s; pass segment_length to choose a different length", note)
+        else:
+            _log.info("Segments of %d steps", length)
     config = dataclasses.replace(config, segment_length=length or usual)
     return EpisodeWatcher(config, env_id, None if tried is None else tried[0])
-
-
-def _check_trial(
-    config: WrapperConfig, trial: Trial, instead: WithoutEnds, env_id: str, given: int | None, usual: int
-) -> int:
-    """Choose the segment length based on random episodes; report all problems in one exception."""
-    problems: list[TeacherError] = []
-    filled = trial
-    if trial.early and not config.allow_variable_horizon:
-        problems.append(_early_end_error(env_id, trial, instead))
-        filled = of_fixed_length(trial.limit)
-    if given is not None and not filled.fits(given):
-        problems.append(_misfit_error(filled, given))
-    if problems:
-        raise join_errors(problems)
-    length = given or filled.fitted(usual)
-    if length < usual and given is None:
-        _log.warning("%s; pass segment_length to choose a different length", filled.told(usual))
-    else:
-        _log.info("Segments of %d steps", length)
-    return length
-
-
-def _misfit_error(trial: Trial, length: int) -> EnvironmentUnsuitableError:
-    return EnvironmentUnsuitableError(
-        f"{trial.told_misfit(length)}: pass segment_length={trial.median} or less",
-        {"segment_length": trial.median},
-    )
-
-
-def _early_end_error(env_id: str, trial: Trial, instead: WithoutEnds) -> EnvironmentUnsuitableError:
-    ways = [f"make the environment with {name}={value}" for name, value in instead.arguments.items()]
-    if instead.env_id is not None:
-        ways.append(f"use {instead.env_id}, whose episodes never end early")
-    ways.append(_advice(trial))
-    return EnvironmentUnsuitableError(f"{told_early(env_id, trial)} {LEAKS}: {'; '.join(ways)}")
 
 
 def _run_trial(config: WrapperConfig, env: Any, env_id: str, wanted: int) -> tuple[Trial, WithoutEnds] | None:

@@ -6,12 +6,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from teacher.envs.early_ends import fillings
 from teacher.envs.make import make_env
 from teacher.envs.trial import (
     TRIAL_EPISODES,
     TRIAL_STEPS,
     Trial,
+    fillings,
     of_fixed_length,
     try_episodes,
     usual_length,
