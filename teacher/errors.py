@@ -33,6 +33,16 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+class Topics(set[str]):
+    """Topics of the warnings given so far, so that each is given once."""
+
+    def is_new(self, about: str) -> bool:
+        """Add a topic; return True if no warning on it was given before."""
+        is_new = about not in self
+        self.add(about)
+        return is_new
+
+
 class TeacherError(Exception):
     """Base class of the errors that the command line reports on one line, without a traceback.
 

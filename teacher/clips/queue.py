@@ -19,7 +19,7 @@ from teacher.clips import ClipJob, ClipRenderer
 from teacher.clips.backoff import Backoff
 from teacher.clips.metrics import STORAGE
 from teacher.clips.tasks import QUEUE, TASK, celery_app, clip_request
-from teacher.errors import RenderError, StorageError, describe_exception, one_line
+from teacher.errors import RenderError, StorageError, Topics, describe_exception, one_line
 from teacher.storage import Storage
 
 PATIENCE = 90.0
@@ -98,7 +98,7 @@ class RenderQueue:
         self._sent: dict[str, _Clip] = {}  # by Celery task ID
         self._last_response = 0.0  # monotonic time of the last result from a worker
         self._away = Backoff()
-        self._logged: set[str] = set()
+        self._logged = Topics()
         self._is_sound = True
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._work, name="render-queue", daemon=True)
@@ -254,9 +254,8 @@ class RenderQueue:
 
     def _warn_once(self, message: str, reason: object) -> None:
         """Log a warning, unless one with the same format string was logged before."""
-        if message not in self._logged:
+        if self._logged.is_new(message):
             _log.warning(message, reason)
-            self._logged.add(message)
 
     def _reclaim_all(self, reason: str, until: str, clips: "deque[_Clip]") -> None:
         """Move all sent clips back to ``clips``, and back off.

@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.status import Status
 from rich.table import Table
 
-from teacher.errors import pluralize
+from teacher.errors import Topics, pluralize
 from teacher.queries.collector import CollectorStatus
 
 _PRINT_SECONDS = 30.0
@@ -36,7 +36,7 @@ class RunConsole:
 
     def __init__(self, rich: Console) -> None:
         self.rich = rich
-        self._warned: set[str] = set()
+        self._warned = Topics()
         self._troubles: set[str] = set()
         self._paused = False
 
@@ -46,8 +46,7 @@ class RunConsole:
 
     def warn_once(self, warning: str, about: str) -> None:
         """Print a warning, unless one with the same topic ``about`` has already been printed."""
-        if about not in self._warned:
-            self._warned.add(about)
+        if self._warned.is_new(about):
             self.rich.print(warning, style="yellow")
 
     def show_trouble(self, status: CollectorStatus) -> None:

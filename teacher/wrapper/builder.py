@@ -1,6 +1,5 @@
 """Setup of the wrapper's trainer: preferences, predictors, label collector and label schedule."""
 
-import contextlib
 import logging
 import re
 from dataclasses import asdict, fields
@@ -13,18 +12,13 @@ from teacher.datasets.predictor_files import load_predictor
 from teacher.datasets.preference_files import load_preferences
 from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError, pluralize
-from teacher.queries.collector import Collector
-from teacher.queries.judges import Judge
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
-from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.reward.building import reject_unused_of_network
 from teacher.reward.images import with_absorbing
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.options import RewardConfig
-from teacher.settings.teachers import ErrorModel
-from teacher.wrapper.clips import ClipSource
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
@@ -145,41 +139,6 @@ def new_predictor(
     """Create an untrained predictor with the settings ``reward``."""
     spaces = source.observation_space, source.action_space
     return RewardPredictor(*spaces, reward, config.seed, config.device, network)
-
-
-def collector_of(
-    config: WrapperConfig,
-    source: Source,
-    clips: ClipSource,
-    ledger: Ledger,
-    parts: contextlib.ExitStack,
-    seed: int,
-) -> Collector:
-    """Create the label collector: a scripted teacher, or a collector that asks people.
-
-    Args:
-        config: settings of the wrapper.
-        source: properties of the environment that segments are recorded from.
-        clips: renders clips of segments for people.
-        ledger: stores comparisons and labels.
-        parts: ``ExitStack`` that will close the collector.
-        seed: seed from which a scripted teacher derives the UUIDs of comparisons.
-
-    Raises:
-        ConfigError: ``judge`` is invalid, or ``people`` is ``"terminal"`` and there is no terminal.
-        SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.
-    """
-    if config.synthetic_prefs or not config.collect_prefs:
-        return SyntheticTeacher(ledger, seed, _judge(config, ledger))
-    from teacher.wrapper.people import people_collector  # noqa: PLC0415 (needed for people only)
-
-    return people_collector(config, source, clips, ledger, parts)
-
-
-def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
-    if not isinstance(config.judge, str):
-        return config.judge
-    return scripted_judge(ErrorModel.parse(config.judge, "judge"), config.seed, ledger)
 
 
 def _schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:

@@ -36,12 +36,12 @@ from teacher.envs.trial import (
 from teacher.errors import (
     DataError,
     EnvironmentUnsuitableError,
+    Topics,
     describe_exception,
     join_errors,
     pluralize,
 )
 from teacher.wrapper.builder import PREFERENCES_NAME
-from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
 
 _PATIENCE_SECONDS = 5.0
@@ -68,7 +68,7 @@ class EpisodeWatcher:
         self._env_id, self._trial = env_id, trial
         self._first: list[int] = []
         self._longest = 0
-        self._warn_once = WarnOnce()
+        self._warned = Topics()
 
     def note(self, length: int, *, terminated: bool) -> None:
         """Check the length of an episode that has just ended.
@@ -79,14 +79,14 @@ class EpisodeWatcher:
         """
         if self._trial is None and self.config.collect_prefs:
             self._note_first(length)
-        elif not self.config.allow_variable_horizon and (
-            length < self._longest or (terminated and self._is_early(length))
+        elif (
+            not self.config.allow_variable_horizon
+            and (length < self._longest or (terminated and self._is_early(length)))
+            and self._warned.is_new("early end")
         ):
-            self._warn_once(
-                _log,
-                "early end",
-                f"an episode of {self._env_id} ended early, after {pluralize(length, 'step')}, and {LEAKS}; "
-                "pass allow_variable_horizon=True to accept this",
+            _log.warning(
+                f"an episode of {self._env_id} ended early, after {pluralize(length, 'step')}, and "
+                f"{LEAKS}; pass allow_variable_horizon=True to accept this"
             )
         self._longest = max(self._longest, length)
 

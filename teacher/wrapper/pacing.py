@@ -3,14 +3,12 @@
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from teacher.data.segments import Segment
-from teacher.errors import pluralize
+from teacher.errors import Topics, pluralize
 from teacher.queries.learning import PreferenceLearning, Submitted
 from teacher.queries.schedules import ExponentialSchedule, LabelSchedule, RateSchedule
-from teacher.wrapper.clips import ClipSource
-from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.settings import WrapperConfig
 
 _ASKED_AT_ONCE = 10  # maximum pairs per submission
@@ -28,25 +26,26 @@ class QueryPacing:
     Args:
         config: settings of the wrapper.
         learning: submits comparisons and counts those already submitted.
-        clips: renders clips of segments.
+        shown: returns what people are shown of a segment.
 
     Attributes:
         wanting: True while due comparisons are waiting for new segments.
     """
 
-    def __init__(self, config: WrapperConfig, learning: PreferenceLearning, clips: ClipSource) -> None:
-        self._config, self._learning, self._clips = config, learning, clips
+    def __init__(
+        self, config: WrapperConfig, learning: PreferenceLearning, shown: Callable[[Segment], Segment]
+    ) -> None:
+        self._config, self._learning, self._shown = config, learning, shown
         self._last_step = _last_step(learning.schedule)
         self._began = time.monotonic()
         self.wanting = False
         self._unused = 0  # new segments that no comparison has used
-        self._warn_once = WarnOnce()
+        self._warned = Topics()
 
     def add(self, segments: Sequence[Segment]) -> None:
-        """Add new segments to the pool, except those without the frames that labelers would need to see."""
-        showable = [segment for segment in segments if self._clips.can_show(segment)]
-        self._learning.pool.add(showable)
-        self._unused = min(self._unused + len(showable), self._learning.pool.capacity)
+        """Add new segments to the pool."""
+        self._learning.pool.add(segments)
+        self._unused = min(self._unused + len(segments), self._learning.pool.capacity)
 
     def over(self, steps: int) -> bool:
         """Return True if all remaining comparisons should be submitted at step ``steps``.
@@ -90,10 +89,8 @@ class QueryPacing:
         self._unused = 0
         due = self._due(steps)
         missing = due - learning.asked
-        if missing > 0:
-            self._warn_once(
-                _log,
-                "missing answers",
+        if missing > 0 and self._warned.is_new("missing answers"):
+            _log.warning(
                 f"{missing:,} of {pluralize(due, 'label')} are missing at the end: the teacher can't "
                 "tell apart the two segments of any remaining pair among the last "
                 f"{pluralize(len(learning.pool), 'segment')}; raise "
@@ -108,7 +105,7 @@ class QueryPacing:
             steps,
             "training" if learning.asked >= self._config.n_initial_prefs else "pretraining",
             predictor=learning.predictor if choose else None,
-            shown=self._clips.showable,
+            shown=self._shown,
         )
         if submitted:
             _log.info("submitted %s at step %d", pluralize(len(submitted), "comparison"), steps)
@@ -129,16 +126,15 @@ class QueryPacing:
 
     def _warn_of_few(self, steps: int) -> None:
         """Warn if there won't be enough new segments by the last step for all the labels due."""
-        if self._last_step == math.inf or _FEW in self._warn_once:  # before _due(), which reads the ledger
+        if self._last_step == math.inf or _FEW in self._warned:  # before _due(), which reads the ledger
             return
         missing = self._due(self._last_step) - self._learning.asked
         new = self._unused + int(max(0, self._last_step - steps) / self._learning.pool.length)
         if missing <= new // 2:
             return
         others = "; the remaining comparisons will reuse earlier segments at the last step"
-        self._warn_once(
-            _log,
-            _FEW,
+        self._warned.add(_FEW)
+        _log.warning(
             f"too few new segments: {pluralize(missing, 'label')} will be due by step {self._last_step:.0f} "
             f"and need two segments each, but there will be only {pluralize(new, 'segment')}"
             f"{others if self._config.synthetic_prefs else ''}; shorten segment_length, lower n_prefs, or "

@@ -3,11 +3,10 @@
 import logging
 import multiprocessing
 import os
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from teacher.errors import ConfigError
-from teacher.wrapper.settings import WrapperConfig
 
 ONE_PREDICTOR = (
     "step all environments of an agent in one process, for example with DummyVecEnv([lambda: first, lambda: "
@@ -18,19 +17,12 @@ _log = logging.getLogger("teacher.wrapper")
 _open: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
-class _Learner(Protocol):
-    """Protocol with the :class:`PreferenceTrainer` attributes that this module uses."""
-
-    name: str
-    config: WrapperConfig
-
-
 def find_open(name: str | None) -> Any:
     """Return this process's open trainer with the given name; None if there is none."""
     return None if name is None else _open.get(name)
 
 
-def note_open(trainer: _Learner) -> None:
+def note_open(trainer: Any) -> None:
     """Register an open trainer; warn if this process has another one that trains a predictor."""
     others = [str(other.config.logs) for other in _open.values() if other.config.train_reward]
     if others and trainer.config.train_reward:
@@ -42,12 +34,12 @@ def note_open(trainer: _Learner) -> None:
     _open[trainer.name] = trainer
 
 
-def note_closed(trainer: _Learner) -> None:
+def note_closed(trainer: Any) -> None:
     """Unregister a closed trainer."""
     _open.pop(trainer.name, None)
 
 
-def require_own_agent(config: WrapperConfig) -> None:
+def require_own_agent(config: Any) -> None:
     """Raise an error if a predictor would be trained in a worker process that only steps environments.
 
     Stable-Baselines3, Gymnasium and Tianshou workers are recognized by their ``daemon`` flag.

@@ -11,7 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 from teacher.envs.capture import jpeg
 from teacher.envs.episodes import episode_seeds
 from teacher.envs.text import TextFrames
-from teacher.errors import ConfigError
+from teacher.errors import ConfigError, Topics
 from teacher.wrapper.controls import (
     TRUE_REWARD_KEY,
     Controls,
@@ -21,7 +21,6 @@ from teacher.wrapper.controls import (
     predict,
     reward_before_predictor,
 )
-from teacher.wrapper.once import WarnOnce
 from teacher.wrapper.processes import find_open
 from teacher.wrapper.recording import SegmentRecorder, Step
 from teacher.wrapper.trainer import PreferenceTrainer
@@ -115,7 +114,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         )
         self._seeds: Iterator[int] = episode_seeds([trainer.config.seed], number, _MAX_BESIDE)
         self._observation: Any = None
-        self._warn_once = WarnOnce()
+        self._warned = Topics()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -131,12 +130,12 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         self._recorder.begin(self._observation, seed)
         if options and self._trainer.source.replayable:
             self._recorder.leave()
-            self._warn_once(
-                _log,
-                "options",
-                "episodes that start with reset(options=...) can't be replayed, so no labels are requested "
-                "for them; leave out env_fn, and make the environment with render_mode='rgb_array'",
-            )
+            if self._warned.is_new("options"):
+                _log.warning(
+                    "episodes that start with reset(options=...) can't be replayed, so no labels are "
+                    "requested for them; leave out env_fn, and make the environment with "
+                    "render_mode='rgb_array'"
+                )
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:

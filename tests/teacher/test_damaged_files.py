@@ -43,7 +43,7 @@ from teacher.settings.options import RewardConfig
 from teacher.settings.saved_config import load_config, save_config
 from teacher.training.builder import open_run
 from teacher.training.warmstart import read_policy
-from teacher.wrapper.people import run_id_in
+from teacher.wrapper.labels import run_id_in
 
 MakeSegment = Callable[..., Segment]
 DATA = Path(__file__).parent / "datasets" / "trajectories" / "data"

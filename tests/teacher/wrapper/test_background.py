@@ -44,7 +44,7 @@ def test_segments_that_come_while_others_are_taken_in_wait_for_the_next_turn(
 
     monkeypatch.setattr(trainer.clips, "can_show", meanwhile)
     given.extend(segments)
-    trainer._turns.take(trainer._given_now())
+    trainer._take(trainer._given_now())
     assert len(trainer.pool) == 2 * len(segments)
     assert list(given) == segments
 

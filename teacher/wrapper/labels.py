@@ -1,7 +1,8 @@
-"""Clips of segments, from replayed episodes, image observations, or frames captured during training."""
+"""Where labels come from: a scripted teacher, or people, and the clips that people see."""
 
 import contextlib
 import logging
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -17,13 +18,25 @@ from numpy.typing import NDArray
 from teacher.clips import ClipJob, ClipSpec
 from teacher.clips.encode import Frame, encode
 from teacher.clips.render import CLIP_SIZE, ReplayRenderer, captured
+from teacher.data.ledger import Ledger
 from teacher.data.segments import Segment
 from teacher.envs.capture import jpeg
 from teacher.envs.text import TextFrames
-from teacher.errors import ConfigError, RenderError
+from teacher.errors import ConfigError, DataError, RenderError
+from teacher.files import atomic_write
+from teacher.labeling.client import ExperimentSettings
+from teacher.labeling.people import about_lost, ask_people, open_site
+from teacher.queries.collector import Collector
+from teacher.queries.judges import Judge
+from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.reward.images import is_image_space
+from teacher.settings.config import slug
+from teacher.settings.teachers import ErrorModel
+from teacher.wrapper.prompt import PromptCollector, terminal_descriptor
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
+
+_RUN_ID_NAME = "run_id"
 
 _log = logging.getLogger("teacher.wrapper")
 
@@ -150,3 +163,80 @@ class ClipSource:
         if stage is not None:
             with contextlib.suppress(Exception):  # an environment may raise anything
                 stage.close()
+
+
+def collector_of(
+    config: WrapperConfig,
+    source: Source,
+    clips: ClipSource,
+    ledger: Ledger,
+    parts: contextlib.ExitStack,
+    seed: int,
+) -> Collector:
+    """Create the label collector: a scripted teacher, or a collector that asks people.
+
+    Args:
+        config: settings of the wrapper.
+        source: properties of the environment that segments are recorded from.
+        clips: renders clips of segments for people.
+        ledger: stores comparisons and labels.
+        parts: ``ExitStack`` that will close the collector.
+        seed: seed from which a scripted teacher derives the UUIDs of comparisons.
+
+    Raises:
+        ConfigError: ``judge`` is invalid, or ``people`` is ``"terminal"`` and there is no terminal.
+        SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.
+    """
+    if config.synthetic_prefs or not config.collect_prefs:
+        return SyntheticTeacher(ledger, seed, _judge(config, ledger))
+    return _people_collector(config, source, clips, ledger, parts)
+
+
+def _judge(config: WrapperConfig, ledger: Ledger) -> Judge:
+    if not isinstance(config.judge, str):
+        return config.judge
+    return scripted_judge(ErrorModel.parse(config.judge, "judge"), config.seed, ledger)
+
+
+def _people_collector(
+    config: WrapperConfig, source: Source, clips: ClipSource, ledger: Ledger, parts: contextlib.ExitStack
+) -> Collector:
+    if config.people != "site":
+        terminal = terminal_descriptor() if config.people == "terminal" else None
+        prompt = PromptCollector(ledger, clips.frames, config.logs, source.fps, terminal)
+        return parts.enter_context(contextlib.closing(prompt))
+    site = open_site(config.site, ledger, parts)
+    settings = ExperimentSettings(
+        name=config.site.name or f"{slug(source.env_id)}-{slug(config.logs.resolve().name)}",
+        run_id=run_id_in(config.logs),
+        env_id=source.env_id,
+        prompt=config.site.prompt,
+        n_labels=config.n_prefs,
+        fps=source.fps,
+        has_true_reward=True,
+    )
+    renderer = clips if clips.mode == "replay" else None  # the default renderer can encode captured frames
+    collector = ask_people(site, ledger, settings, parts, renderer=renderer)
+    notice = (f"Label here: {collector.experiment.invite_url}", *site.welcome, *about_lost(collector))
+    print(*notice, sep="\n", flush=True)
+    return collector
+
+
+def run_id_in(logs: Path) -> uuid.UUID:
+    """Read the run ID stored in ``log_dir``; create it if missing.
+
+    The site uses this ID to find the experiment of an earlier run with the same ``log_dir``.
+
+    Raises:
+        DataError: the file with the run ID is damaged.
+    """
+    path = logs / _RUN_ID_NAME
+    if not path.exists():
+        with atomic_write(path) as file:
+            file.write(str(uuid.uuid4()).encode())
+    try:
+        return uuid.UUID(path.read_text())
+    except ValueError as error:
+        raise DataError(
+            f"{path} is damaged: it should contain a run ID; choose a different log_dir"
+        ) from error
