@@ -110,9 +110,9 @@ def of_fixed_length(horizon: int) -> Trial:
 
 
 Ends = Literal["refused", "filled", "accepted"]
-"""Whether a user lets episodes end early, or has the missing steps filled in."""
+"""Treatment of episodes that end early: an error, filled with more steps, or used as they are."""
 Advice = tuple[str, Mapping[str, Any]]
-"""What to change, in words and as names and values of settings."""
+"""Advice in words, and the names and values of the settings to change."""
 
 
 class Audience(Protocol):

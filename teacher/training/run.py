@@ -42,7 +42,7 @@ SLOW_SECONDS = 5.0  # show progress of operations that take longer
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """What a run consists of before it begins.
+    """Parts of a run that has not begun.
 
     Attributes:
         plan: the run's settings and environment.
@@ -69,7 +69,7 @@ class RunParts:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """What a run has open once it has begun.
+    """Outputs and label source of a run that has begun.
 
     Attributes:
         metrics: writes the metrics.

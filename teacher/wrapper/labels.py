@@ -1,4 +1,4 @@
-"""Where labels come from: a scripted teacher, or people, and the clips that people see."""
+"""Sources of labels: a scripted teacher, or people, with the clips that they see."""
 
 import contextlib
 import logging
