@@ -36,7 +36,7 @@ from benchmarks.chaos_link import Link
 from benchmarks.chaos_upgrade import Versions, roll
 from benchmarks.results import append, load
 from stack.display import Display
-from stack.errors import StackError
+from stack.process import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
 from stack.process import Process, Service, State

@@ -35,7 +35,7 @@ from benchmarks.load_turns import quantile
 from benchmarks.results import append, load
 from benchmarks.soak_report import draw, report
 from stack.display import Display
-from stack.errors import StackError
+from stack.process import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
 from stack.process import ROOT

@@ -366,8 +366,8 @@ def _prepare_database() -> None:
     from django.core.management import call_command  # noqa: PLC0415
     from django.db import connections  # noqa: PLC0415
 
+    from human_feedback_site.environment import require_all_variables  # noqa: PLC0415
     from human_feedback_site.feedback.system_checks import sign_in_obstacle  # noqa: PLC0415
-    from human_feedback_site.single_sign_on import require_all_variables  # noqa: PLC0415
 
     django.setup()
     require_all_variables(settings)

@@ -4,10 +4,16 @@ Functions raise :class:`~django.core.exceptions.ImproperlyConfigured` with a one
 value is invalid.
 """
 
+import ctypes
+import errno
+import importlib.util
 import ipaddress
 import json
+import mmap
 import os
 import re
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -15,7 +21,6 @@ from urllib.parse import SplitResult, urlsplit
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from human_feedback_site.file_systems import shares_memory
 from human_feedback_site.logs import FORMATTERS
 from human_feedback_site.private import make_private_folder
 
@@ -336,3 +341,96 @@ def require_s3_credentials(endpoint: str | None) -> None:
         raise ImproperlyConfigured(
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set if TEACHER_STORAGE is in S3."
         )
+
+
+# Magic numbers (statfs(2)) of ext2 to ext4, XFS, Btrfs, tmpfs, overlay, ZFS, F2FS, ramfs and bcachefs.
+_LOCAL = frozenset(
+    (0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630, 0x2FC12FC1, 0xF2F52010, 0x858458F6, 0xCA451A4E)
+)
+
+
+def shares_memory(folder: Path) -> bool:
+    """Return True if processes can share memory through files in a folder, as a write-ahead log needs.
+
+    On Linux, a file system that is not known to be local is taken for a network file system such as NFS,
+    whose machines don't see each other's memory.
+    """
+    if sys.platform == "linux":
+        status = ctypes.create_string_buffer(1024)
+        failed = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(folder), status)
+        if not failed and ctypes.c_ulong.from_buffer(status).value not in _LOCAL:
+            return False
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(mmap.PAGESIZE)
+            mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
+    except PermissionError:
+        return True  # a folder that can't be written, which is another problem
+    except OSError as error:
+        return error.errno != errno.ENODEV
+    return True
+
+
+def is_safe(url: str) -> bool:
+    """Return True if a URL's scheme is https, or if its host is this machine."""
+    return url.startswith("https://") or (url.startswith("http://") and host_of(url) in LOOPBACK)
+
+
+def read_issuer(name: str) -> str | None:
+    """Read an OpenID Connect issuer's URL from the environment variable ``name``; None if unset.
+
+    The scheme must be https, unless the identity provider runs on this machine.
+    """
+    value = read_url(name)
+    if value is not None and not is_safe(value):
+        raise ImproperlyConfigured(
+            f"{name} must begin with https:// unless the provider runs on this machine, not {value!r}."
+        )
+    return value
+
+
+def read_scopes(name: str, default: str) -> str:
+    """Read space-separated OpenID Connect scopes from the environment variable ``name``.
+
+    The scope ``openid``, which every provider requires, is added if it is missing.
+    """
+    scopes = os.environ.get(name, "").split() or default.split()
+    return " ".join(dict.fromkeys(["openid", *scopes]))
+
+
+def require_package() -> None:
+    """Raise ``ImproperlyConfigured`` if the package that single sign-on needs is not installed."""
+    if importlib.util.find_spec("mozilla_django_oidc") is None:
+        raise ImproperlyConfigured(
+            "Single sign-on (OIDC_ISSUER) needs mozilla-django-oidc, which is not installed; "
+            "to install: pip install 'rl-teacher[sso]'"
+        )
+
+
+def missing_variables(settings: object) -> str | None:
+    """If the variables of single sign-on are incomplete, return a message that names them; otherwise None.
+
+    Args:
+        settings: the site's settings.
+    """
+    required = {
+        "OIDC_ISSUER": "OIDC_ISSUER",
+        "OIDC_CLIENT_ID": "OIDC_RP_CLIENT_ID",
+        "OIDC_CLIENT_SECRET": "OIDC_RP_CLIENT_SECRET",
+    }
+    optional = {name: name for name in ("OIDC_NAME", "OIDC_RESEARCHERS", "OIDC_ADMINS")}
+    given = [name for name, setting in (required | optional).items() if getattr(settings, setting)]
+    missing = [name for name in required if name not in given]
+    if not missing or not given:
+        return None
+    return (
+        "Single sign-on needs OIDC_ISSUER, OIDC_CLIENT_ID and OIDC_CLIENT_SECRET; "
+        f"set {' and '.join(missing)}, or unset {' and '.join(given)}."
+    )
+
+
+def require_all_variables(settings: object) -> None:
+    """Raise ``ImproperlyConfigured`` if :func:`missing_variables` returns a message for the settings."""
+    problem = missing_variables(settings)
+    if problem is not None:
+        raise ImproperlyConfigured(problem)

@@ -10,9 +10,8 @@ from typing import Any
 
 from django.conf import settings
 
-from human_feedback_site.environment import WEB_PROCESSES, read_count
+from human_feedback_site.environment import WEB_PROCESSES, read_count, require_all_variables
 from human_feedback_site.feedback.system_checks import sign_in_obstacle
-from human_feedback_site.single_sign_on import require_all_variables
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 

@@ -23,17 +23,19 @@ from human_feedback_site.environment import (
     read_database,
     read_hosts,
     read_hosts_and_networks,
+    read_issuer,
     read_list,
     read_log_format,
     read_origin,
     read_public_url,
     read_s3_endpoint,
+    read_scopes,
     read_storage,
+    require_package,
     require_s3_credentials,
 )
 from human_feedback_site.logs import configuration
 from human_feedback_site.private import read_metrics_token, read_secret_key
-from human_feedback_site.single_sign_on import read_issuer, read_scopes, require_package
 
 # Collect garbage less often: most loaded objects are permanent, and checking them took a fifth of startup
 # time.
@@ -130,7 +132,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "human_feedback_site.feedback.pages.account.account",
+                "human_feedback_site.feedback.pages.views.account",
             ],
         },
     },
@@ -220,7 +222,7 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [],  # views set their own; a view that forgets to rejects all requests
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["human_feedback_site.feedback.api.parsers.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["human_feedback_site.feedback.api.serializers.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "human_feedback_site.feedback.api.schema.Schema",
     "EXCEPTION_HANDLER": "human_feedback_site.feedback.api.problems.exception_handler",
 }

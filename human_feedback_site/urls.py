@@ -17,7 +17,7 @@ urlpatterns = [
     path("", include("human_feedback_site.feedback.pages.urls")),
 ]
 if settings.SINGLE_SIGN_ON:
-    urlpatterns.append(path("accounts/sso/", include("human_feedback_site.feedback.pages.sso.urls")))
+    urlpatterns.append(path("accounts/sso/", include("human_feedback_site.feedback.pages.sso.views")))
 
 handler400 = "human_feedback_site.feedback.api.problems.bad_request"
 handler403 = "human_feedback_site.feedback.api.problems.permission_denied"

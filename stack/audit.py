@@ -15,7 +15,7 @@ from uuid import UUID
 
 from rich.table import Table
 
-from stack.errors import StackError
+from stack.process import StackError
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference
 

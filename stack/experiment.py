@@ -12,8 +12,7 @@ import psycopg
 
 from stack.audit import Audit, Evidence, audit
 from stack.display import Display
-from stack.errors import StackError
-from stack.process import Process, Service, State
+from stack.process import Process, Service, StackError, State
 from stack.site import STORAGE, Site
 from stack.supervisor import Supervisor
 from teacher.errors import ConfigError

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, TypeVar
 
-from stack.errors import StackError
+from stack.process import StackError
 from teacher.files import atomic_write
 
 T = TypeVar("T")

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import psycopg
 
-from stack.errors import StackError
-from stack.process import Service
+from stack.process import Service, StackError
 
 NAME = "teacher"  # name of the database and its owner
 USER = "pgserver"  # user to run the server as if root starts it, because PostgreSQL refuses to run as root

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stack.errors import StackError
+
+class StackError(Exception):
+    """The stack can't start or continue; the message says why and what to do."""
+
 
 MAX_FAILURES = 5  # in a row, after which a program that never ran steadily is not restarted
 WRONG_SETTINGS = 2  # exit status that means wrong settings, so a restart would fail again

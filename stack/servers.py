@@ -9,8 +9,7 @@ from pathlib import Path
 import redis
 import requests
 
-from stack.errors import StackError
-from stack.process import Service
+from stack.process import Service, StackError
 
 REGION = "us-east-1"
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from human_feedback_site.feedback.models import WebhookEndpoint
-from human_feedback_site.feedback.pages.sign_in import AdminSignInForm, SignOut
+from human_feedback_site.feedback.pages.joining import AdminSignInForm, SignOut
 
 FOLDED = frozenset(
     {

@@ -5,8 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from human_feedback_site.environment import LOOPBACK
-from human_feedback_site.single_sign_on import missing_variables
+from human_feedback_site.environment import LOOPBACK, missing_variables
 
 
 def sign_in_obstacle() -> str | None:

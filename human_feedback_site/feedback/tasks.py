@@ -4,7 +4,7 @@ Each task returns a summary for the log.
 """
 
 from human_feedback_site.celery import app
-from human_feedback_site.feedback.services import chores, upgrade
+from human_feedback_site.feedback.services import chores, decisions
 
 
 @app.task(name="chores.stale_runs")
@@ -28,7 +28,7 @@ def finish_deletions() -> str:
 @app.task(name="chores.labels")
 def complete_labels() -> str:
     """Complete labels that processes of 0.1.0 wrote during an upgrade."""
-    return upgrade.complete_labels()
+    return decisions.complete_labels()
 
 
 @app.task(name="chores.leases")

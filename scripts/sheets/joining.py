@@ -19,7 +19,7 @@ You may stop at any time. Questions: ada@lab.example"""
 def make_invitation_sheets(album: Album) -> None:
     """Make sheets of invitation, consent, sign-in and error pages."""
     from human_feedback_site.feedback.models import Experiment, Labeler  # noqa: PLC0415
-    from human_feedback_site.feedback.services import accounts, consent  # noqa: PLC0415
+    from human_feedback_site.feedback.services import accounts, wording  # noqa: PLC0415
 
     world = album.world
     noor = Labeler.objects.get(name="noor").user
@@ -27,7 +27,7 @@ def make_invitation_sheets(album: Album) -> None:
     album.sheet("message-used-up", link_of(world, POSTER))
     album.sheet("join", accounts.invite_url(world.experiment, "chen", world.url), noor)
     nothing = Experiment.objects.get(name=NOTHING)
-    consent.set_text(nothing, CONSENT)
+    wording.set_text(nothing, CONSENT)
     yui = album.labeler("yui-h", nothing)
     album.sheet("consent", f"{album.nothing}/consent", yui)
     album.sheet("goodbye", f"{album.nothing}/consent", yui, clicks("I do not agree"))

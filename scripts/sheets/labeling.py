@@ -137,7 +137,7 @@ def hears(page: Page) -> None:
 
 def teach(experiment: Any) -> None:
     """Turn one comparison into an example with its answer and another into a practice pair."""
-    from human_feedback_site.feedback.services.examples import NewExample, use_as_example  # noqa: PLC0415
+    from human_feedback_site.feedback.services.moderation import NewExample, use_as_example  # noqa: PLC0415
 
     chosen = experiment.comparisons.filter(status="open", gold=None).order_by("-step")[:2]
     for comparison, practice in zip(chosen, (False, True), strict=True):

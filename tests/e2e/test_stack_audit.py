@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
     meaning_of,
 )
 from stack.audit import Audit, Evidence, audit
-from stack.errors import StackError
+from stack.process import StackError
 from teacher.data.decisions import FeedItem
 from teacher.data.ledger import Comparison as Asked
 from teacher.data.ledger import Ledger

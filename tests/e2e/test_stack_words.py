@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from stack.__main__ import main
-from stack.errors import StackError
+from stack.__main__ import farewell, main, welcome
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import PORTS, Folder
+from stack.process import StackError
 from stack.site import Site
-from stack.words import farewell, welcome
 
 
 def site_in(folder: str) -> Site:

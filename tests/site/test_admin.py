@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.services import consent, invites, webhooks
+from human_feedback_site.feedback.services import invites, webhooks, wording
 from human_feedback_site.feedback.services.accounts import create_token, token_of
 from tests.site.conftest import Browser, Trainer, owner_of
 
@@ -51,9 +51,9 @@ def story(trainer: Trainer, browser: Browser) -> None:
     invites.admit(invite, invites.PlatformParticipant("a" * 24, "b" * 24, "c" * 24))
     mia = models.Participation.objects.get(labeler__name="mia")
     models.InvitePart.objects.create(participation=mia, invite=invite, answered=1)
-    text = consent.set_text(trainer.experiment, "1 sentence")
+    text = wording.set_text(trainer.experiment, "1 sentence")
     assert text is not None
-    consent.answer(models.Labeler.objects.get(name="mia"), text, agreed=True)
+    wording.answer(models.Labeler.objects.get(name="mia"), text, agreed=True)
     webhooks.create_endpoint(models.WebhookEndpoint(name="pager", url="https://hooks.example/"))
     webhooks.announce_finished(trainer.experiment)
 
@@ -433,7 +433,7 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_two(
             counted[model.__name__] = len(captured)
         return counted
 
-    consent.set_text(trainer.experiment, "")
+    wording.set_text(trainer.experiment, "")
     browser.undo(browser.answer(browser.lease(2)[0]))
     act(root, models.Comparison, "ask_again", *models.Comparison.objects.all())
     few = statements()

@@ -23,7 +23,7 @@ from pytest_django import Settings
 
 import manage
 from human_feedback_site.feedback.models import ApiToken
-from human_feedback_site.feedback.pages.unsaved import account_key
+from human_feedback_site.feedback.pages.views import account_key
 from human_feedback_site.feedback.services.accounts import token_of
 from tests.databases import Using
 from tests.site.conftest import Trainer, owner_of

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from human_feedback_site.feedback.models import ConsentAnswer, ConsentText, Lease, Participation
-from human_feedback_site.feedback.services.consent import set_text
+from human_feedback_site.feedback.services.wording import set_text
 from tests.site.conftest import Browser, Trainer
 
 PAGE = "/experiments/hopper/consent"

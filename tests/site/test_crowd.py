@@ -31,7 +31,7 @@ from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.queue.attention_checks import REPEAT_AFTER, falls_due, find_check_pair
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
-from human_feedback_site.feedback.services import accounts, gold_pairs, moderation
+from human_feedback_site.feedback.services import accounts, moderation
 from human_feedback_site.feedback.services.accounts import participation_in
 from tests.site.conftest import Browser, Trainer
 
@@ -230,19 +230,19 @@ def test_labelers_with_large_numbers_are_given_gold_too(
 
 def test_a_pair_made_gold_is_decided_for_its_trainer(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
-    assert gold_pairs.make_gold(Comparison.objects.all(), Outcome.SECOND) == 1
+    assert moderation.make_gold(Comparison.objects.all(), Outcome.SECOND) == 1
     [item] = trainer.decisions()["items"]
     assert (item["comparison"], item["decision"], item["probability"]) == (uuid, "second", 0.0)
     assert trainer.decisions()["open"] == 0
     assert browser.lease() == []  # none is due
-    assert gold_pairs.make_ordinary(Comparison.objects.all()) == 1
+    assert moderation.make_ordinary(Comparison.objects.all()) == 1
     assert trainer.decisions()["items"][-1]["decision"] is None
     assert pairs(browser.lease()) == [uuid]
 
 
 def test_a_registered_gold_pair_that_is_gold_no_longer_is_not_asked_about(trainer: Trainer) -> None:
     trainer.register(gold="equal")
-    gold_pairs.make_ordinary(Comparison.objects.all())
+    moderation.make_ordinary(Comparison.objects.all())
     assert Comparison.objects.get().status == Comparison.Status.CANCELLED
     assert trainer.decisions()["last_seq"] == 0
 
@@ -250,7 +250,7 @@ def test_a_registered_gold_pair_that_is_gold_no_longer_is_not_asked_about(traine
 def test_what_is_registered_again_may_have_been_made_gold_meanwhile(trainer: Trainer) -> None:
     body = {"comparisons": [trainer.comparison()]}
     trainer.post(f"{trainer.path}/comparisons", body)
-    gold_pairs.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)
     assert trainer.post(f"{trainer.path}/comparisons", body) == {"registered": 0, "existing": 1}
     body["comparisons"][0]["gold"] = "second"
     assert trainer.send("POST", f"{trainer.path}/comparisons", body).status_code == 409

@@ -22,7 +22,7 @@ from human_feedback_site.feedback import models
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media import store as media
 from human_feedback_site.feedback.media.store import FolderMedia, media_store
-from human_feedback_site.feedback.services import chores, consent, deletion, invites, webhooks
+from human_feedback_site.feedback.services import chores, deletion, invites, webhooks, wording
 from tests.site.conftest import Browser, Put, Stored, Trainer
 
 # Models whose rows are of no experiment.
@@ -58,9 +58,9 @@ def fill(trainer: Trainer, browser: Browser) -> None:
     invites.admit(link, invites.PlatformParticipant(sent, "b" * 24, "c" * 24))
     mia = models.Participation.objects.get(labeler__name=f"mia-{trainer.name}")
     models.InvitePart.objects.create(participation=mia, invite=link, answered=1)
-    text = consent.set_text(trainer.experiment, "1 sentence")
+    text = wording.set_text(trainer.experiment, "1 sentence")
     assert text is not None
-    consent.answer(mia.labeler, text, agreed=True)
+    wording.answer(mia.labeler, text, agreed=True)
     if not models.WebhookEndpoint.objects.exists():
         webhooks.create_endpoint(models.WebhookEndpoint(name="pager", url="https://hooks.example/"))
     webhooks.announce_finished(trainer.experiment)

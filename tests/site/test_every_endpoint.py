@@ -25,8 +25,12 @@ from django.utils import timezone
 
 from human_feedback_site.feedback.models import Invite
 from human_feedback_site.feedback.services import accounts, experiments, invites
-from human_feedback_site.feedback.services.accounts import create_token, labeler_named, revoke_tokens
-from human_feedback_site.feedback.services.watching import watch_url
+from human_feedback_site.feedback.services.accounts import (
+    create_token,
+    labeler_named,
+    revoke_tokens,
+    watch_url,
+)
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import FILE_TYPES
 from tests.site.conftest import Browser, Trainer, assert_guarded

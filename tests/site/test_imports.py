@@ -29,7 +29,7 @@ from human_feedback_site.feedback.models import (
     Participation,
     Undo,
 )
-from human_feedback_site.feedback.services import gold_pairs, moderation
+from human_feedback_site.feedback.services import moderation
 from human_feedback_site.feedback.services.clip_store import clips_named
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.tables.columns import TABLES
@@ -240,7 +240,7 @@ def test_pairs_without_clips_are_not_shown_to_anybody(
     assert "1 of them cancelled" in bring_back(story, owner="ada")
     pair = Comparison.objects.filter(uuid=uuid)
     assert pair.get().status == "cancelled"
-    assert (moderation.reopen(pair), gold_pairs.make_gold(pair, Outcome.FIRST)) == (0, 0)
+    assert (moderation.reopen(pair), moderation.make_gold(pair, Outcome.FIRST)) == (0, 0)
 
 
 def without_clips() -> set[str]:
@@ -261,7 +261,7 @@ def test_decided_pairs_know_whether_their_clips_are_there(
     assert without_clips() == {lost}
     pair = Comparison.objects.filter(uuid=lost)
     assert pair.get().status == "answered"
-    assert (moderation.request_label(pair), gold_pairs.make_gold(pair, Outcome.FIRST)) == (0, 0)
+    assert (moderation.request_label(pair), moderation.make_gold(pair, Outcome.FIRST)) == (0, 0)
     experiment = pair.get().experiment
     assert clips_named(experiment) == 2 * (Comparison.objects.count() - 1)
     set_overlap(experiment, 3)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Invite, Label, Labeler, Lease, Participation
 from human_feedback_site.feedback.services import accounts, completion, invites
-from human_feedback_site.feedback.services.pseudonyms import pseudonym
+from human_feedback_site.feedback.services.invites import pseudonym
 from tests.site.conftest import Api, Trainer
 
 pytestmark = pytest.mark.both_databases

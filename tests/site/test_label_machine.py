@@ -42,7 +42,7 @@ from human_feedback_site.feedback.models import (
 )
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
-from human_feedback_site.feedback.services import experiments, gold_pairs, moderation, parts
+from human_feedback_site.feedback.services import experiments, moderation, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site import people_at_work as work
 
@@ -63,8 +63,8 @@ COMPARISON_STEPS: dict[str, Callable[[Any], int]] = {
     "close": moderation.close,
     "reopen": moderation.reopen,
     "want one more": moderation.request_label,
-    "gold": lambda chosen: gold_pairs.make_gold(chosen, Outcome.FIRST),
-    "not gold": gold_pairs.make_ordinary,
+    "gold": lambda chosen: moderation.make_gold(chosen, Outcome.FIRST),
+    "not gold": moderation.make_ordinary,
 }
 
 

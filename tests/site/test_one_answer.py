@@ -17,7 +17,7 @@ from human_feedback_site.feedback.models import (
     Outcome,
 )
 from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
-from human_feedback_site.feedback.services import gold_pairs, moderation
+from human_feedback_site.feedback.services import moderation
 from tests.site.conftest import Browser, Trainer
 from tests.site.test_surplus_labels import decided, labels_of, own
 
@@ -131,11 +131,11 @@ def test_who_answered_a_gold_pair_may_judge_it_when_it_is_gold_no_more(
     trainer: Trainer, browser: Browser, side_of: SideOf
 ) -> None:
     [uuid] = trainer.register()
-    gold_pairs.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)
     Experiment.objects.update(gold_rate=1.0)
     browser.answer(browser.lease()[0])
     assert labels_of("you") == ["gold"]
-    gold_pairs.make_ordinary(Comparison.objects.all())
+    moderation.make_ordinary(Comparison.objects.all())
     Experiment.objects.update(gold_rate=0.0)
     [lease] = browser.lease()
     assert lease["comparison"] == uuid

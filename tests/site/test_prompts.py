@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from human_feedback_site.feedback.models import Experiment, Label, PromptVersion
-from human_feedback_site.feedback.services.prompts import edit_prompt
+from human_feedback_site.feedback.services.wording import edit_prompt
 from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases

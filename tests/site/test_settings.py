@@ -16,7 +16,7 @@ import pytest
 from django.conf import global_settings
 from django.core.exceptions import ImproperlyConfigured
 
-from human_feedback_site import environment, file_systems, private
+from human_feedback_site import environment, private
 from teacher import platforms
 from tests.site.conftest import settings_of
 
@@ -401,8 +401,8 @@ def test_sqlite_on_a_network_file_system_has_no_write_ahead_log(
             database.execute("CREATE TABLE t (x)")
     with monkeypatch.context() as patch:  # shared memory that fails tells it, too
         patch.setattr(sys, "platform", "other")
-        assert [file_systems.shares_memory(folder) for folder in (tmp_path, two_clients[0])] == [True, False]
+        assert [environment.shares_memory(folder) for folder in (tmp_path, two_clients[0])] == [True, False]
 
 
 def test_trainer_and_site_take_the_same_file_systems_for_local_ones() -> None:
-    assert file_systems._LOCAL == platforms._LOCAL
+    assert environment._LOCAL == platforms._LOCAL

@@ -13,7 +13,7 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
 from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from human_feedback_site.feedback.services.upgrade import complete_labels
+from human_feedback_site.feedback.services.decisions import complete_labels
 from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases

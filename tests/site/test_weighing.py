@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from human_feedback_site.feedback.models import Comparison, Decision, Experiment, Outcome, Participation
-from human_feedback_site.feedback.services import aggregate, chores, gold_pairs
+from human_feedback_site.feedback.services import aggregate, chores, moderation
 from tests.site.conftest import Browser, Trainer
 
 pytestmark = pytest.mark.both_databases
@@ -108,7 +108,7 @@ def test_gold_answers_tell_who_is_right_against_a_majority(
     judge("ann", lambda _: "first")
     for name in ("one", "two"):
         judge(name, lambda _: "second")
-    gold_pairs.make_gold(Comparison.objects.filter(uuid__in=known), Outcome.FIRST)
+    moderation.make_gold(Comparison.objects.filter(uuid__in=known), Outcome.FIRST)
     uuids = trainer.register(4)
     judge("ann", lambda _: "first")
     for name in ("one", "two"):

@@ -1,8 +1,9 @@
-"""Admin page for comparisons, with their clips, labels and decisions."""
+"""Admin pages for comparisons and, read-only, for labels, undos, leases, decisions and the admin log."""
 
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.db.models import QuerySet
 from django.forms import Script
 from django.http import HttpRequest
@@ -13,7 +14,7 @@ from django.utils.safestring import SafeString
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline
 from human_feedback_site.feedback.models.querysets import with_decisions
-from human_feedback_site.feedback.services import gold_pairs, moderation
+from human_feedback_site.feedback.services import moderation
 
 
 class LabelInline(ReadOnly, TabularInline):
@@ -119,7 +120,7 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
         self, request: HttpRequest, chosen: QuerySet[models.Comparison], answer: models.Outcome
     ) -> None:
         self.act(
-            request, chosen, lambda rows: gold_pairs.make_gold(rows, answer), "{} used as attention checks."
+            request, chosen, lambda rows: moderation.make_gold(rows, answer), "{} used as attention checks."
         )
 
     @admin.action(permissions=["view"], description="Stop using as attention check")
@@ -128,7 +129,7 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
         Comparisons that a trainer requested are reopened if their clips still exist; the rest are canceled.
         """
-        self.act(request, chosen, gold_pairs.make_ordinary, "{} no longer used as attention checks.")
+        self.act(request, chosen, moderation.make_ordinary, "{} no longer used as attention checks.")
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:
@@ -151,3 +152,90 @@ def _player(comparison: models.Comparison, side: str) -> SafeString:
         return format_html("<em>{}</em>", "clip unavailable")
     clip = reverse(f"{side}-clip", args=[comparison.experiment.name, comparison.uuid])
     return format_html('<video src="{}" width="256" controls muted loop></video>', clip)
+
+
+@admin.register(models.Label)
+class LabelAdmin(ReadOnly, ModelAdmin):
+    """Labels exactly as the labelers submitted them."""
+
+    list_display = (
+        *("created_at", "experiment", "labeler", "choice", "swapped", "answer"),
+        *("status", "response_ms", "shown_ms", "undone", "comparison"),
+    )
+    list_filter = ("status", "choice", "comparison__experiment", "labeler")
+    list_select_related = ("comparison__experiment", "labeler", "undo")
+    search_fields = ("=uuid", "=comparison__uuid", "labeler__name")
+    date_hierarchy = "created_at"
+    show_full_result_count = False
+
+    @admin.display(ordering="comparison__experiment")
+    def experiment(self, label: models.Label) -> models.Experiment:
+        """Return the label's experiment."""
+        return label.comparison.experiment
+
+    @admin.display(boolean=True)
+    def undone(self, label: models.Label) -> bool:
+        """Return True if the labeler undid the label or a researcher withdrew it."""
+        return hasattr(label, "undo")
+
+
+@admin.register(models.Undo)
+class UndoAdmin(ReadOnly, ModelAdmin):
+    """Labels undone by the labeler, or withdrawn by the researcher named in ``retracted_by``."""
+
+    list_display = ("created_at", "label", "labeler", "retracted_by", "lease")
+    list_filter = (("retracted_by", admin.RelatedOnlyFieldListFilter), "label__comparison__experiment")
+    list_select_related = ("label__labeler", "retracted_by", "lease")
+    search_fields = ("=uuid", "=label__uuid", "label__labeler__name")
+    date_hierarchy = "created_at"
+
+    @admin.display(ordering="label__labeler")
+    def labeler(self, undo: models.Undo) -> models.Labeler:
+        """Return the labeler who gave the undone label."""
+        return undo.label.labeler
+
+
+@admin.register(models.Lease)
+class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
+    """Leases, each of which assigns a comparison to a labeler for a limited time."""
+
+    list_display = ("created_at", "labeler", "comparison", "purpose", "swapped", "shown", "expires_at")
+    list_filter = ("purpose", "shown", "comparison__experiment", "labeler")
+    list_select_related = ("labeler", "comparison")
+    search_fields = ("=uuid", "=comparison__uuid", "labeler__name")
+    date_hierarchy = "created_at"
+    show_full_result_count = False
+    actions = ("requeue",)
+
+    @admin.action(
+        permissions=["view"],
+        description="Requeue: end these leases so that other labelers get the comparisons",
+    )
+    def requeue(self, request: HttpRequest, chosen: QuerySet[models.Lease]) -> None:
+        """End the selected leases that haven't expired; answers submitted afterward might not be counted."""
+        self.act(request, chosen, moderation.end_claims, "{} ended.")
+
+
+@admin.register(models.Decision)
+class DecisionAdmin(ReadOnly, ModelAdmin):
+    """Decisions, newest first; trainers receive each experiment's decisions in ``seq`` order."""
+
+    list_display = ("experiment", "seq", "comparison", "decision", "probability", "n_labels", "created_at")
+    list_filter = ("decision", "experiment")
+    list_select_related = ("experiment", "comparison")
+    search_fields = ("=comparison__uuid", "experiment__name")
+    ordering = ("-id",)
+    date_hierarchy = "created_at"
+    show_full_result_count = False
+
+
+@admin.register(LogEntry)
+class LogEntryAdmin(ReadOnly, ModelAdmin):
+    """Log of changes made in the admin, with the user who made them."""
+
+    list_display = ("action_time", "user", "content_type", "object_repr", "action_flag", "get_change_message")
+    list_filter = ("action_flag", "content_type", ("user", admin.RelatedOnlyFieldListFilter))
+    list_select_related = ("user", "content_type")
+    search_fields = ("object_repr", "change_message", "user__username")
+    date_hierarchy = "action_time"
+    show_full_result_count = False

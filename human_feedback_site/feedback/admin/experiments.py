@@ -22,7 +22,7 @@ from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnl
 from human_feedback_site.feedback.errors import MediaStoreError, TrainerAtWorkError
 from human_feedback_site.feedback.quality.agreement import Rate
 from human_feedback_site.feedback.selectors import crowd
-from human_feedback_site.feedback.services import aggregate, deletion, experiments, prompts
+from human_feedback_site.feedback.services import aggregate, deletion, experiments, wording
 
 _OVERLAP = {"overlap", "overlap_more", "overlap_share"}
 _PROMPT = {"prompt"}
@@ -145,7 +145,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
         weighed = models.Experiment.objects.get(pk=obj.pk).weighs_labelers
         obj.save(update_fields=changed - _OVERLAP - _PROMPT)
         if changed & _PROMPT:
-            prompts.edit_prompt(obj, obj.prompt, cast(User, request.user), seen=obj.prompt_version)
+            wording.edit_prompt(obj, obj.prompt, cast(User, request.user), seen=obj.prompt_version)
         if changed & _OVERLAP:
             experiments.set_overlap(obj, obj.overlap, obj.overlap_more, obj.overlap_share)
         if obj.weighs_labelers != weighed:

@@ -1,10 +1,13 @@
-"""Admin pages for labelers, their participation in experiments, API tokens and rate limits."""
+"""Admin pages for users, labelers, their participation in experiments, API tokens and rate limits."""
 
 from datetime import timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from django.contrib import admin, messages
-from django.contrib.auth.models import User
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import UserChangeForm as DjangoUserChangeForm
+from django.contrib.auth.models import Group, User
 from django.db.models import Count, ForeignKey, Q, QuerySet
 from django.forms import ModelChoiceField, ModelForm
 from django.http import HttpRequest, HttpResponse
@@ -12,7 +15,15 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import Audited, DeletedOnlyUnused, ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import (
+    Audited,
+    DeletedOnlyUnused,
+    GuardedModelAdmin,
+    ModelAdmin,
+    ReadOnly,
+    SeenForm,
+)
+from human_feedback_site.feedback.models import ApiToken, Identity
 from human_feedback_site.feedback.services import accounts, moderation
 
 
@@ -209,3 +220,44 @@ class AttemptsAdmin(ReadOnly, ModelAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Return True if the user has Django's delete permission for this model."""
         return ModelAdmin.has_delete_permission(self, request, obj)
+
+
+if TYPE_CHECKING:  # generic only in the type stubs
+    _UserChangeForm: TypeAlias = DjangoUserChangeForm[User]
+    _UserAdmin: TypeAlias = DjangoUserAdmin[User]
+else:
+    _UserChangeForm, _UserAdmin = DjangoUserChangeForm, DjangoUserAdmin
+
+admin.site.unregister([User, Group])
+
+
+class UserChangeForm(SeenForm, _UserChangeForm):
+    """Variant of Django's user change form that rejects conflicting edits.
+
+    An edit conflicts if another admin has changed the field since the form was opened.
+    """
+
+
+@admin.register(User)
+class UserAdmin(DeletedOnlyUnused, GuardedModelAdmin, _UserAdmin):
+    """Admin page for users. A user that other rows reference can't be deleted, only deactivated."""
+
+    LOST_WITH_IT = frozenset({ApiToken})
+    form = UserChangeForm
+
+
+@admin.register(Group)
+class GroupAdmin(GuardedModelAdmin, DjangoGroupAdmin):
+    """Admin page for user groups, which the site itself does not use."""
+
+    form = SeenForm
+
+
+@admin.register(Identity)
+class IdentityAdmin(ReadOnly, ModelAdmin):
+    """Admin page for users' accounts at the identity provider."""
+
+    list_display = ("user", "issuer", "subject", "created_at")
+    list_select_related = ("user",)
+    search_fields = ("user__username", "=subject")
+    date_hierarchy = "created_at"

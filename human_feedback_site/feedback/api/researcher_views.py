@@ -1,16 +1,21 @@
 """API endpoints for trainers and researchers."""
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError as DjangoValidationError
+from django.http import StreamingHttpResponse
 from rest_framework.exceptions import ValidationError
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.api import serializers as s
-from human_feedback_site.feedback.api.schema import endpoint
+from human_feedback_site.feedback.api.examples import COMPARISONS_CSV, LABELS_CSV
+from human_feedback_site.feedback.api.schema import download_endpoint, endpoint
 from human_feedback_site.feedback.api.views import ResearcherView, user_of, valid
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import ApiToken, Experiment, TrainingPoint, on_screen, validate_name
@@ -22,7 +27,8 @@ from human_feedback_site.feedback.selectors.experiments import (
     last_seq,
     lease_in,
 )
-from human_feedback_site.feedback.services import accounts, experiments, invites, watching
+from human_feedback_site.feedback.services import accounts, experiments, invites
+from human_feedback_site.feedback.tables.files import download
 
 
 class TrainerView(ResearcherView):
@@ -89,7 +95,7 @@ def _experiment_json(request: Request, experiment: Experiment, labeler_name: str
         "page_url": accounts.page_url(experiment, base),
         "label_url": accounts.label_url(experiment, base),
         "invite_url": accounts.invite_url(experiment, labeler_name, base),
-        "watch_url": watching.watch_url(experiment, labeler_name, request.auth, base)
+        "watch_url": accounts.watch_url(experiment, labeler_name, request.auth, base)
         if isinstance(request.auth, ApiToken)
         else accounts.page_url(experiment, base),
     }
@@ -252,3 +258,57 @@ class LeaseDetailView(ResearcherView):
             "right": {"true_return": right},
         }
         return Response(s.LeaseDetailSerializer(answer).data)
+
+
+_CSV, _PARQUET = "text/csv", "application/vnd.apache.parquet"
+
+
+class _AnyType(BaseContentNegotiation):
+    """Content negotiation that ignores ``Accept`` headers: the URL sets the file type; errors are JSON."""
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """Return the first renderer and its media type; they are used only for error responses."""
+        first = next(iter(renderers))
+        return first, str(first.media_type)
+
+
+class _ExportView(ResearcherView):
+    content_negotiation_class = _AnyType
+
+
+class ComparisonsCsvView(_ExportView):
+    """Export of an experiment's comparisons as CSV."""
+
+    @download_endpoint("export_comparisons_csv", _CSV, example=COMPARISONS_CSV)
+    def get(self, request: Request, name: str) -> StreamingHttpResponse:
+        """Export all comparisons with their decisions, in order of registration."""
+        return download(self.experiment(name), "comparisons", "csv")
+
+
+class ComparisonsParquetView(_ExportView):
+    """Export of an experiment's comparisons as Parquet."""
+
+    @download_endpoint("export_comparisons_parquet", _PARQUET)
+    def get(self, request: Request, name: str) -> StreamingHttpResponse:
+        """Export all comparisons with their decisions, in order of registration."""
+        return download(self.experiment(name), "comparisons", "parquet")
+
+
+class LabelsCsvView(_ExportView):
+    """Export of an experiment's labels as CSV."""
+
+    @download_endpoint("export_labels_csv", _CSV, example=LABELS_CSV)
+    def get(self, request: Request, name: str) -> StreamingHttpResponse:
+        """Export all labels, including withdrawn ones, in order of arrival."""
+        return download(self.experiment(name), "labels", "csv")
+
+
+class LabelsParquetView(_ExportView):
+    """Export of an experiment's labels as Parquet."""
+
+    @download_endpoint("export_labels_parquet", _PARQUET)
+    def get(self, request: Request, name: str) -> StreamingHttpResponse:
+        """Export all labels, including withdrawn ones, in order of arrival."""
+        return download(self.experiment(name), "labels", "parquet")

@@ -3,7 +3,7 @@
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from human_feedback_site.feedback.api import export_views, labeler_views, researcher_views
+from human_feedback_site.feedback.api import labeler_views, researcher_views
 
 _experiment = [
     path("invites", researcher_views.InvitesView.as_view()),
@@ -12,10 +12,10 @@ _experiment = [
     path("cancel", researcher_views.CancelView.as_view()),
     path("points", researcher_views.PointsView.as_view()),
     path("episodes", researcher_views.EpisodesView.as_view()),
-    path("comparisons.csv", export_views.ComparisonsCsvView.as_view()),
-    path("comparisons.parquet", export_views.ComparisonsParquetView.as_view()),
-    path("labels.csv", export_views.LabelsCsvView.as_view()),
-    path("labels.parquet", export_views.LabelsParquetView.as_view()),
+    path("comparisons.csv", researcher_views.ComparisonsCsvView.as_view()),
+    path("comparisons.parquet", researcher_views.ComparisonsParquetView.as_view()),
+    path("labels.csv", researcher_views.LabelsCsvView.as_view()),
+    path("labels.parquet", researcher_views.LabelsParquetView.as_view()),
     path("examples", labeler_views.ExamplesView.as_view(), name="api-examples"),
     path("progress", labeler_views.ProgressView.as_view(), name="api-progress"),
     path("leases", labeler_views.LeasesView.as_view(), name="api-leases"),

@@ -2,19 +2,24 @@
 
 import contextlib
 import errno
+import hashlib
+import hmac
 import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, NoCredentialsError
 from django.conf import settings
 from django.core import signing
@@ -22,7 +27,6 @@ from django.urls import reverse
 
 from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.faults import media_errors, status_of
-from human_feedback_site.feedback.media.links import LinkSigner
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -73,6 +77,60 @@ class MediaStore(Protocol):
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete up to ``MAX_KEYS`` objects; keys that don't exist are ignored."""
+
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class LinkSigner:
+    """Creates presigned URLs for the objects in one bucket.
+
+    Attributes:
+        base: base URL, to which an object's key is appended.
+        region: AWS region that the URLs are signed for.
+        credentials: AWS credentials, reread for every URL because temporary credentials are refreshed hourly.
+    """
+
+    base: str
+    region: str
+    credentials: Credentials
+
+    @classmethod
+    def after(cls, example: str, key: str, credentials: Credentials) -> "LinkSigner":
+        """Create a signer from ``example``, a URL that botocore presigned for ``key``."""
+        address, _, query = example.partition("?")
+        scope = parse_qs(query)["X-Amz-Credential"][0].split("/")
+        return cls(address.removesuffix(key), scope[2], credentials)
+
+    def link(self, key: str, seconds: int) -> str:
+        """Return a presigned URL for reading ``key``, valid for ``seconds``.
+
+        ``key`` is not URL-quoted, so it must contain only URL-safe characters.
+        """
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        scope = f"{now[:8]}/{self.region}/s3/aws4_request"
+        keys = self.credentials.get_frozen_credentials()
+        parameters = {
+            "X-Amz-Algorithm": _ALGORITHM,
+            "X-Amz-Credential": f"{keys.access_key}/{scope}",
+            "X-Amz-Date": now,
+            "X-Amz-Expires": str(seconds),
+            **({"X-Amz-Security-Token": keys.token} if keys.token else {}),
+            "X-Amz-SignedHeaders": "host",
+        }  # sorted by name, as the signature requires
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
+        address = urlsplit(self.base + key)
+        is_default = address.port in {None, _DEFAULT_PORTS[address.scheme]}
+        host = address.hostname if is_default else f"{address.hostname}:{address.port}"
+        request = f"GET\n{address.path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+        string_to_sign = "\n".join((_ALGORITHM, now, scope, hashlib.sha256(request.encode()).hexdigest()))
+        signing_key = f"AWS4{keys.secret_key}".encode()
+        for part in scope.split("/"):
+            signing_key = hmac.digest(signing_key, part.encode(), "sha256")
+        signature = hmac.digest(signing_key, string_to_sign.encode(), "sha256").hex()
+        return f"{self.base}{key}?{query}&X-Amz-Signature={signature}"
 
 
 class FolderMedia:

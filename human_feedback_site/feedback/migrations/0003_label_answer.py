@@ -1,6 +1,6 @@
 """What a label's choice means.
 
-Safe while the site serves: processes of 0.1.0 leave the column empty, and ``services/upgrade.py`` fills it.
+Safe while the site serves: processes of 0.1.0 leave the column empty, and ``complete_labels`` fills it.
 """
 
 from django.db import migrations, models

@@ -11,7 +11,6 @@ from human_feedback_site.feedback.models.comparisons import (
     Example,
     Outcome,
 )
-from human_feedback_site.feedback.models.consent import ConsentAnswer, ConsentText
 from human_feedback_site.feedback.models.experiments import (
     MAX_PROMPT,
     NAME_PATTERN,
@@ -22,8 +21,6 @@ from human_feedback_site.feedback.models.experiments import (
     TrainingPoint,
     validate_name,
 )
-from human_feedback_site.feedback.models.identities import Identity
-from human_feedback_site.feedback.models.invites import PLATFORM_ID_PATTERN, Arrival, Invite, InvitePart
 from human_feedback_site.feedback.models.labels import (
     Decision,
     Label,
@@ -33,9 +30,20 @@ from human_feedback_site.feedback.models.labels import (
     meaning_of,
     on_screen,
 )
-from human_feedback_site.feedback.models.limits import Attempts
 from human_feedback_site.feedback.models.names import MAX_LABELER_NAME, validate_labeler_name
-from human_feedback_site.feedback.models.people import ApiToken, Labeler, Participation
+from human_feedback_site.feedback.models.people import (
+    PLATFORM_ID_PATTERN,
+    ApiToken,
+    Arrival,
+    Attempts,
+    ConsentAnswer,
+    ConsentText,
+    Identity,
+    Invite,
+    InvitePart,
+    Labeler,
+    Participation,
+)
 from human_feedback_site.feedback.models.webhooks import WebhookDelivery, WebhookEndpoint
 
 __all__ = [

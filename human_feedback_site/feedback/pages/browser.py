@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from uuid import UUID
 
 from django import forms
-from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.core.validators import RegexValidator
 from django.db.models import QuerySet
@@ -13,12 +12,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST, require_safe
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Labeler
 from human_feedback_site.feedback.pages.overview import VERDICTS, ShownLabel, comparison_card, with_labels
-from human_feedback_site.feedback.pages.views import managed, message
+from human_feedback_site.feedback.pages.views import acts, managed, message, shows
 from human_feedback_site.feedback.selectors import browse
 from human_feedback_site.feedback.services import moderation
 from human_feedback_site.feedback.tables.files import has_parquet
@@ -94,9 +91,7 @@ class FilterForm(forms.Form):
         return browse.Filters(**{name: value for name, value in self.cleaned_data.items() if value})
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def comparisons(request: HttpRequest, name: str) -> HttpResponse:
     """List the experiment's comparisons that match the filters in the query string."""
     experiment = managed(request, name)
@@ -117,9 +112,7 @@ def comparisons(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "pages/comparisons.html", context)
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Show one comparison with its clips and full history."""
     experiment = managed(request, name)
@@ -145,9 +138,7 @@ def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
     return VERDICTS.get(event.outcome or "")
 
 
-@require_POST
-@login_required
-@never_cache
+@acts
 def act(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
     """Request one more label for a comparison, close it to further labels, or reopen it.
 

@@ -5,31 +5,24 @@ Pages use the permanent URLs, because a page may stay open longer than a presign
 
 from uuid import UUID
 
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Comparison, Label, on_screen
 from human_feedback_site.feedback.models.querysets import watchable_episodes
 from human_feedback_site.feedback.pages.labeling import labeler_in
-from human_feedback_site.feedback.pages.views import managed, managed_by
+from human_feedback_site.feedback.pages.views import managed, managed_by, shows
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def of_comparison(request: HttpRequest, name: str, uuid: UUID, side: str) -> HttpResponse:
     """Redirect a researcher to a comparison's clip; ``side`` is ``first`` or ``second``."""
     comparison = get_object_or_404(managed(request, name).comparisons, uuid=uuid)
     return _clip(comparison, comparison.first_key if side == "first" else comparison.second_key)
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> HttpResponse:
     """Redirect a labeler to the clip that was shown on ``side`` when they answered.
 
@@ -43,9 +36,7 @@ def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> H
     return _clip(comparison, left if side == "left" else right)
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
     """Redirect a researcher or labeler to the video of the full episode recorded at ``step``.
 

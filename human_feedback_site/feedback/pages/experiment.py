@@ -1,27 +1,43 @@
-"""Experiment page for researchers, and its live section, which refreshes automatically."""
+"""Experiment page for researchers, with its live section, and the views that its forms lead to."""
 
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+from django import forms
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.cache import get_conditional_response
+from django.utils.http import urlencode
+from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods
 
-from human_feedback_site.feedback.models import MAX_PROMPT, Experiment
+from human_feedback_site.feedback.errors import ConflictError, NotFoundError, NotInstalledError
+from human_feedback_site.feedback.models import MAX_PROMPT, Example, Experiment, Outcome
 from human_feedback_site.feedback.pages.live import live_view_of
 from human_feedback_site.feedback.pages.overview import VERDICTS, comparison_card, comparisons_to_list
-from human_feedback_site.feedback.pages.views import managed_by, signed_in
-from human_feedback_site.feedback.selectors.experiments import experiments_to_label
-from human_feedback_site.feedback.services.experiments import trainer_away_since
+from human_feedback_site.feedback.pages.views import (
+    acts,
+    first_error,
+    managed,
+    managed_by,
+    message,
+    shows,
+    signed_in,
+)
+from human_feedback_site.feedback.selectors.experiments import experiments_to_label, progress_of
+from human_feedback_site.feedback.services import experiments, moderation, wording
+from human_feedback_site.feedback.tables.columns import TABLES
+from human_feedback_site.feedback.tables.files import FILE_TYPES, download
 
 COMPARISONS_PER_PAGE = 20
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def experiment(request: HttpRequest, name: str) -> HttpResponse:
     """Show researchers an experiment's progress and comparisons; redirect labelers to the labeling page."""
     found = _managed(request).filter(name=name).first()
@@ -42,9 +58,7 @@ def experiment(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "pages/experiment.html", context)
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def live(request: HttpRequest, name: str) -> HttpResponse:
     """Return the experiment page's live section as an HTML fragment, or a 304 response if unchanged."""
     found = get_object_or_404(_managed(request), name=name)
@@ -63,8 +77,133 @@ def _managed(request: HttpRequest) -> QuerySet[Experiment]:
 
     ``away_since`` is the time of the trainer's last request if the trainer appears to be offline, else None.
     """
-    return managed_by(request).annotate(away_since=trainer_away_since())
+    return managed_by(request).annotate(away_since=experiments.trainer_away_since())
 
 
 def _may_label(request: HttpRequest, experiment: Experiment) -> bool:
     return experiments_to_label(signed_in(request)).filter(pk=experiment.pk).exists()
+
+
+STEPS: Mapping[str, Callable[[QuerySet[Experiment]], int]] = {
+    "pause": experiments.pause,
+    "resume": experiments.resume,
+    "reopen": experiments.reopen,
+}
+
+
+@acts
+def steer(request: HttpRequest, name: str, step: str) -> HttpResponse:
+    """Pause, resume or reopen an experiment; ``step`` is a key of :data:`STEPS`. Idempotent."""
+    STEPS[step](_only(request, name))
+    return redirect("experiment", name)
+
+
+@require_http_methods(["GET", "POST"])
+@login_required
+@never_cache
+def finish(request: HttpRequest, name: str) -> HttpResponse:
+    """Show a confirmation page on GET; finish the experiment on POST."""
+    chosen = _only(request, name)
+    if request.method == "POST":
+        experiments.finish(chosen)
+        return redirect("experiment", name)
+    experiment = chosen.get()
+    context = {"experiment": experiment, "progress": progress_of(experiment)}
+    return render(request, "pages/finish.html", context)
+
+
+class PromptForm(forms.Form):
+    """Form for editing the prompt.
+
+    ``version`` is the version number that the edit is based on, to detect conflicting edits.
+    """
+
+    prompt = forms.CharField(
+        max_length=MAX_PROMPT,
+        error_messages={
+            "required": _("The prompt must not be empty."),
+            "max_length": _("The prompt must not be longer than %(limit_value)d characters."),
+        },
+    )
+    version = forms.IntegerField(
+        error_messages=dict.fromkeys(("required", "invalid"), _("Go back and reload the page."))
+    )
+
+
+@acts
+def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
+    """Change an experiment's prompt; labelers see the new prompt with their next pair."""
+    experiment = _only(request, name).get()
+    form = PromptForm(request.POST)
+    if not form.is_valid():
+        return message(request, 400, _("The prompt can’t be saved"), first_error(form))
+    text = " ".join(form.cleaned_data["prompt"].split())
+    try:
+        wording.edit_prompt(experiment, text, signed_in(request), seen=form.cleaned_data["version"])
+    except ConflictError:
+        heading, advice = _("Someone else changed the prompt"), _("Go back and reload the page.")
+        return message(request, 409, heading, advice)
+    return redirect("experiment", name)
+
+
+def _only(request: HttpRequest, name: str) -> QuerySet[Experiment]:
+    """Return a queryset with only this experiment; raise ``Http404`` if the user doesn't manage it."""
+    return Experiment.objects.filter(pk=managed(request, name).pk)
+
+
+class LessonForm(forms.Form):
+    """Form for an example: the correct answer, an explanation, and a checkbox for practice pairs."""
+
+    better = forms.ChoiceField(
+        choices=Outcome.choices,
+        error_messages=dict.fromkeys(("required", "invalid_choice"), _("Choose the correct answer.")),
+    )
+    explanation = forms.CharField(
+        max_length=Example.MAX_EXPLANATION,
+        required=False,
+        error_messages={
+            "max_length": _("The explanation must not be longer than %(limit_value)d characters."),
+        },
+    )
+    practice = forms.BooleanField(required=False)
+
+
+@acts
+def use_as_example(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
+    """Use a comparison as an example for labelers, or as a practice pair."""
+    experiment = managed(request, name)
+    form = LessonForm(request.POST)
+    if not form.is_valid():
+        return message(request, 400, _("This comparison can’t be used as an example"), first_error(form))
+    try:
+        moderation.use_as_example(experiment, uuid, moderation.NewExample(**form.cleaned_data))
+    except NotFoundError as error:
+        raise Http404 from error
+    except ConflictError:
+        text = _("Its clips are no longer available, or it is used as an attention check.")
+        return message(request, 409, _("This comparison can’t be used as an example"), text)
+    return _back_to_card(request, name, uuid)
+
+
+@acts
+def remove_example(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
+    """Stop using a comparison as an example."""
+    moderation.remove_example(managed(request, name), uuid)
+    return _back_to_card(request, name, uuid)
+
+
+def _back_to_card(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
+    page = urlencode({"page": request.POST.get("page", "1")})
+    return redirect(f"{reverse('experiment', args=[name])}?{page}#comparison-{uuid}")
+
+
+@shows
+def export(request: HttpRequest, name: str, table: str, extension: str) -> HttpResponseBase:
+    """Return one of an experiment's tables as a file download; the user must manage the experiment."""
+    if table not in TABLES or extension not in FILE_TYPES:
+        raise Http404
+    experiment = managed(request, name)
+    try:
+        return download(experiment, table, extension)
+    except NotInstalledError as error:
+        return message(request, 501, _("This site can’t write Parquet files"), str(error))

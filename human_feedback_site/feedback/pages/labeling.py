@@ -1,11 +1,10 @@
-"""Labeling page, and the history page where labelers review and change their answers."""
+"""Labeling page, the history where labelers review and change their answers, and the page at the end."""
 
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AnonymousUser
 from django.core.paginator import Paginator
 from django.db.models import Count, Q
@@ -17,16 +16,24 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
 from human_feedback_site.feedback.errors import ConflictError, NotFoundError
 from human_feedback_site.feedback.models import Experiment, Label, Labeler, Participation
-from human_feedback_site.feedback.pages.unsaved import account_key, sender_data
-from human_feedback_site.feedback.pages.views import managed_by, message, signed_in
+from human_feedback_site.feedback.pages.views import (
+    account_key,
+    acts,
+    managed_by,
+    message,
+    sender_data,
+    shows,
+    signed_in,
+)
 from human_feedback_site.feedback.selectors import labeling
-from human_feedback_site.feedback.services import accounts
+from human_feedback_site.feedback.selectors.labeling import before_after
+from human_feedback_site.feedback.services import accounts, completion
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from human_feedback_site.feedback.services.consent import text_to_answer
+from human_feedback_site.feedback.services.wording import text_to_answer
 
 ANSWERS_PER_PAGE = 20
 # Modules that label.js imports, listed so that browsers fetch them in parallel.
@@ -44,9 +51,7 @@ MODULES = [
 _FORMS = {"one": 1, "other": 2}
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 @ensure_csrf_cookie
 def label(request: HttpRequest, name: str) -> HttpResponse:
     """Show the labeling page, whose script gets pairs and sends answers through the REST API."""
@@ -149,9 +154,7 @@ def _messages() -> dict[str, Any]:
     }
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def history(request: HttpRequest, name: str) -> HttpResponse:
     """List the labeler's answers, except undone ones, newest first, with buttons to change them."""
     labeler, experiment = labeler_in(request, name)
@@ -174,9 +177,7 @@ class HistoryRow:
     next_uuid: uuid.UUID
 
 
-@require_POST
-@login_required
-@never_cache
+@acts
 def change(request: HttpRequest, name: str, label_uuid: uuid.UUID) -> HttpResponse:
     """Replace an answer from the history with a different one."""
     labeler, _experiment = labeler_in(request, name)
@@ -213,3 +214,20 @@ def labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:
         return accounts.labeler_for(signed_in(request), experiment), experiment
     except NotFoundError as error:
         raise Http404 from error
+
+
+@shows
+def done(request: HttpRequest, name: str) -> HttpResponse:
+    """Show the labeler's status (done, screened out or not done yet) and any code for the platform.
+
+    Below it are videos of the agent before training and now.
+    """
+    labeler, experiment = labeler_in(request, name)
+    ending = completion.conclude(accounts.participation_of(labeler, experiment))
+    context = {
+        "experiment": experiment,
+        "ending": ending,
+        "change": before_after(labeler.user, [experiment]).get(experiment.pk),
+        "unsaved": sender_data(labeler.user),
+    }
+    return render(request, "pages/done.html", context)

@@ -1,7 +1,10 @@
-"""Pages for an experiment's invitations and the participants sent by a recruitment platform."""
+"""Pages for an experiment's invitations, consent text, participants sent by a platform, and labelers."""
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from django import forms
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
@@ -11,14 +14,108 @@ from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods
 
 from human_feedback_site.feedback.addresses import base_url
-from human_feedback_site.feedback.models import Arrival, Invite
-from human_feedback_site.feedback.pages.invite_forms import AnonymousForm, NamedForm
-from human_feedback_site.feedback.pages.views import managed
-from human_feedback_site.feedback.services import completion
+from human_feedback_site.feedback.errors import ConflictError
+from human_feedback_site.feedback.models import (
+    Arrival,
+    Experiment,
+    Invite,
+    Participation,
+    validate_labeler_name,
+)
+from human_feedback_site.feedback.pages.labeling import labeler_in
+from human_feedback_site.feedback.pages.views import acts, managed, message, shows, signed_in
+from human_feedback_site.feedback.selectors import monitoring
+from human_feedback_site.feedback.services import accounts, completion, moderation
 from human_feedback_site.feedback.services import invites as invitations
+from human_feedback_site.feedback.services import wording as service
+from human_feedback_site.feedback.services.invites import PROLIFIC_RETURN_URL
+
+if TYPE_CHECKING:  # generic only in the type stubs
+    ModelForm: TypeAlias = forms.ModelForm[Invite]
+else:
+    ModelForm = forms.ModelForm
+
+MOST_DAYS = 365
+_MOST = 1_000_000
+
+
+class InviteForm(ModelForm):
+    """Base class of both invitation forms, with fields for the expiry and the number of answers."""
+
+    days = forms.IntegerField(min_value=1, max_value=MOST_DAYS, initial=30)
+    answers_wanted = forms.IntegerField(min_value=1, max_value=_MOST, required=False)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for field in self.fields.values():
+            if type(field.widget) is forms.TextInput:
+                field.widget.attrs["dir"] = "auto"
+
+    def save_for(self, experiment: Experiment) -> Invite:
+        """Save and return the invitation described by this form, which must be valid."""
+        self.instance.experiment = experiment
+        self.instance.expires_at = timezone.now() + timedelta(days=self.cleaned_data["days"])
+        self.instance.save()
+        return self.instance
+
+
+class NamedForm(InviteForm):
+    """Form for a link that signs in one named labeler."""
+
+    labeler_name = forms.CharField(validators=[validate_labeler_name])
+    once = forms.BooleanField(required=False)
+
+    class Meta:
+        model = Invite
+        fields = ("answers_wanted",)
+
+    def save_for(self, experiment: Experiment) -> Invite:
+        """Add the labeler to the experiment, creating the labeler if needed, and save the invitation."""
+        self.instance.kind = Invite.Kind.NAMED
+        self.instance.labeler = accounts.invite(experiment, self.cleaned_data["labeler_name"])
+        self.instance.limit = 1 if self.cleaned_data["once"] else None
+        return super().save_for(experiment)
+
+
+class AnonymousForm(InviteForm):
+    """Form for a link that many people can use, each under a new pseudonym.
+
+    A platform such as Prolific may recruit these labelers.
+    """
+
+    limit = forms.IntegerField(min_value=1, max_value=_MOST, initial=20)
+    return_url = forms.URLField(required=False, initial=PROLIFIC_RETURN_URL, assume_scheme="https")
+
+    class Meta:
+        model = Invite
+        fields = (
+            *("note", "limit", "answers_wanted", "platform", "study"),
+            *("completion_code", "screen_out_code", "return_url"),
+        )
+
+    def clean(self) -> dict[str, object]:
+        """Require a completion code if a platform is chosen; otherwise clear the platform fields.
+
+        The ``Invite`` model checks that the completion and screen-out codes differ.
+        """
+        cleaned: dict[str, object] = super().clean() or {}
+        if cleaned.get("platform") and cleaned.get("completion_code") == "":
+            self.add_error(
+                "completion_code", _("Enter the completion code that the platform uses to pay participants.")
+            )
+        if not cleaned.get("platform"):
+            for name in ("study", "completion_code", "screen_out_code", "return_url"):
+                cleaned[name] = ""
+        return cleaned
+
+    def save_for(self, experiment: Experiment) -> Invite:
+        """Save and return an invitation for anonymous labelers."""
+        self.instance.kind = Invite.Kind.ANONYMOUS
+        return super().save_for(experiment)
+
 
 INVITES_PER_PAGE = 20
 PARTICIPANTS_PER_PAGE = 50
@@ -86,9 +183,7 @@ def _row(invite: Invite, base: str) -> InviteRow:
     return InviteRow(invite, invitations.link_of(invite, base), _("valid"))
 
 
-@require_POST
-@login_required
-@never_cache
+@acts
 def revoke(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Revoke an invitation, so that no one else can join with its link."""
     experiment = managed(request, name)
@@ -97,9 +192,7 @@ def revoke(request: HttpRequest, name: str, number: int) -> HttpResponse:
     return redirect(f"{reverse('invites', args=[name])}#invite-{number}")
 
 
-@require_safe
-@login_required
-@never_cache
+@shows
 def participants(request: HttpRequest, name: str) -> HttpResponse:
     """List the participants sent by a platform, so that the researcher can pay them on the platform.
 
@@ -116,9 +209,7 @@ def participants(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "pages/participants.html", {"experiment": experiment, "page": page, "rows": rows})
 
 
-@require_POST
-@login_required
-@never_cache
+@acts
 def forget(request: HttpRequest, name: str) -> HttpResponse:
     """Delete one participant's platform ID, or all participants' IDs; their labels are kept."""
     experiment = managed(request, name)
@@ -127,3 +218,74 @@ def forget(request: HttpRequest, name: str) -> HttpResponse:
         chosen = chosen.filter(participant=request.POST.get("participant", "").replace("\0", ""))
     invitations.forget_participants(chosen)
     return redirect("participants", name)
+
+
+@shows
+def labeler(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Show the confirmation page for blocking or readmitting a labeler of an experiment."""
+    context = {"participation": _chosen(request, name, number)}
+    return render(request, "pages/labeler.html", context)
+
+
+@acts
+def block(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Stop a labeler and withdraw all their labels in this experiment. Idempotent."""
+    chosen = _chosen(request, name, number)
+    moderation.block(Participation.objects.filter(pk=chosen.pk), signed_in(request))
+    return _done(chosen)
+
+
+@acts
+def readmit(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Let a stopped labeler continue; labels withdrawn earlier stay withdrawn."""
+    chosen = _chosen(request, name, number)
+    moderation.readmit(Participation.objects.filter(pk=chosen.pk))
+    return _done(chosen)
+
+
+def _chosen(request: HttpRequest, name: str, number: int) -> Participation:
+    taking_part = managed(request, name).participations.select_related("labeler", "experiment")
+    return get_object_or_404(taking_part, labeler=number)
+
+
+def _done(chosen: Participation) -> HttpResponse:
+    monitoring.forget_crowd(chosen.experiment)
+    return redirect(f"{reverse('experiment', args=[chosen.experiment.name])}#labelers")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+@never_cache
+def consent(request: HttpRequest, name: str) -> HttpResponse:
+    """Show a labeler the consent text and record whether they agree.
+
+    If the text has changed since the labeler saw it, show the new text and record nothing.
+    """
+    labeler, experiment = labeler_in(request, name)
+    text = service.text_to_answer(labeler, experiment)
+    if text is None:
+        return redirect("label", name)
+    answer = request.POST.get("answer")
+    if answer in {"yes", "no"} and request.POST.get("version") == text.digest:
+        service.answer(labeler, text, agreed=answer == "yes")
+        if answer == "yes":
+            return redirect("label", name)
+        return render(request, "pages/goodbye.html", {"experiment": experiment})
+    return render(request, "pages/consent.html", {"experiment": experiment, "text": text})
+
+
+@acts
+def edit_consent(request: HttpRequest, name: str) -> HttpResponse:
+    """Replace an experiment's consent text, or remove it if the new text is empty."""
+    experiment = managed(request, name)
+    text = request.POST.get("text", "")
+    if len(text) > service.MAX_CONSENT or "\x00" in text:
+        return message(
+            request, 400, _("The consent text can’t be saved"), _("Use at most 20,000 characters.")
+        )
+    try:
+        service.set_text(experiment, text, seen=request.POST.get("version"))
+    except ConflictError:
+        heading, advice = _("Someone else changed the consent text"), _("Go back and reload the page.")
+        return message(request, 409, heading, advice)
+    return redirect("invites", name)

@@ -3,36 +3,48 @@
 Every view reads data with selectors, writes data with services, and renders one template.
 """
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.forms import Form
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.utils.functional import Promise
+from django.utils.functional import Promise, SimpleLazyObject
 from django.utils.translation import gettext as _
 from django.views import i18n
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from human_feedback_site.feedback.addresses import base_url
-from human_feedback_site.feedback.models import Experiment, validate_labeler_name
+from human_feedback_site.feedback.models import Experiment, Labeler, validate_labeler_name
 from human_feedback_site.feedback.pages.overview import experiment_rows
-from human_feedback_site.feedback.pages.unsaved import sender_data
-from human_feedback_site.feedback.selectors.before_after import before_after
 from human_feedback_site.feedback.selectors.experiments import experiments_to_manage, experiments_watched
+from human_feedback_site.feedback.selectors.labeling import before_after
 from human_feedback_site.feedback.services import invites
 
 EXPERIMENTS_PER_PAGE = 30
+_View = TypeVar("_View", bound=Callable[..., HttpResponseBase])
 WATCHED = "watched"  # session key: digest of the API token of each watch link opened, by experiment ID
 
 
-@require_safe
-@login_required
-@never_cache
+def shows(view: _View) -> _View:
+    """Restrict a view to GET and HEAD requests of signed-in users; its responses are not cached."""
+    return require_safe(login_required(never_cache(view)))
+
+
+def acts(view: _View) -> _View:
+    """Restrict a view to POST requests of signed-in users; its responses are not cached."""
+    return require_POST(login_required(never_cache(view)))
+
+
+@shows
 def home(request: HttpRequest) -> HttpResponse:
     """List the experiments that the user manages or may label.
 
@@ -52,9 +64,7 @@ def home(request: HttpRequest) -> HttpResponse:
     return render(request, "pages/home.html", context)
 
 
-@require_POST
-@login_required
-@never_cache
+@acts
 def invite(request: HttpRequest, name: str) -> HttpResponse:
     """Create or extend an invitation for a named labeler and show the invitation link."""
     found = managed(request, name)
@@ -110,3 +120,39 @@ def managed_by(request: HttpRequest) -> QuerySet[Experiment]:
     """Return the experiments that the user manages, and those whose watch links this session has opened."""
     managed, watched = experiments_to_manage(signed_in(request)), request.session.get(WATCHED)
     return managed | experiments_watched(watched) if watched else managed
+
+
+def account(request: HttpRequest) -> dict[str, Any]:
+    """Add ``account_name``, the user's display name, to every template context (looked up lazily)."""
+    return {"account_name": SimpleLazyObject(lambda: name_of(getattr(request, "user", AnonymousUser())))}
+
+
+def name_of(user: User | AnonymousUser) -> str:
+    """Return the labeler's name as researchers see it; for staff and other users, return the username.
+
+    Labeler names needn't be unique across researchers, so a labeler's username has a random suffix.
+    """
+    labeler = None if user.is_staff else Labeler.objects.filter(user=user.pk).first()
+    return user.get_username() if labeler is None else labeler.name
+
+
+def account_key(user: User) -> str:
+    """Return the key under which a browser stores this user's unsaved answers.
+
+    The user ID alone is not unique, because localStorage is per origin, and several sites can share an
+    origin: sites under different paths on one host, or sites that run at the same URL at different times
+    with different state folders. Two such sites may even be copies of each other. The key therefore includes
+    the path prefix and the account's creation time.
+    """
+    site = f"{settings.FORCE_SCRIPT_NAME}:" if settings.FORCE_SCRIPT_NAME else ""
+    return f"{site}{user.pk}-{int(user.date_joined.timestamp())}"
+
+
+def sender_data(user: User) -> dict[str, Any]:
+    """Return the data that a page's script needs to submit the user's unsaved answers."""
+    return {
+        "account": account_key(user),
+        "csrf_cookie": settings.CSRF_COOKIE_NAME,
+        "urls": {"labels": reverse("api-labels"), "session": reverse("session")},
+        "refused": _("The site rejected an answer:"),
+    }

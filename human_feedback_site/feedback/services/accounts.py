@@ -1,28 +1,33 @@
-"""API tokens for trainers, labeler accounts, and the signed link that a run prints."""
+"""API tokens for trainers, labeler accounts, and the signed links that a run prints.
 
+A link's code, such as ``1-2-b4yz-k7f3m2p9qx``, consists of the experiment's ID, the labeler's ID, the hour in
+which it was made, and a message authentication code of 49 bits, which must be guessed online.
+A watch link also depends on the API token of the trainer that requested it. The link, and every session that
+opened it, stops working once that token is revoked, replaced or expired, or its user is no longer staff.
+"""
+
+import re
 import secrets
+import time
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
+from django.core.signing import BadSignature
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.crypto import constant_time_compare, salted_hmac
+from django.utils.http import base36_to_int, int_to_base36
 
 from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
-from human_feedback_site.feedback.models import (
-    MAX_LABELER_NAME,
-    ApiToken,
-    Experiment,
-    Labeler,
-    Participation,
-)
+from human_feedback_site.feedback.models import MAX_LABELER_NAME, ApiToken, Experiment, Labeler, Participation
 from human_feedback_site.feedback.models.names import name_from, normalized
-from human_feedback_site.feedback.services import short_links
 
 INVITE_SALT = "feedback.invite"
 TOKEN_DAYS = 365  # default lifetime of a token
@@ -119,7 +124,7 @@ def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
     A run prints this URL for its first labeler. The URL is not stored in the database.
     """
     labeler = Labeler.objects.get(invited_by=experiment.owner_id, name=labeler_name)
-    code = short_links.make_code(experiment.pk, labeler.pk, INVITE_SALT)
+    code = make_code(experiment.pk, labeler.pk, INVITE_SALT)
     return base_url.rstrip("/") + reverse("short-join", args=[code])
 
 
@@ -129,7 +134,7 @@ def kept_invite(token: str) -> int | None:
     A link printed by a run has no stored invitation. Raises :class:`django.core.signing.BadSignature` if the
     token is forged.
     """
-    if short_links.parse_code(token) is not None:
+    if parse_code(token) is not None:
         return None
     number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
     return number
@@ -142,7 +147,7 @@ def accept_invite(token: str) -> tuple[Labeler, Experiment]:
     forged or expired, :class:`NotFoundError` if the experiment no longer exists, and :class:`WithdrawnError`
     if the labeler was removed from the experiment or the labeler's account is disabled.
     """
-    code = short_links.parse_code(token)
+    code = parse_code(token)
     if code is None:
         claims = signing.loads(token, salt=INVITE_SALT, max_age=settings.INVITE_MAX_AGE_SECONDS)
         number, named = claims["experiment"], Q(name=claims["labeler"])
@@ -237,3 +242,102 @@ def labeler_of(user: User) -> Labeler:
     if labeler is None:
         raise NotFoundError("You are not a labeler yet; ask a researcher for an invitation.")
     return labeler
+
+
+_SYMBOLS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
+_SIGNATURE_LENGTH = 10
+_CODE = re.compile(rf"([0-9a-z]{{1,12}})-([0-9a-z]{{1,12}})-([0-9a-z]{{1,6}})-([{_SYMBOLS}]{{10}})")
+_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class ShortCode:
+    """Content of a code whose signature has not been checked yet."""
+
+    experiment: int
+    labeler: int
+    hour: int
+    signature: str
+
+    def check(self, salt: str, secret: str = "") -> bool:
+        """Return True if the code was made with this salt and secret.
+
+        Raises :class:`django.core.signing.SignatureExpired` if it was, but too long ago.
+        """
+        signatures = [
+            _signature(f"{salt}.{secret}", (self.experiment, self.labeler, self.hour), key)
+            for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+        ]
+        if not any(constant_time_compare(self.signature, each) for each in signatures):
+            return False
+        if time.time() - self.hour * _HOUR > settings.INVITE_MAX_AGE_SECONDS:
+            raise signing.SignatureExpired("The link is too old.")
+        return True
+
+
+def make_code(experiment: int, labeler: int, salt: str, secret: str = "") -> str:
+    """Return a new code for a link.
+
+    Args:
+        experiment: ID of the experiment.
+        labeler: ID of the labeler.
+        salt: name of the kind of link; codes of one kind are not valid for another.
+        secret: value that must be the same when the code is checked.
+    """
+    numbers = experiment, labeler, int(time.time()) // _HOUR
+    signature = _signature(f"{salt}.{secret}", numbers, settings.SECRET_KEY)
+    return "-".join([*map(int_to_base36, numbers), signature])
+
+
+def parse_code(token: str) -> ShortCode | None:
+    """Return the content of a code, or None if ``token`` is something else, such as an earlier long token."""
+    found = _CODE.fullmatch(token)
+    if found is None:
+        return None
+    experiment, labeler, hour = (base36_to_int(number) for number in found.groups()[:3])
+    return ShortCode(experiment, labeler, hour, found[4])
+
+
+def _signature(salt: str, numbers: tuple[int, ...], key: str | bytes) -> str:
+    digest = salted_hmac(salt, repr(numbers), secret=key, algorithm="sha256").digest()
+    number, symbols = int.from_bytes(digest), ""
+    for _ in range(_SIGNATURE_LENGTH):
+        number, symbol = divmod(number, len(_SYMBOLS))
+        symbols += _SYMBOLS[symbol]
+    return symbols
+
+
+_SALT = "feedback.watch"
+
+
+def watch_url(experiment: Experiment, labeler_name: str, token: ApiToken, base_url: str) -> str:
+    """Return a signed watch link under ``base_url``. It signs in ``labeler_name`` if no one is signed in."""
+    labeler = Labeler.objects.get(invited_by=experiment.owner_id, name=labeler_name)
+    code = make_code(experiment.pk, labeler.pk, _SALT, token.digest)
+    return base_url.rstrip("/") + reverse("watch", args=[code])
+
+
+def open_link(link: str) -> tuple[Experiment, ApiToken, Labeler | None]:
+    """Return a watch link's experiment, its API token, and its labeler unless they were removed.
+
+    Raises :class:`django.core.signing.BadSignature` if the link is incomplete or expired, and
+    :class:`WithdrawnError` if the experiment no longer exists or the link's API token no longer works.
+    """
+    code = parse_code(link)
+    if code is None:
+        raise BadSignature("The link is not complete.")
+    experiment = Experiment.objects.filter(pk=code.experiment).first()
+    if experiment is None:
+        raise WithdrawnError("This link's experiment no longer exists.")
+    token = next((each for each in _tokens_of(experiment) if code.check(_SALT, each.digest)), None)
+    if token is None:
+        raise WithdrawnError("This link's API token no longer works.")
+    invited = Labeler.objects.select_related("user").filter(
+        pk=code.labeler, invited_by=experiment.owner_id, experiments=experiment, user__is_active=True
+    )
+    return experiment, token, invited.first()
+
+
+def _tokens_of(experiment: Experiment) -> QuerySet[ApiToken]:
+    usable = ApiToken.objects.exclude(expires_at__lte=Now()).filter(user__is_active=True, user__is_staff=True)
+    return usable.filter(user=experiment.owner_id, experiment__in=("", experiment.name))

@@ -33,8 +33,13 @@ from human_feedback_site.feedback.queue.leases import end_leases, grant_again
 from human_feedback_site.feedback.queue.participants import AnsweredLease, answered_lease
 from human_feedback_site.feedback.services import parts, webhooks
 from human_feedback_site.feedback.services.accounts import participation_of
-from human_feedback_site.feedback.services.decisions import COUNTED_FIELDS, announce, score_of, verdict_on
-from human_feedback_site.feedback.services.promotion import promote
+from human_feedback_site.feedback.services.decisions import (
+    COUNTED_FIELDS,
+    announce,
+    promote,
+    score_of,
+    verdict_on,
+)
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,7 @@ from human_feedback_site.feedback.errors import MediaStoreError
 from human_feedback_site.feedback.media.store import media_store
 from human_feedback_site.feedback.models import Comparison, Experiment, Lease, Undo
 from human_feedback_site.feedback.models.querysets import lock_comparisons
-from human_feedback_site.feedback.services import (
-    aggregate,
-    deletion,
-    deliveries,
-    limits,
-    upgrade,
-    webhooks,
-)
+from human_feedback_site.feedback.services import aggregate, decisions, deletion, limits, webhooks
 from human_feedback_site.feedback.services.clip_store import delete_clips, refuse_another_store
 from human_feedback_site.feedback.services.experiments import trainer_away
 
@@ -199,12 +192,12 @@ def send_webhooks() -> str:
     Returns a summary for the log.
     """
     webhooks.announce_waiting(timezone.now())
-    sent, failed = deliveries.deliver(time.monotonic() + WORK_SECONDS)
+    sent, failed = webhooks.deliver(time.monotonic() + WORK_SECONDS)
     return f"{sent} sent" + (f", {failed} failed" if failed else "")
 
 
 CHORES: Mapping[str, Callable[[], str]] = {
-    "labels of 0.1.0": upgrade.complete_labels,
+    "labels of 0.1.0": decisions.complete_labels,
     "stale runs": forget_stale_runs,
     "labelers": weigh_labelers,
     "deletions": finish_deletions,

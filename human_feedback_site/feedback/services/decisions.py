@@ -1,12 +1,19 @@
-"""Decisions made from a comparison's labels, and their publication in the trainers' feed.
+"""Decisions made from a comparison's labels, their publication in the trainers' feed, and promotion.
 
 Sequence numbers come from the experiment's counter. The counter is incremented last in each transaction and
 stays locked until the commit, so decisions become visible in the order of their numbers.
+
+A surplus label can start to count only if a label is withdrawn, more labels are requested, the comparison is
+reopened, or its labeler is readmitted. Whatever does one of these also promotes, in the same transaction.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from django.db import transaction
+from django.db.models import Count, F, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -14,7 +21,9 @@ from human_feedback_site.feedback.models import (
     Experiment,
     Label,
     Participation,
+    meaning_of,
 )
+from human_feedback_site.feedback.models.querysets import eligible_labels, lock_comparisons, not_undone
 from human_feedback_site.feedback.quality.aggregation import (
     Triple,
     Verdict,
@@ -125,3 +134,64 @@ def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
     for label in labels.order_by("pk"):
         found[label.comparison_id].append(label)
     return found
+
+
+_AT_ONCE = 200
+_Status = Comparison.Status
+
+
+def promote(comparisons: Collection[int], changed: Collection[int] = ()) -> None:
+    """Promote surplus labels of these locked comparisons, oldest first, while labels are wanted.
+
+    Recomputes the decisions of the comparisons with promoted labels, and of those in ``changed``.
+    """
+    counted = Label.objects.filter(not_undone(), status=Label.Status.COUNTED, comparison=OuterRef("pk"))
+    number = counted.order_by().values("comparison").annotate(number=Count("pk")).values("number")
+    rows = Comparison.objects.filter(pk__in=comparisons, status__in=(_Status.OPEN, _Status.ANSWERED))
+    lacking = rows.annotate(lack=F("wanted") - Coalesce(Subquery(number), 0)).filter(lack__gt=0)
+    lack = dict(lacking.values_list("pk", "lack"))
+    promoted = []
+    for label in eligible_labels().filter(comparison__in=lack).order_by("pk") if lack else ():
+        if lack[label.comparison_id] > 0:
+            lack[label.comparison_id] -= 1
+            promoted.append(label)
+    Label.objects.filter(pk__in=[label.pk for label in promoted]).update(status=Label.Status.COUNTED)
+    _decide_by_experiment({label.comparison_id for label in promoted} | set(changed))
+
+
+def promote_all(**chosen: object) -> None:
+    """Promote the surplus labels of open comparisons; ``chosen`` is a filter on labels.
+
+    There are some after an import, or an upgrade from 0.1.0, where a label also waited for others' leases.
+    """
+    waiting = eligible_labels().filter(comparison__status=_Status.OPEN, **chosen)
+    found = sorted(set(waiting.values_list("comparison", flat=True)))
+    for start in range(0, len(found), _AT_ONCE):
+        with transaction.atomic():
+            some = Comparison.objects.filter(pk__in=found[start : start + _AT_ONCE])
+            promote([row.pk for row in lock_comparisons(some)])
+
+
+def _decide_by_experiment(comparisons: Collection[int]) -> None:
+    """Recompute the decisions of locked comparisons, locking feed counters in order of experiment ID."""
+    of_experiments: dict[int, list[Comparison]] = defaultdict(list)
+    for comparison in Comparison.objects.filter(pk__in=comparisons).order_by("experiment_id", "id"):
+        of_experiments[comparison.experiment_id].append(comparison)
+    experiments = Experiment.everything.in_bulk(of_experiments)
+    for experiment, own in of_experiments.items():
+        decide_anew(experiments[experiment], own)
+
+
+def complete_labels() -> str:
+    """Store the meaning of labels that lack it, and promote labels that waited for others' leases.
+
+    Returns a summary for the log.
+    """
+    stored, lacking = 0, Label.objects.filter(answer="")
+    if lacking.exists():
+        for choice in Label.Choice.values:
+            for swapped in (False, True):
+                chosen = lacking.filter(choice=choice, swapped=swapped)
+                stored += chosen.update(answer=meaning_of(choice, swapped=swapped))
+    promote_all()
+    return f"{stored} labels completed"

@@ -24,7 +24,7 @@ from human_feedback_site.feedback.models import (
     TrainingPoint,
 )
 from human_feedback_site.feedback.models.querysets import answered_comparisons, comparisons_with_clips
-from human_feedback_site.feedback.services import promotion, prompts, webhooks
+from human_feedback_site.feedback.services import decisions, webhooks, wording
 from human_feedback_site.feedback.services.clip_store import note_clips, unreadable
 from human_feedback_site.feedback.tables.reader import is_same_number
 
@@ -73,7 +73,7 @@ def put_experiment(
     )
     if created:
         SequenceCounter.objects.create(experiment=experiment)
-        prompts.note_prompt(experiment, author=None)
+        wording.note_prompt(experiment, author=None)
         _note_end(experiment, was_finished=False)
         return experiment, True
     if experiment.run_id != run_id:
@@ -85,7 +85,7 @@ def put_experiment(
     for field, value in changes.items():
         setattr(experiment, field, value)
     experiment.save(update_fields=list(changes))
-    prompts.take_prompt_of_run(experiment, values["prompt"])
+    wording.take_prompt_of_run(experiment, values["prompt"])
     set_waiting_for(experiment, None)  # the run has just started or ended
     _note_end(experiment, was_finished=was_finished)
     return experiment, False
@@ -294,7 +294,7 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
         status=Comparison.Status.ANSWERED, n_labels__lt=F("wanted")
     )
     lacking.update(status=Comparison.Status.OPEN)
-    promotion.promote_all(comparison__experiment=experiment)
+    decisions.promote_all(comparison__experiment=experiment)
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:

@@ -17,8 +17,8 @@ from django.db import IntegrityError, transaction
 
 from human_feedback_site.feedback.errors import ProviderError
 from human_feedback_site.feedback.models import MAX_LABELER_NAME, Identity, Labeler
-from human_feedback_site.feedback.models.identities import MAX_SUBJECT
 from human_feedback_site.feedback.models.names import name_from, normalized
+from human_feedback_site.feedback.models.people import MAX_SUBJECT
 
 _log = logging.getLogger(__name__)
 _SUFFIX_BYTES = 4

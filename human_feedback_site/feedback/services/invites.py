@@ -6,6 +6,7 @@ limit is never exceeded.
 """
 
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,16 +29,9 @@ from human_feedback_site.feedback.errors import (
     UsedUpError,
     WithdrawnError,
 )
-from human_feedback_site.feedback.models import (
-    PLATFORM_ID_PATTERN,
-    Arrival,
-    Experiment,
-    Invite,
-    Labeler,
-)
+from human_feedback_site.feedback.models import PLATFORM_ID_PATTERN, Arrival, Experiment, Invite, Labeler
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.parts import come_by
-from human_feedback_site.feedback.services.pseudonyms import pseudonym
 
 PROLIFIC_RETURN_URL = "https://app.prolific.com/submissions/complete"
 _NAMES_TRIED = 50
@@ -253,3 +247,27 @@ def forget_participants(arrivals: QuerySet[Arrival]) -> int:
     people = arrivals.order_by().values("experiment", "participant").distinct().count()
     arrivals.order_by().delete()
     return people
+
+
+_COLORS = (
+    *("amber", "azure", "beige", "black", "blue", "bronze", "brown", "coral", "cream"),
+    *("crimson", "cyan", "emerald", "golden", "green", "grey", "indigo", "ivory", "jade"),
+    *("lemon", "lilac", "lime", "mauve", "navy", "ochre", "olive", "orange", "pearl"),
+    *("pink", "plum", "purple", "red", "rose", "ruby", "silver", "teal", "white"),
+)
+_ANIMALS = (
+    *("badger", "bear", "beaver", "bison", "camel", "crane", "deer", "dolphin", "dove"),
+    *("duck", "eagle", "falcon", "finch", "fox", "frog", "gecko", "goose", "hare"),
+    *("hawk", "heron", "horse", "ibis", "jaguar", "koala", "lark", "lemur", "lion"),
+    *("llama", "lynx", "marten", "mole", "moose", "newt", "otter", "owl", "panda"),
+    *("puffin", "quail", "rabbit", "raven", "robin", "salmon", "seal", "swan", "tapir"),
+    *("tern", "tiger", "toad", "trout", "turtle", "walrus", "whale", "wolf", "wren"),
+    *("yak", "zebra"),
+)
+_NUMBERS = 900
+
+
+def pseudonym() -> str:
+    """Return a random name such as ``amber-otter-417``; almost two million are possible."""
+    number = 100 + secrets.randbelow(_NUMBERS)
+    return f"{secrets.choice(_COLORS)}-{secrets.choice(_ANIMALS)}-{number}"

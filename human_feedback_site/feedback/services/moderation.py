@@ -1,21 +1,34 @@
-"""Researchers' actions on comparisons (request labels, close, reopen) and labelers (stop, block).
+"""Researchers' actions on comparisons (label, close, use as check or example) and labelers (stop, block).
 
 An action after which a comparison wants labels again promotes its surplus labels.
 """
 
 from collections import Counter
-from uuid import uuid4
+from dataclasses import asdict, dataclass
+from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from human_feedback_site.feedback.models import Comparison, Label, Lease, Participation, Undo
+from human_feedback_site.feedback.errors import ConflictError, NotFoundError
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Example,
+    Experiment,
+    Label,
+    Lease,
+    Outcome,
+    Participation,
+    Undo,
+)
 from human_feedback_site.feedback.models.querysets import lock_comparisons, not_undone
+from human_feedback_site.feedback.quality.aggregation import Verdict, majority, vote
 from human_feedback_site.feedback.queue.leases import end_leases, expire_leases
 from human_feedback_site.feedback.services import parts, webhooks
-from human_feedback_site.feedback.services.promotion import promote
+from human_feedback_site.feedback.services.decisions import announce, promote
+from human_feedback_site.feedback.services.experiments import cancel_comparisons
 
 _AT_ONCE = 200
 _Status = Comparison.Status
@@ -137,3 +150,81 @@ def _retract(participation: Participation, researcher: User) -> int:
             promote([row.pk for row in rows], changed=counted)
         retracted += len(found)
     return retracted
+
+
+@transaction.atomic
+def make_gold(chosen: QuerySet[Comparison], answer: Outcome) -> int:
+    """Turn comparisons into attention checks with the given answer; return how many were changed.
+
+    If a trainer requested the comparison, the answer is also published as its decision. Canceled comparisons
+    and those whose clips are gone are skipped.
+    """
+    found = lock_comparisons(chosen.exclude(status=Comparison.Status.CANCELLED).order_by())
+    rows = [row for row in found if not row.clips_gone]
+    for comparison in rows:
+        trainer_asked = comparison.status != Comparison.Status.GOLD or comparison.decisions.exists()
+        comparison.gold, comparison.status = answer, Comparison.Status.GOLD
+        comparison.save(update_fields=["gold", "status"])
+        if trainer_asked:
+            known = majority(vote(answer), 1)
+            announce(
+                comparison.experiment_id,
+                comparison.pk,
+                Verdict(known.decision, known.probability, comparison.n_labels),
+            )
+    return len(rows)
+
+
+@transaction.atomic
+def make_ordinary(chosen: QuerySet[Comparison]) -> int:
+    """Turn attention checks back into ordinary comparisons; return how many were changed.
+
+    Comparisons that a trainer requested and whose clips still exist are reopened for labeling. All others
+    are canceled.
+    """
+    rows = lock_comparisons(chosen.filter(status=Comparison.Status.GOLD).order_by())
+    asked = []
+    for comparison in rows:
+        comparison.gold, comparison.status = None, Comparison.Status.CANCELLED
+        if comparison.decisions.exists() and not comparison.clips_gone:
+            comparison.status = Comparison.Status.OPEN
+            asked.append(comparison.pk)
+        comparison.save(update_fields=["gold", "status"])
+    promote(asked, changed=asked)
+    return len(rows)
+
+
+@dataclass(frozen=True)
+class NewExample:
+    """A new example: its correct answer, its explanation, and whether it is a practice question.
+
+    If ``practice`` is True, labelers must answer it before their first pair; otherwise it is shown with its
+    answer.
+    """
+
+    better: str
+    explanation: str
+    practice: bool
+
+
+@transaction.atomic
+def use_as_example(experiment: Experiment, comparison: UUID, example: NewExample) -> None:
+    """Show a comparison to labelers as an example, and cancel it if it has no label yet.
+
+    Raises :class:`NotFoundError` if the experiment has no such comparison. Raises :class:`ConflictError` if
+    its clips are gone or if it is an attention check, whose answer labelers must not learn.
+    """
+    found = experiment.comparisons.select_related("experiment").filter(uuid=comparison).first()
+    if found is None:
+        raise NotFoundError(f"There is no comparison {comparison} in this experiment.")
+    if found.clips_gone or found.status == Comparison.Status.GOLD:
+        raise ConflictError(
+            f"Comparison {comparison} can't be an example: it is an attention check, or its clips are gone."
+        )
+    Example.objects.update_or_create(experiment=experiment, comparison=found, defaults=asdict(example))
+    cancel_comparisons(experiment, [comparison])
+
+
+def remove_example(experiment: Experiment, comparison: UUID) -> None:
+    """Stop showing a comparison as an example; its labeling status stays the same."""
+    experiment.examples.filter(comparison__uuid=comparison).delete()

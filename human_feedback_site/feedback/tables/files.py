@@ -1,4 +1,4 @@
-"""CSV and Parquet files of tables, written and read in chunks. Parquet needs pyarrow."""
+"""CSV and Parquet files of tables, written, read and downloaded in chunks. Parquet needs pyarrow."""
 
 import csv
 import importlib.util
@@ -11,8 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from django.http import StreamingHttpResponse
+
 from human_feedback_site.feedback.errors import BadFileError, NotInstalledError
-from human_feedback_site.feedback.tables.columns import Column, Kind
+from human_feedback_site.feedback.models import Experiment
+from human_feedback_site.feedback.tables.columns import TABLES, Column, Kind
 
 _CSV_ROWS_AT_ONCE = 500
 _PARQUET_ROWS_AT_ONCE = 20_000
@@ -204,3 +207,25 @@ FILE_TYPES: Mapping[str, FileType] = {
     "csv": FileType("text/csv; charset=utf-8", write_csv),
     "parquet": FileType("application/vnd.apache.parquet", write_parquet),
 }
+
+
+def download(experiment: Experiment, table: str, extension: str) -> StreamingHttpResponse:
+    """Return a streaming response with an experiment's table as a file.
+
+    Args:
+        experiment: the experiment.
+        table: ``comparisons`` or ``labels``.
+        extension: ``csv`` or ``parquet``.
+
+    Raises:
+        NotInstalledError: ``extension`` is ``parquet`` and pyarrow is not installed.
+    """
+    file_type, columns = FILE_TYPES[extension], TABLES[table].columns
+    return StreamingHttpResponse(
+        file_type.write(columns, TABLES[table].rows(experiment)),
+        content_type=file_type.content_type,
+        headers={
+            "Content-Disposition": f'attachment; filename="{experiment.name}-{table}.{extension}"',
+            "Cache-Control": "no-store",
+        },
+    )

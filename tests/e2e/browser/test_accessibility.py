@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from playwright.sync_api import Page, expect
 
 from human_feedback_site.feedback.models import ApiToken
-from human_feedback_site.feedback.services.watching import watch_url
+from human_feedback_site.feedback.services.accounts import watch_url
 from tests.e2e.browser.conftest import LabelingPage, Site
 
 NAME = "(({ activeElement: it }) => it.ariaLabel ?? it.innerText.replace(/\\s+/g, ' ').trim())(document)"

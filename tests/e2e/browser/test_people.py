@@ -16,7 +16,7 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Participation,
 )
-from human_feedback_site.feedback.services import accounts, consent, experiments, invites
+from human_feedback_site.feedback.services import accounts, experiments, invites, wording
 from tests.e2e.browser.conftest import LabelingPage, Site
 
 Make = Callable[..., Invite]
@@ -70,14 +70,14 @@ def test_the_button_that_leads_back_to_the_platform_fits_into_its_card(
 
 def test_another_text_is_agreed_to_before_the_next_pair(site: Site, labeling: LabelingPage) -> None:
     site.add(2)
-    consent.set_text(site.experiment, "We keep your answers.")
+    wording.set_text(site.experiment, "We keep your answers.")
     page = labeling.page
     page.goto(site.invite())
     page.get_by_role("button", name="I agree").click()
     labeling.wait_for("judging")
     labeling.press("ArrowLeft")
     labeling.expect_saved(1)
-    consent.set_text(site.experiment, "We keep your answers and your name.")
+    wording.set_text(site.experiment, "We keep your answers and your name.")
     labeling.come_back()
     expect(page.get_by_text("We keep your answers and your name.")).to_be_visible()
     page.get_by_role("button", name="I do not agree").click()
@@ -91,7 +91,7 @@ def test_another_text_is_agreed_to_before_the_next_pair(site: Site, labeling: La
 @pytest.fixture
 def busy(site: Site, make: Make) -> str:
     """A site whose pages are full: links in each state, somebody from a platform, pairs in each state."""
-    consent.set_text(site.experiment, "We keep your answers.\n\nAnd nothing else.")
+    wording.set_text(site.experiment, "We keep your answers.\n\nAnd nothing else.")
     sent = invites.PlatformParticipant("5" * 24, "6" * 24, "7" * 24)
     platform = make(platform="prolific", limit=3, note="The first of two studies")
     arrived = invites.admit(platform, sent)

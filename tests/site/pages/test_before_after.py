@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from human_feedback_site.feedback.models import Episode, Experiment, Labeler
-from human_feedback_site.feedback.selectors.before_after import BeforeAfter, before_after
+from human_feedback_site.feedback.selectors.labeling import BeforeAfter, before_after
 from tests.site.conftest import Browser, Trainer
 
 

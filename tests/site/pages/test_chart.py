@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from human_feedback_site.feedback.pages.chart import line_chart, nice_ticks, short_number
+from human_feedback_site.feedback.pages.live import line_chart, nice_ticks, short_number
 
 
 def test_a_curve_runs_from_its_first_value_to_its_last() -> None:

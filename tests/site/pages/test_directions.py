@@ -18,7 +18,7 @@ from human_feedback_site.feedback import models
 from human_feedback_site.feedback.admin.base import ModelAdmin
 from human_feedback_site.feedback.models import Comparison, Invite, Labeler, Participation
 from human_feedback_site.feedback.pages import urls
-from human_feedback_site.feedback.services import consent, invites, moderation, prompts
+from human_feedback_site.feedback.services import invites, moderation, wording
 from human_feedback_site.feedback.templatetags.directions import isolated
 from tests.site.conftest import Browser, Trainer
 
@@ -114,7 +114,7 @@ def experiment(trainer: Trainer) -> models.Experiment:
     User.objects.filter(pk=trainer.user.pk).update(username=RESEARCHER, is_superuser=True)
     trainer.user.refresh_from_db()
     trainer.put(prompt=OLD_PROMPT, env_id=ENV)
-    prompts.edit_prompt(trainer.experiment, PROMPT, trainer.user, seen=trainer.experiment.prompt_version)
+    wording.edit_prompt(trainer.experiment, PROMPT, trainer.user, seen=trainer.experiment.prompt_version)
     models.ApiToken.objects.update(name=TOKEN)
     return trainer.experiment
 
@@ -155,7 +155,7 @@ def walk(experiment: models.Experiment, trainer: Trainer, researcher: Client) ->
         yield browser.client, home + page
     yield researcher, "/"
     yield browser.client, "/"
-    consent.set_text(experiment, CONSENT)
+    wording.set_text(experiment, CONSENT)
     yield browser.client, f"{home}consent"
     labeler = Labeler.objects.get(name=LABELER)
     yield researcher, f"{home}labelers/{labeler.pk}"

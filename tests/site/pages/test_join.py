@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Experiment, Labeler
 from human_feedback_site.feedback.services import accounts
-from human_feedback_site.feedback.services.short_links import make_code
+from human_feedback_site.feedback.services.accounts import make_code
 from tests.site.conftest import Browser, Trainer
 
 

@@ -12,8 +12,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken, Experiment
-from human_feedback_site.feedback.services.accounts import create_token, rotate_token
-from human_feedback_site.feedback.services.watching import watch_url
+from human_feedback_site.feedback.services.accounts import create_token, rotate_token, watch_url
 from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/"

@@ -16,7 +16,7 @@ from django.utils import timezone
 from standardwebhooks import Webhook
 
 from human_feedback_site.feedback.models import WebhookDelivery, WebhookEndpoint
-from human_feedback_site.feedback.services import deliveries, webhooks
+from human_feedback_site.feedback.services import webhooks
 from human_feedback_site.feedback.services.chores import send_webhooks
 from tests.documents import blocks_of, page_of
 from tests.site.conftest import Trainer
@@ -38,8 +38,8 @@ def states() -> list[tuple[str, int]]:
 
 def test_an_event_is_sent_once_and_its_signature_holds(endpoint: WebhookEndpoint, receiver: Receiver) -> None:
     delivery = queue()
-    assert deliveries.deliver(NEVER) == (1, 0)
-    assert deliveries.deliver(NEVER) == (0, 0)
+    assert webhooks.deliver(NEVER) == (1, 0)
+    assert webhooks.deliver(NEVER) == (0, 0)
     [request] = receiver.received
     assert request.headers["webhook-id"] == str(delivery.uuid)
     event = Webhook(endpoint.secret).verify(request.body, request.headers)
@@ -53,12 +53,12 @@ def test_the_program_of_the_page_tells_genuine_events(endpoint: WebhookEndpoint,
     exec("\n".join(blocks_of(page_of("webhooks"), "python")), shown)  # noqa: S102 (of this project's own page)
     is_genuine = shown["is_genuine"]
     queue()
-    deliveries.deliver(NEVER)
+    webhooks.deliver(NEVER)
     [request] = receiver.received
     assert is_genuine(endpoint.secret, request.headers, request.body)
     assert not is_genuine(endpoint.secret, request.headers, request.body + b" ")
     assert not is_genuine("whsec_c2VjcmV0", request.headers, request.body)
-    old = {**request.headers, **deliveries.signed_headers(
+    old = {**request.headers, **webhooks.signed_headers(
         endpoint.secret, request.headers["webhook-id"], timezone.now() - timedelta(minutes=6), request.body
     )}  # fmt: skip
     assert not is_genuine(endpoint.secret, old, request.body)
@@ -70,16 +70,16 @@ def test_what_failed_is_sent_again_until_it_is_given_up(
     receiver.status = 500
     queue()
     for attempt, minutes in enumerate(DELAYS, 1):
-        assert deliveries.deliver(NEVER, clock) == (0, 1)
+        assert webhooks.deliver(NEVER, clock) == (0, 1)
         assert states() == [("pending", attempt)]
         clock.now += timedelta(minutes=minutes, seconds=-1)
-        assert deliveries.deliver(NEVER, clock) == (0, 0)
+        assert webhooks.deliver(NEVER, clock) == (0, 0)
         clock.now += timedelta(seconds=1)
-    assert deliveries.deliver(NEVER, clock) == (0, 1)
+    assert webhooks.deliver(NEVER, clock) == (0, 1)
     assert states() == [("failed", 8)]
     assert WebhookDelivery.objects.get().last_error == "127.0.0.1 answered with status 500."
     clock.now += timedelta(days=9)
-    assert deliveries.deliver(NEVER, clock) == (0, 0)
+    assert webhooks.deliver(NEVER, clock) == (0, 0)
     assert len({request.headers["webhook-id"] for request in receiver.received}) == 1
     assert len({request.body for request in receiver.received}) == 1
     assert len(receiver.received) == 8
@@ -90,12 +90,12 @@ def test_an_event_arrives_when_its_endpoint_is_back(
 ) -> None:
     receiver.status = 503
     queue()
-    deliveries.deliver(NEVER, clock)
+    webhooks.deliver(NEVER, clock)
     endpoint.refresh_from_db()
     assert endpoint.failing_since == clock.now
     receiver.status = 200
     clock.now += timedelta(minutes=1)
-    assert deliveries.deliver(NEVER, clock) == (1, 0)
+    assert webhooks.deliver(NEVER, clock) == (1, 0)
     endpoint.refresh_from_db()
     assert endpoint.failing_since is None
     assert WebhookDelivery.objects.get().last_error == ""
@@ -109,7 +109,7 @@ def fail_for_days(receiver: Receiver, clock: Clock, days: int) -> None:
         for minutes in (0, *DELAYS):
             clock.now += timedelta(minutes=minutes)
             WebhookDelivery.objects.filter(attempts=0).update(due_at=clock.now)
-            deliveries.deliver(NEVER, clock)
+            webhooks.deliver(NEVER, clock)
         clock.now += timedelta(hours=6)
 
 
@@ -134,7 +134,7 @@ def test_what_waits_for_a_disabled_endpoint_is_given_up(
 ) -> None:
     queue()
     WebhookEndpoint.objects.update(enabled=False)
-    assert deliveries.deliver(NEVER) == (0, 0)
+    assert webhooks.deliver(NEVER) == (0, 0)
     assert states() == [("failed", 0)]
     assert receiver.received == []
 
@@ -145,7 +145,7 @@ def test_an_endpoint_that_fails_delays_no_other(
     webhooks.create_endpoint(WebhookEndpoint(name="away", url=f"http://127.0.0.1:{free_port()}/"))
     for _ in range(3):
         queue()
-    assert deliveries.deliver(NEVER) == (3, 1)
+    assert webhooks.deliver(NEVER) == (3, 1)
     assert len(receiver.received) == 3
 
 
@@ -161,23 +161,23 @@ def test_a_slow_endpoint_delays_no_other(endpoint: WebhookEndpoint, receiver: Re
         webhooks.create_endpoint(WebhookEndpoint(name="quick", url=quick.url))
         for _ in range(3):
             queue()
-        assert deliveries.deliver(NEVER) == (6, 0)
+        assert webhooks.deliver(NEVER) == (6, 0)
 
 
 def test_no_attempt_begins_when_time_is_up(endpoint: WebhookEndpoint, receiver: Receiver) -> None:
     queue()
-    assert deliveries.deliver(time.monotonic() - 1) == (0, 0)
+    assert webhooks.deliver(time.monotonic() - 1) == (0, 0)
     assert states() == [("pending", 0)]
 
 
 def test_old_events_are_forgotten(endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock) -> None:
     queue()
-    deliveries.deliver(NEVER, clock)
+    webhooks.deliver(NEVER, clock)
     clock.now += timedelta(days=29)
-    deliveries.deliver(NEVER, clock)
+    webhooks.deliver(NEVER, clock)
     assert states() == [("delivered", 1)]
     clock.now += timedelta(days=2)
-    deliveries.deliver(NEVER, clock)
+    webhooks.deliver(NEVER, clock)
     assert states() == []
 
 
@@ -188,7 +188,7 @@ def test_another_secret_signs_what_is_sent_from_then_on(
     queue()
     secret = webhooks.replace_secret(endpoint)
     assert secret != before
-    deliveries.deliver(NEVER)
+    webhooks.deliver(NEVER)
     Webhook(secret).verify(receiver.received[0].body, receiver.received[0].headers)
 
 
@@ -197,11 +197,11 @@ def test_what_was_claimed_by_a_process_that_died_is_sent_later(
     endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock
 ) -> None:
     queue()
-    assert deliveries._claim(clock.now, set()) is not None  # and no more is heard of it
+    assert webhooks._claim(clock.now, set()) is not None  # and no more is heard of it
     clock.now += timedelta(seconds=119)
-    assert deliveries.deliver(NEVER, clock) == (0, 0)
+    assert webhooks.deliver(NEVER, clock) == (0, 0)
     clock.now += timedelta(seconds=1)
-    assert deliveries.deliver(NEVER, clock) == (1, 0)
+    assert webhooks.deliver(NEVER, clock) == (1, 0)
 
 
 def test_an_event_that_kills_each_process_is_given_up(
@@ -209,9 +209,9 @@ def test_an_event_that_kills_each_process_is_given_up(
 ) -> None:
     queue()
     for _ in range(8):
-        assert deliveries._claim(clock.now, set()) is not None
+        assert webhooks._claim(clock.now, set()) is not None
         clock.now += timedelta(minutes=2)
-    assert deliveries.deliver(NEVER, clock) == (0, 0)
+    assert webhooks.deliver(NEVER, clock) == (0, 0)
     assert states() == [("failed", 8)]
     assert receiver.received == []
 
@@ -221,11 +221,11 @@ def test_who_lost_its_claim_changes_nothing(
 ) -> None:
     """It took so long that another process has sent the event meanwhile."""
     queue()
-    slow = deliveries._claim(clock.now, set())
+    slow = webhooks._claim(clock.now, set())
     assert slow is not None
     clock.now += timedelta(minutes=2)
-    deliveries.deliver(NEVER, clock)
-    deliveries._note_failure(slow, "too late", clock.now)
+    webhooks.deliver(NEVER, clock)
+    webhooks._note_failure(slow, "too late", clock.now)
     assert states() == [("delivered", 2)]
     assert WebhookDelivery.objects.get().last_error == ""
 
@@ -249,7 +249,7 @@ def test_processes_share_the_events_and_send_each_once(
     def work(_: int) -> tuple[int, int]:
         try:
             barrier.wait()
-            return deliveries.deliver(NEVER)
+            return webhooks.deliver(NEVER)
         finally:
             connections.close_all()
 
@@ -270,13 +270,13 @@ def test_the_database_is_free_while_a_server_takes_its_time(
 
     def meanwhile() -> None:
         try:
-            seen.append(deliveries.deliver(NEVER))
+            seen.append(webhooks.deliver(NEVER))
             WebhookEndpoint.objects.update(name="written")
         finally:
             connections.close_all()
 
     receiver.meanwhile = meanwhile
-    assert deliveries.deliver(NEVER) == (1, 0)
+    assert webhooks.deliver(NEVER) == (1, 0)
     assert seen == [(0, 0)]
     assert WebhookEndpoint.objects.get().name == "written"
 

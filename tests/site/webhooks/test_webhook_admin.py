@@ -12,7 +12,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import WebhookDelivery, WebhookEndpoint
-from human_feedback_site.feedback.services import deliveries, webhooks
+from human_feedback_site.feedback.services import webhooks
 from tests.site.conftest import Browser, Trainer
 from tests.site.webhooks.conftest import Receiver
 
@@ -109,7 +109,7 @@ def test_a_test_event_is_queued_and_not_sent_by_the_request(
     webhooks.create_endpoint(off)
     assert "1 test event(s) queued" in act(root, "send_test", endpoint, off)
     assert receiver.received == []
-    deliveries.deliver(float("inf"))
+    webhooks.deliver(float("inf"))
     assert len(receiver.received) == 1
     shown = root.get(reverse("admin:feedback_webhookdelivery_changelist")).content.decode()
     assert "delivered" in shown

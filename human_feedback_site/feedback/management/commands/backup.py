@@ -1,14 +1,18 @@
 """``manage.py backup FOLDER``: copy the database, clips, runs and secrets into a new folder."""
 
 import os
+import sqlite3
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 
-from human_feedback_site.feedback.backup.commands import one_line_errors
 from human_feedback_site.feedback.backup.write import back_up
+from human_feedback_site.feedback.errors import BackupError, MediaStoreError
 
 
 class Command(BaseCommand):
@@ -44,3 +48,24 @@ class Command(BaseCommand):
         with one_line_errors("No backup was made"):
             for line in back_up(folder, runs, without_lost_clips=without_lost_clips):
                 self.stdout.write(line)
+
+
+@contextmanager
+def one_line_errors(outcome: str) -> Iterator[None]:
+    """Convert an error in the ``with`` block to a ``CommandError`` with a one-line message.
+
+    The message starts with ``outcome``. After a keyboard interrupt, the command exits with status 130.
+    """
+    try:
+        yield
+    except (BackupError, MediaStoreError) as error:
+        raise CommandError(f"{outcome}. {error}") from None
+    except OSError as error:
+        reason = str(error.strerror or error)
+        where = f". {error.filename}" if error.filename else ""
+        raise CommandError(f"{outcome}{where}: {reason}") from None
+    except (DatabaseError, sqlite3.Error) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise CommandError(f"{outcome}. The database cannot be read or written: {reason}") from None
+    except KeyboardInterrupt:
+        raise CommandError(f"{outcome}: interrupted", returncode=130) from None

@@ -1,21 +1,25 @@
 """``manage.py migrate``: Django's command with a lock, and a shortcut for empty databases."""
 
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from django.core.management import CommandError
-from django.core.management.commands import migrate
-from django.db import connections
+from django.core.management.commands.migrate import Command as DjangoCommand
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from human_feedback_site.feedback.services.upgrade import complete_labels
-from human_feedback_site.feedback.setup_lock import setting_up
+from human_feedback_site.feedback.services.decisions import complete_labels
 
 _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "prune")
 
 
-class Command(migrate.Command):
+class Command(DjangoCommand):
     """Django's ``migrate`` with a lock, so that only one process at a time migrates the database."""
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -62,3 +66,35 @@ def make_tables(connection: BaseDatabaseWrapper) -> None:
         for key, migration in sorted(loader.graph.nodes.items()):
             for app, name in (*migration.replaces, key):
                 recorder.record_applied(app, name)
+
+
+# "TEAC". Advisory locks with two integers never collide with the one-integer locks of labelers.
+_KEY = (0x5445_4143, 1)
+
+
+@contextlib.contextmanager
+def setting_up(database: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
+    """Context manager that waits for the database's setup lock and holds it during the ``with`` block.
+
+    For PostgreSQL, this is an advisory lock. For SQLite, it's a lock on the database's folder, because the
+    database file may not exist yet.
+    """
+    connection = connections[database]
+    if connection.vendor == "postgresql":
+        # Lock on a separate connection, because the setup begins and ends transactions on the main one.
+        with contextlib.closing(connection.copy()) as other:
+            other.set_autocommit(False)
+            with other.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", _KEY)
+            yield
+        return
+    try:
+        folder = os.open(Path(connection.settings_dict["NAME"]).parent, os.O_RDONLY)
+    except OSError:  # Django will report the missing or unreadable folder
+        yield
+        return
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

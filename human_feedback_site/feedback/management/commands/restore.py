@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from human_feedback_site.feedback.backup.commands import one_line_errors
 from human_feedback_site.feedback.backup.read import restore
+from human_feedback_site.feedback.management.commands.backup import one_line_errors
 
 
 class Command(BaseCommand):

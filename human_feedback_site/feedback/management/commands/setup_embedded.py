@@ -12,9 +12,9 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
+from human_feedback_site.feedback.management.commands.migrate import setting_up
 from human_feedback_site.feedback.models import ApiToken
 from human_feedback_site.feedback.services.accounts import TOKEN_DAYS, create_token, token_of
-from human_feedback_site.feedback.setup_lock import setting_up
 from human_feedback_site.private import write_private
 
 ADMIN = "admin"

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
+from human_feedback_site.environment import is_safe
 from human_feedback_site.feedback.errors import ProviderError
-from human_feedback_site.single_sign_on import is_safe
 
 ID_TOKEN = "oidc_id_token"  # noqa: S105 (session key under which mozilla-django-oidc stores the ID token)
 ALGORITHMS = ("RS256", "ES256")

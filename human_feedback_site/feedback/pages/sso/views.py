@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.urls import path
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -79,3 +80,9 @@ class _Return(Discovered, OIDCAuthenticationCallbackView):  # type: ignore[misc]
 
 leave = never_cache(_explain_failures(_Leave.as_view()))
 come_back = never_cache(_explain_failures(_Return.as_view()))
+
+
+urlpatterns = [
+    path("", leave, name="sso"),
+    path("callback/", come_back, name="sso-callback"),
+]

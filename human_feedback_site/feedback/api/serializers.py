@@ -1,18 +1,251 @@
-"""Serializers for trainers' and researchers' requests and responses."""
+"""Serializers for the JSON bodies of API requests and responses, and the parser of requests."""
 
-from typing import Any
+import json
+import math
+from collections.abc import Mapping
+from typing import IO, Any
 
 from django.core.validators import RegexValidator
 from rest_framework import serializers
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import JSONParser
 
-from human_feedback_site.feedback.api.serializers.fields import (
-    BIGGEST,
-    FiniteFloatField,
-    count,
-    labeler_name,
-    steps,
+from human_feedback_site.feedback.models import (
+    KNOWN_ANSWERS,
+    MAX_PROMPT,
+    Comparison,
+    Experiment,
+    Label,
+    Outcome,
+    validate_labeler_name,
 )
-from human_feedback_site.feedback.models import KNOWN_ANSWERS, MAX_PROMPT, Comparison, Experiment, Outcome
+
+BIGGEST = 2**63 - 1  # maximum of a database's BIGINT
+_BIGGEST_SMALL = 2**31 - 1
+
+
+class FiniteFloatField(serializers.FloatField):
+    """Float field that rejects infinity and NaN, which JSON can't represent.
+
+    Requests can still produce either one: Python parses the JSON number ``1e999`` as infinity, and DRF
+    accepts the string ``"NaN"`` as a number.
+    """
+
+    def to_internal_value(self, data: Any) -> float:
+        """Return the number; raises DRF's ``ValidationError`` for infinity and NaN."""
+        value = super().to_internal_value(data)
+        if not math.isfinite(value):
+            self.fail("invalid")
+        return value
+
+
+def count(**options: Any) -> serializers.IntegerField:
+    """Return a field for a count or a duration in milliseconds: an integer from 0 to 2**31 - 1."""
+    return serializers.IntegerField(min_value=0, max_value=_BIGGEST_SMALL, **options)
+
+
+def labeler_name(**options: Any) -> serializers.CharField:
+    """Return a field for a labeler's name."""
+    return serializers.CharField(
+        validators=[validate_labeler_name],
+        help_text="Name of the labeler whom `invite_url` signs in: 1 to 50 letters, digits, and _ - .",
+        **options,
+    )
+
+
+def steps() -> serializers.IntegerField:
+    """Return a field for a number of environment steps."""
+    return serializers.IntegerField(
+        min_value=0, max_value=BIGGEST, help_text="Number of environment steps the run had taken by then."
+    )
+
+
+class ProblemErrorSerializer(serializers.Serializer[Any]):
+    """An error in one field of the request."""
+
+    pointer = serializers.CharField(help_text="JSON pointer to the field in the request.")
+    detail = serializers.CharField()
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    """An error response (RFC 9457)."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+    errors = serializers.ListField(child=ProblemErrorSerializer(), required=False)  # type: ignore[assignment]
+
+
+MAX_LEASES = 10
+
+
+class LeasesRequestSerializer(serializers.Serializer[Any]):
+    """The labeling page's request for leases."""
+
+    count = serializers.IntegerField(
+        min_value=1, max_value=MAX_LEASES, help_text="Total number of leases the page wants."
+    )
+    held = serializers.ListField(
+        child=serializers.UUIDField(),
+        max_length=50,
+        default=list,
+        help_text="UUIDs of the leases on screen or prefetched.",
+    )
+    shown = serializers.UUIDField(allow_null=True, default=None, help_text="UUID of the lease on screen.")
+
+
+class SideSerializer(serializers.Serializer[Any]):
+    """A clip on one side of the screen."""
+
+    url = serializers.CharField(
+        help_text="URL of the clip, which expires; relative if the site serves clips itself."
+    )
+
+
+class LeaseSerializer(serializers.Serializer[Any]):
+    """A comparison leased to the labeler, with the clip on each side of the screen."""
+
+    uuid = serializers.UUIDField()
+    comparison = serializers.UUIDField()
+    left = SideSerializer()
+    right = SideSerializer()
+    expires_in = serializers.IntegerField(help_text="Seconds until the lease expires.")
+
+
+class LeasesSerializer(serializers.Serializer[Any]):
+    """Leases for the labeling page, and the state of the experiment."""
+
+    leases = LeaseSerializer(many=True, help_text="Leases that were not in `held`.")
+    renewed = serializers.ListField(child=serializers.UUIDField())
+    lost = serializers.ListField(
+        child=serializers.UUIDField(),
+        help_text="UUIDs of leases in `held` that have ended, for example because the comparison was leased "
+        "to another labeler or needs no more labels.",
+    )
+    state = serializers.ChoiceField(Experiment.State.choices)
+    prompt = serializers.CharField()
+    fps = serializers.IntegerField()
+    answered = serializers.IntegerField(
+        help_text="Number of answers the labeler gave for the current invitation, excluding withdrawn ones."
+    )
+    wanted = serializers.IntegerField(
+        allow_null=True, help_text="Number of answers the invitation asks for; null: no limit."
+    )
+    waiting_for = serializers.IntegerField(
+        allow_null=True, help_text="Number of answers training is waiting for; null if it is not waiting."
+    )
+    notice = serializers.ChoiceField(
+        ["warned", "stopped", "done"],
+        allow_null=True,
+        help_text="`warned`: the labeler failed too many recent attention checks; `stopped`: the labeler "
+        "gets no more comparisons; `done`: the labeler has given all answers the invitation asks for.",
+    )
+
+
+class LabelRequestSerializer(serializers.Serializer[Any]):
+    """An answer to a leased comparison; submitting it is idempotent."""
+
+    uuid = serializers.UUIDField()
+    lease = serializers.UUIDField()
+    choice = serializers.ChoiceField(Label.Choice.choices)
+    response_ms = count(
+        allow_null=True,
+        default=None,
+        help_text="Milliseconds from when both clips started playing until the answer.",
+    )
+    shown_ms = count(
+        allow_null=True,
+        default=None,
+        help_text="Milliseconds of `response_ms` during which both clips were visible.",
+    )
+
+
+class LabelSerializer(serializers.Serializer[Any]):
+    """A recorded answer."""
+
+    uuid = serializers.UUIDField()
+    status = serializers.ChoiceField(
+        [Label.Status.COUNTED.value, Label.Status.SURPLUS.value],
+        help_text="`surplus`: the comparison already has all its labels; the answer counts if it wants "
+        "labels again.",
+    )
+    answered = serializers.IntegerField()
+
+
+class UndoRequestSerializer(serializers.Serializer[Any]):
+    """Request to withdraw an answer; submitting it is idempotent."""
+
+    uuid = serializers.UUIDField()
+
+
+class UndoSerializer(serializers.Serializer[Any]):
+    """A recorded withdrawal, and the new lease on the comparison (null if none was granted)."""
+
+    uuid = serializers.UUIDField()
+    lease = LeaseSerializer(allow_null=True)
+    answered = serializers.IntegerField()
+
+
+class ExampleSerializer(serializers.Serializer[Any]):
+    """An example or practice comparison with its answer."""
+
+    left = SideSerializer()
+    right = SideSerializer()
+    better = serializers.ChoiceField(Label.Choice.choices, help_text="The known answer.")
+    explanation = serializers.CharField(help_text="Reason for the answer; may be empty.")
+    practice = serializers.BooleanField(
+        help_text="True: labelers answer this pair as practice; false: they see it with its answer."
+    )
+
+
+class ExamplesSerializer(serializers.Serializer[Any]):
+    """Example and practice comparisons."""
+
+    items = ExampleSerializer(many=True)
+
+
+class EpisodeSerializer(serializers.Serializer[Any]):
+    """Video of a whole episode."""
+
+    step = serializers.IntegerField()
+    answered = serializers.IntegerField(
+        allow_null=True,
+        help_text="Number of comparisons that had an answer when the video was registered; null: unknown.",
+    )
+    url = serializers.CharField()
+
+
+class StartSerializer(serializers.Serializer[Any]):
+    """Progress toward the number of answers needed to start training."""
+
+    answered = serializers.IntegerField(help_text="Number of answers usable for training.")
+    wanted = serializers.IntegerField(help_text="Number of usable answers needed to start training.")
+
+
+class ProgressSerializer(serializers.Serializer[Any]):
+    """All labelers' combined progress, and videos of the policy during training."""
+
+    state = serializers.ChoiceField(Experiment.State.choices)
+    answered = serializers.IntegerField(help_text="Number of comparisons that have an answer.")
+    wanted = serializers.IntegerField(
+        allow_null=True, help_text="Total number of labels the run asks for; null: no limit."
+    )
+    start = StartSerializer(
+        allow_null=True,
+        help_text="Progress toward the start of training; null once training has started, or if it does not "
+        "wait for answers.",
+    )
+    episode = EpisodeSerializer(
+        allow_null=True,
+        help_text="The newest video; null if there is none, or if the experiment hides videos from labelers.",
+    )
+    episodes = EpisodeSerializer(
+        many=True,
+        help_text="Up to 6 videos spread over training, including the first and the newest; empty if the "
+        "experiment hides videos from labelers.",
+    )
+
 
 MAX_BATCH = 200
 MAX_POINTS = 1000
@@ -286,3 +519,20 @@ class EpisodeRequestSerializer(serializers.Serializer[Any]):
 
     step = steps()
     key = serializers.CharField(max_length=300, help_text="`<experiment>/episodes/<step>.mp4`")
+
+
+class StrictJSONParser(JSONParser):
+    """JSON parser that rejects unpaired surrogates and documents nested beyond Python's recursion limit."""
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Parse the request body and return the data. Raises DRF's ``ParseError`` if the body is invalid."""
+        try:
+            data = super().parse(stream, media_type, parser_context)
+            json.dumps(data, ensure_ascii=False).encode()
+        except RecursionError:
+            raise ParseError("The JSON is nested too deeply.") from None
+        except UnicodeEncodeError:  # "\\ud800" is valid JSON, but not valid Unicode
+            raise ParseError("The JSON contains an unpaired surrogate.") from None
+        return data
