@@ -34,7 +34,6 @@ _log = logging.getLogger(__name__)
 
 @import_modules.connect  # runs before Celery's own receiver, which would fail with a traceback
 def _check_settings(**_: Any) -> None:
-    """Exit with a one-line message if the site's settings are invalid."""
     try:
         settings.LOGGING  # noqa: B018 (reading any setting loads all of them)
     except ImproperlyConfigured as error:
@@ -169,7 +168,6 @@ def _check_redis(**_: Any) -> None:
 
 @setup_logging.connect
 def _configure_logging(**_: Any) -> None:
-    """Apply the logging configuration in Django's settings instead of Celery's own."""
     from django.utils.log import configure_logging  # noqa: PLC0415
 
     configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)

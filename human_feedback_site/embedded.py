@@ -53,10 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve the site until the last run has ended, and return the exit status.
-
-    Returns immediately if a site that uses the same state folder is already running.
-    """
+    """Serve the site until the last run has ended, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m human_feedback_site.embedded")
     parser.add_argument("--state-dir", type=Path, required=True)
     parser.add_argument("--bind", required=True, help="IP address or host name to listen on")
@@ -149,10 +146,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
         return application
 
     def _serve(self, _worker: Any) -> None:
-        """Write the URL to ``site/lock``, and start the threads that watch the runs and perform the chores.
-
-        Gunicorn calls this in the worker, when the site is ready.
-        """
+        """Announce the site, and start the threads that watch the runs and perform the chores."""
         self._announce()
         log = self._folder.parent / "site.log"
         for work in (self._stop_after_last_run, lambda: _do_chores(log)):
@@ -185,7 +179,6 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
             return True
 
     def _announce(self, **changes: object) -> None:
-        """Write the announcement, updated with ``changes``, to ``site/lock`` as JSON."""
         _overwrite(self._lock, json.dumps({**self._announcement, **changes}))
 
     def _has_runs(self) -> bool:
@@ -193,7 +186,7 @@ class EmbeddedSite(BaseApplication):  # type: ignore[misc]
 
 
 def _overwrite(lock: int, text: str) -> None:
-    """Overwrite ``site/lock`` in place, padded with spaces, so that no run ever reads an empty file."""
+    """Overwrite ``site/lock`` in place, padded, so that no run ever reads an empty file."""
     os.pwrite(lock, text.ljust(os.fstat(lock).st_size).encode(), 0)
 
 
@@ -299,7 +292,6 @@ def _is_claimed(port: int) -> bool:
 
 
 def _last_port(lock: Path) -> int | None:
-    """Return the previous site's port, read from ``site/lock``; None if no port is recorded there."""
     try:
         port = int(_last_announcement(lock)["port"])
     except (ValueError, KeyError, TypeError, OverflowError):
@@ -317,16 +309,12 @@ def _last_announcement(lock: Path) -> dict[str, Any]:
 
 
 def _own_host(bind: str) -> str:
-    """Return the host to use in local URLs for a server that listens on ``bind``.
-
-    Wildcard addresses become loopback addresses, such as ``127.0.0.1`` for ``0.0.0.0``.
-    """
+    """Return the host to use in local URLs for a server that listens on ``bind``."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)  # noqa: S104 (compared, not bound)
     return f"[{host}]" if ":" in host else host
 
 
 def _environment(options: argparse.Namespace, state_dir: Path, port: int, instance: str) -> dict[str, str]:
-    """Return the environment variables that configure this site."""
     own_host = _own_host(options.bind)
     public_url = options.public_url or os.environ.get("TEACHER_PUBLIC_URL", "")
     if not public_url and not _is_loopback(options.bind):
@@ -345,10 +333,7 @@ def _environment(options: argparse.Namespace, state_dir: Path, port: int, instan
 
 
 def _absolute_storage(storage: str) -> str:
-    """Convert a relative folder path to an absolute one.
-
-    S3 URLs, and an empty string (which means the default storage), are returned unchanged.
-    """
+    """Convert a relative folder path to an absolute one."""
     return storage if not storage or "://" in storage else str(Path(storage).resolve())
 
 
@@ -360,7 +345,6 @@ def _is_loopback(bind: str) -> bool:
 
 
 def _prepare_database() -> None:
-    """Create or migrate the database, and create the first admin and the researcher's API token."""
     import django  # noqa: PLC0415 (a slow import, not needed if the site is already running)
     from django.conf import settings  # noqa: PLC0415
     from django.core.management import call_command  # noqa: PLC0415

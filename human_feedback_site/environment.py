@@ -72,11 +72,7 @@ def read_hosts(name: str) -> list[str]:
 
 
 def read_hosts_and_networks(name: str) -> list[str]:
-    """Read comma-separated host names and IP networks from the environment variable ``name``.
-
-    Host names are returned in lowercase and networks with their prefix length: an IP address becomes a
-    network of one address.
-    """
+    """Read comma-separated host names, lowercased, and IP networks from the environment variable ``name``."""
     entries = [entry.lower() for entry in read_list(name)]
     for index, entry in enumerate(entries):
         try:
@@ -90,10 +86,7 @@ def read_hosts_and_networks(name: str) -> list[str]:
 
 
 def read_count(name: str, default: int, *, least: int = 0, most: int = 9999) -> int:
-    """Read an integer from the environment variable ``name``; return ``default`` if it is unset.
-
-    The integer must be between ``least`` and ``most`` (inclusive).
-    """
+    """Read an integer from the environment variable ``name``; return ``default`` if it is unset."""
     value = os.environ.get(name, "").strip()
     if not value:
         return default
@@ -105,10 +98,7 @@ def read_count(name: str, default: int, *, least: int = 0, most: int = 9999) -> 
 
 
 def read_url(name: str) -> str | None:
-    """Read an HTTP or HTTPS URL from the environment variable ``name``; None if unset.
-
-    Trailing slashes are stripped, and the host is converted to lowercase.
-    """
+    """Read an HTTP or HTTPS URL from the environment variable ``name``; None if unset."""
     value = os.environ.get(name, "").strip().rstrip("/")
     if not value:
         return None
@@ -121,16 +111,7 @@ def read_url(name: str) -> str | None:
 
 
 def read_s3_endpoint(name: str, storage: str, announced: str = "") -> str | None:
-    """Read the S3 server's URL from the environment variable ``name``.
-
-    Args:
-        name: name of the variable.
-        storage: value of ``TEACHER_STORAGE``; its bucket must not be part of the URL.
-        announced: fallback URL if the variable is unset, as returned by :func:`announced_store`.
-
-    Returns:
-        The URL, or None for Amazon S3.
-    """
+    """Read the S3 server's URL from ``name``, or return ``announced``; None for Amazon S3."""
     value = read_url(name) or announced or None
     bucket = urlsplit(storage).netloc
     if value is not None and bucket and urlsplit(value).path.rpartition("/")[2] == bucket:
@@ -152,11 +133,7 @@ def read_origin(name: str) -> str | None:
 
 
 def read_public_url(name: str) -> str | None:
-    """Read ``scheme://host[:port][/path]`` from the environment variable ``name``; None if unset.
-
-    The path must not start with a segment that the site already uses at the start of its own URL paths
-    (:data:`OWN_ADDRESSES`).
-    """
+    """Read ``scheme://host[:port][/path]`` from the environment variable ``name``; None if unset."""
     value = read_url(name)
     path = path_of(value)
     if not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*", path):
@@ -252,7 +229,6 @@ def read_database(state_dir: Path) -> dict[str, Any]:
 
 
 def _no_database() -> ImproperlyConfigured:
-    """Return the exception for an invalid ``DATABASE_URL``."""
     return ImproperlyConfigured(  # the message leaves out the value because it may contain a password
         "DATABASE_URL must look like postgresql://user:password@host:port/name or sqlite:////path/to/file."
     )
@@ -269,11 +245,9 @@ def read_log_format() -> str:
 
 
 def announced_store(state_dir: Path) -> tuple[str, str]:
-    """Return the clip store and S3 endpoint of the embedded site that last used a state folder.
+    """Return the clip store and S3 endpoint that an embedded site wrote to ``site/lock`` in the state folder.
 
-    They are read from ``site/lock``, where :mod:`human_feedback_site.embedded` writes them. Both are empty if
-    no embedded site has used the folder, or if its clips are in the state folder. The endpoint is also empty
-    for Amazon S3.
+    Both are empty if there was no such site, or if its clips are in the state folder.
     """
     try:
         site = json.loads((state_dir / "site" / "lock").read_text(encoding="utf-8"))
@@ -286,11 +260,7 @@ def announced_store(state_dir: Path) -> tuple[str, str]:
 
 
 def read_storage(state_dir: Path, announced: str = "") -> str:
-    """Read ``TEACHER_STORAGE``, the clip store: ``s3://bucket/prefix`` or the absolute path of a folder.
-
-    If the variable is unset, returns ``announced``; if that is empty, returns the folder ``media`` in the
-    state folder.
-    """
+    """Read ``TEACHER_STORAGE``, a bucket or folder; the default is ``announced`` or else ``media``."""
     value = os.environ.get("TEACHER_STORAGE", "").strip()
     name = "TEACHER_STORAGE" if value else f"The clip store in {state_dir / 'site' / 'lock'}"
     value = value or announced
@@ -306,13 +276,9 @@ def read_storage(state_dir: Path, announced: str = "") -> str:
 
 
 def require_s3_credentials(endpoint: str | None) -> None:
-    """Check that boto3 finds S3 credentials in environment variables, config files or IAM roles.
+    """Check that boto3 finds S3 credentials, without contacting the S3 server.
 
-    The S3 server is not contacted. The machine's IAM role is considered only for Amazon S3 (when ``endpoint``
-    is None); looking up the role takes at most two seconds.
-
-    Raises:
-        ImproperlyConfigured: no credentials were found, or ``AWS_PROFILE`` or the region is invalid.
+    The machine's IAM role is considered only for Amazon S3 (when ``endpoint`` is None).
     """
     from botocore.exceptions import (  # noqa: PLC0415 (only needed if clips are in S3)
         BotoCoreError,
@@ -377,10 +343,7 @@ def is_safe(url: str) -> bool:
 
 
 def read_issuer(name: str) -> str | None:
-    """Read an OpenID Connect issuer's URL from the environment variable ``name``; None if unset.
-
-    The scheme must be https, unless the identity provider runs on this machine.
-    """
+    """Read an OpenID Connect issuer's URL from the environment variable ``name``; None if unset."""
     value = read_url(name)
     if value is not None and not is_safe(value):
         raise ImproperlyConfigured(
@@ -390,10 +353,7 @@ def read_issuer(name: str) -> str | None:
 
 
 def read_scopes(name: str, default: str) -> str:
-    """Read space-separated OpenID Connect scopes from the environment variable ``name``.
-
-    The scope ``openid``, which every provider requires, is added if it is missing.
-    """
+    """Read space-separated OpenID Connect scopes; ``openid``, which every provider requires, is added."""
     scopes = os.environ.get(name, "").split() or default.split()
     return " ".join(dict.fromkeys(["openid", *scopes]))
 
@@ -408,11 +368,7 @@ def require_package() -> None:
 
 
 def missing_variables(settings: object) -> str | None:
-    """If the variables of single sign-on are incomplete, return a message that names them; otherwise None.
-
-    Args:
-        settings: the site's settings.
-    """
+    """If the variables of single sign-on are incomplete, return a message that names them; otherwise None."""
     required = {
         "OIDC_ISSUER": "OIDC_ISSUER",
         "OIDC_CLIENT_ID": "OIDC_RP_CLIENT_ID",

@@ -34,10 +34,7 @@ _SECRETS = (
 
 @contextmanager
 def request(given: str | None) -> Iterator[str]:
-    """Set the request ID of all log records in the ``with`` block, and yield it.
-
-    Uses ``given`` as the ID if it is well-formed, otherwise a new random ID.
-    """
+    """Set and yield the request ID of all log records in the block: ``given`` if well-formed, or random."""
     request_id = given if given and _WELL_FORMED.fullmatch(given) else uuid.uuid4().hex
     token = _current.set(request_id)
     try:

@@ -72,10 +72,7 @@ def write_private(path: Path, content: str) -> None:
 
 
 def _saved_secret(path: Path) -> str:
-    """Return the secret saved in ``path``, creating it if the file doesn't exist.
-
-    Processes that call this at the same time get the same secret.
-    """
+    """Return the secret saved in ``path``, created if needed, the same for all processes."""
     if not path.exists():
         make_private_folder(path.parent)
         own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

@@ -172,7 +172,6 @@ class BufferedWorker(Worker):  # type: ignore[misc]
             self._turn(LINGER)
 
     def _turn(self, keepalive: float) -> None:
-        """Handle what happens on the connections in the next TICK seconds."""
         self.notify()
         wasyncore.loop(timeout=TICK, use_poll=True, map=self._map, count=1)
         now = time.monotonic()

@@ -153,11 +153,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _back_up_or_restore(site: Site, supervisor: Supervisor, options: argparse.Namespace) -> str:
-    """Run ``manage.py backup`` or ``restore`` with only PostgreSQL and S3 running.
-
-    Returns:
-        The command's last line of output.
-    """
+    """Run ``manage.py backup`` or ``restore`` with only PostgreSQL and S3, and return its last line."""
     supervisor.start(site.postgres.service())
     supervisor.start(site.s3.service())
     command = "backup" if options.backup else "restore"
@@ -180,7 +176,6 @@ def _experiment_options(options: argparse.Namespace) -> ExperimentOptions:
 
 
 def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
-    """Start the stack's programs, each one after the programs that it depends on."""
     supervisor.start(site.postgres.service())
     supervisor.start(site.redis.service())
     supervisor.start(site.s3.service())
@@ -219,7 +214,6 @@ def farewell(site: Site) -> str:
 
 
 def _display_path(path: Path) -> str:
-    """Return a path as a string; paths inside the working directory are made relative to it."""
     here = Path.cwd()
     return str(path.relative_to(here) if here in path.parents else path)
 

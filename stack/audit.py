@@ -52,35 +52,20 @@ _OPEN, _OPEN_PER_BOT = 20, 4  # maximum number of open comparisons: 20 plus 4 pe
 
 @dataclass(frozen=True)
 class Evidence:
-    """Data sources of an audit.
+    """Data sources of an audit."""
 
-    Attributes:
-        experiment: name of the experiment on the site.
-        wanted: number of labels that the run was configured to collect.
-        bots: number of scripted labelers.
-        answers: path of the log of acknowledged labels, one JSON object per line.
-        ledger: path of the finished run's ledger.
-        query: function that runs a SELECT statement on the site's database and returns the rows.
-        bots_killed: number of scripted labelers that were killed. Each may have sent one label without
-            logging the acknowledgment.
-    """
-
-    experiment: str
-    wanted: int
-    bots: int
-    answers: Path
-    ledger: Path
-    query: Query
+    experiment: str  # name of the experiment on the site
+    wanted: int  # number of labels that the run was configured to collect
+    bots: int  # number of scripted labelers
+    answers: Path  # path of the log of acknowledged labels, one JSON object per line
+    ledger: Path  # path of the finished run's ledger
+    query: Query  # function that runs a SELECT statement on the site's database and returns the rows
+    # number of scripted labelers that were killed. Each may have sent one label without logging the
+    # acknowledgment
     bots_killed: int = 0
 
     def acknowledged(self) -> list[dict[str, Any]]:
-        """Return the labels in the log of acknowledged labels.
-
-        An incomplete last line, left behind when a scripted labeler was killed, is ignored.
-
-        Raises:
-            StackError: a line of the log can't be parsed.
-        """
+        """Return the labels in the log; an incomplete last line of a killed labeler is ignored."""
         text = self.answers.read_text(errors="replace") if self.answers.exists() else ""
         lines, answers = text.splitlines(), []
         for number, line in enumerate(lines, 1):
@@ -94,10 +79,7 @@ class Evidence:
         return answers
 
     def rows(self, statement: str) -> list[Sequence[Any]]:
-        """Run ``statement`` and return this experiment's rows.
-
-        The statement's first column must be the experiment's name; it is removed from the rows.
-        """
+        """Return this experiment's rows of ``statement``, whose first column is its name."""
         return [row[1:] for row in self.query(statement) if row[0] == self.experiment]
 
 
@@ -106,40 +88,28 @@ class Audit:
     """Result of an audit: counts of labels and decisions in each data source, and of faults by kind.
 
     The faults are ``lost``, ``doubled``, ``inverted``, ``unknown``, ``stuck`` and ``gaps``.
-
-    Attributes:
-        wanted: number of labels that the run was configured to collect.
-        asked: number of comparisons that the run submitted.
-        acknowledged: number of labels in the log of acknowledged labels.
-        stored: number of scripted labelers' labels in the site's database.
-        reached: number of the site's decisions found in the trainer's ledger.
-        late: number of decisions made after training ended; one per scripted labeler is tolerated.
-        unanswered: number of recently submitted comparisons that were still open at the end of training.
-        lost: number of acknowledged labels missing from the database, decisions missing from the ledger, and
-            late decisions beyond one per scripted labeler.
-        doubled: number of duplicate labels in the log, and of counted labels beyond the experiment's limit
-            per comparison.
-        inverted: number of labels or decisions that differ between data sources or contradict the true
-            returns.
-        unknown: number of stored labels that were never acknowledged, and of decisions in the ledger that the
-            site never made.
-        stuck: number of comparisons that stayed open although many later ones were submitted.
-        gaps: number of sequence numbers that were skipped or repeated in the site's decision feed.
     """
 
-    wanted: int
-    asked: int
-    acknowledged: int
-    stored: int
-    reached: int
-    late: int
-    unanswered: int
+    wanted: int  # number of labels that the run was configured to collect
+    asked: int  # number of comparisons that the run submitted
+    acknowledged: int  # number of labels in the log of acknowledged labels
+    stored: int  # number of scripted labelers' labels in the site's database
+    reached: int  # number of the site's decisions found in the trainer's ledger
+    late: int  # number of decisions made after training ended; one per scripted labeler is tolerated
+    unanswered: int  # number of recently submitted comparisons that were still open at the end of training
+    # number of acknowledged labels missing from the database, decisions missing from the ledger, and late
+    # decisions beyond one per scripted labeler
     lost: int
+    # number of duplicate labels in the log, and of counted labels beyond the experiment's limit per
+    # comparison
     doubled: int
+    # number of labels or decisions that differ between data sources or contradict the true returns
     inverted: int
+    # number of stored labels that were never acknowledged, and of decisions in the ledger that the site never
+    # made
     unknown: int
-    stuck: int
-    gaps: int
+    stuck: int  # number of comparisons that stayed open although many later ones were submitted
+    gaps: int  # number of sequence numbers that were skipped or repeated in the site's decision feed
 
     @property
     def faults(self) -> dict[str, int]:
@@ -208,11 +178,7 @@ class _Label:
 
 
 def audit(evidence: Evidence) -> Audit:
-    """Compare all records with each other and with the true returns; count labels and faults.
-
-    Raises:
-        StackError: the log of acknowledged labels is damaged.
-    """
+    """Compare all records with each other and with the true returns; count labels and faults."""
     acknowledged = evidence.acknowledged()
     seen = {UUID(line["uuid"]): line for line in acknowledged}
     labels = [_Label.of(row) for row in evidence.rows(_LABELS)]
@@ -259,7 +225,6 @@ def audit(evidence: Evidence) -> Audit:
 
 
 def _parse_answer(line: str) -> dict[str, Any] | None:
-    """Parse a line of the label log as a JSON object; return None if that fails."""
     try:
         answer: dict[str, Any] = json.loads(line)
         UUID(answer["uuid"]), UUID(answer["comparison"]), answer["choice"]
@@ -289,5 +254,4 @@ def _gaps(numbers: Sequence[int]) -> int:
 
 
 def _uuid(value: Any) -> UUID:
-    """Convert a database value to a UUID: PostgreSQL returns UUIDs, SQLite returns strings."""
     return UUID(str(value))

@@ -57,10 +57,7 @@ class Display:
         self._console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def draw(self) -> None:
-        """Refresh the table.
-
-        If the output is not a terminal, instead print a line for each newly ready or finished program.
-        """
+        """Refresh the table or, without a terminal, print a line for each newly ready or finished program."""
         if self._console.is_terminal:
             self._live.refresh()
             return

@@ -39,24 +39,15 @@ _PROGRESS = """
 
 @dataclass(frozen=True)
 class ExperimentOptions:
-    """Settings of an experiment with scripted labelers.
+    """Settings of an experiment with scripted labelers."""
 
-    Attributes:
-        env_id: environment ID.
-        labels: total number of labels to collect.
-        pretrain_labels: number of labels to collect before RL training starts; None for a quarter of
-            ``labels``.
-        steps: number of environment steps to train for.
-        bots: number of scripted labelers.
-        seconds: minimum time that a scripted labeler spends on each comparison, in seconds.
-    """
-
-    env_id: str
-    labels: int
+    env_id: str  # environment ID
+    labels: int  # total number of labels to collect
+    # number of labels to collect before RL training starts; None for a quarter of ``labels``
     pretrain_labels: int | None
-    steps: int
-    bots: int
-    seconds: float = 0.0
+    steps: int  # number of environment steps to train for
+    bots: int  # number of scripted labelers
+    seconds: float = 0.0  # minimum time that a scripted labeler spends on each comparison, in seconds
 
 
 def _config(options: ExperimentOptions, site_url: str) -> TeachConfig:
@@ -77,11 +68,7 @@ def _config(options: ExperimentOptions, site_url: str) -> TeachConfig:
 
 
 class Experiment:
-    """A run of ``teach`` with scripted labelers; its run directory is in ``./runs``.
-
-    Raises:
-        StackError: the options are invalid.
-    """
+    """A run of ``teach`` with scripted labelers; its run directory is in ``./runs``."""
 
     def __init__(self, site: Site, options: ExperimentOptions) -> None:
         self._site = site
@@ -92,13 +79,7 @@ class Experiment:
         self._progress_at = 0.0
 
     def run(self, supervisor: Supervisor, display: Display) -> Audit:
-        """Run the experiment to the end, and return the audit of its labels.
-
-        The trainer and the labelers are restarted if they die.
-
-        Raises:
-            StackError: a program failed too often or has invalid settings.
-        """
+        """Run the experiment to the end, restarting what dies, and return the audit of its labels."""
         self._answers.parent.mkdir(mode=0o700, exist_ok=True)
         display.say(f"Run    {self._config.run_dir}", style="")
         trainer, bots = supervisor.start(self._trainer(), self._labelers())
@@ -143,11 +124,7 @@ class Experiment:
         )
 
     def _progress(self, last: str) -> str:
-        """Return a progress line with counts from the database, which is queried at most once a second.
-
-        ``last`` is the previous line; it is returned unchanged between queries, or if the database doesn't
-        respond.
-        """
+        """Return a progress line with counts from the database, which is queried at most once a second."""
         if time.monotonic() - self._progress_at < _PROGRESS_SECONDS:
             return last
         self._progress_at = time.monotonic()

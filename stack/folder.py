@@ -90,18 +90,11 @@ class Folder:
                     self._claims.popitem()[1].close()
 
     def announce(self, url: str | None) -> None:
-        """Write the process ID and URL to the lock file; a second stack shows them in its error message.
-
-        ``url`` is None while the stack is starting.
-        """
+        """Write the process ID and URL to the lock file; a second stack shows them in its error message."""
         (self.path / "lock").write_text(json.dumps({"pid": os.getpid(), "url": url}) + "\n")
 
     def secrets(self) -> Secrets:
-        """Return this stack's secrets, generating and saving those that are missing.
-
-        Raises:
-            StackError: the secrets file is damaged.
-        """
+        """Return this stack's secrets, generating and saving those that are missing."""
         path = self.path / _SECRETS
         kept = _read(path, str)
         found = Secrets(**{name: kept[name] for name in Secrets.__dataclass_fields__ if name in kept})
@@ -117,13 +110,7 @@ class Folder:
             )
 
     def take_secrets(self, backup: Path) -> None:
-        """Copy a backup's secrets into this folder, which must not have a different stack's secrets.
-
-        Does nothing if the backup has no secrets because it wasn't made from a stack.
-
-        Raises:
-            StackError: this folder already has a stack with different secrets.
-        """
+        """Copy a backup's secrets, if any, into this folder, which must not have a different stack's."""
         kept, own = backup / "state" / _SECRETS, self.path / _SECRETS
         if own.exists() and (not kept.exists() or own.read_bytes() != kept.read_bytes()):
             raise StackError(f"{self.path} already has a stack; restore into a different folder with --dir")
@@ -131,16 +118,7 @@ class Folder:
             _write(own, _read(kept, str))
 
     def ports(self) -> tuple[dict[str, int], list[str]]:
-        """Choose and reserve a port for each server, reusing those of the previous start if possible.
-
-        The reservation keeps other stacks from taking a port before its server has started.
-
-        Returns:
-            The ports keyed by server name, and a message for each server whose port has changed.
-
-        Raises:
-            StackError: no port is free, or ``ports.json`` is damaged.
-        """
+        """Reserve each server's port, the last one if possible; also return messages about changes."""
         last = _read(self.path / "ports.json", int)
         ports = {name: self._free_port(name, last.get(name)) for name in PORTS}
         _write(self.path / "ports.json", ports)
@@ -161,11 +139,7 @@ class Folder:
         )
 
     def _claim(self, port: int) -> bool:
-        """Reserve a port if it's free, and return True on success.
-
-        A reservation binds the UDP port with the same number, which the servers don't use. Other stacks and
-        the embedded site of ``teach`` skip ports that are reserved in this way.
-        """
+        """Reserve a port, if it's free, by binding its UDP port, as other stacks and embedded sites check."""
         if port not in self._claims:
             claim = socket.socket(type=socket.SOCK_DGRAM)
             try:
@@ -187,7 +161,6 @@ class Folder:
 
 
 def _describe_running_stack(lock: IO[str]) -> str:
-    """Describe the running stack from the contents of its lock file."""
     lock.seek(0)
     try:
         found = json.loads(lock.read())

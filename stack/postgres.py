@@ -51,11 +51,7 @@ class PostgreSQL:
         return self._link.resolve()
 
     def service(self) -> Service:
-        """Create the database if it doesn't exist, and return the service that runs the server.
-
-        Raises:
-            StackError: PostgreSQL is not installed, or its data is missing or can't be created.
-        """
+        """Create the database if it doesn't exist, and return the service that runs the server."""
         self._check_link()
         if self._user is not None:
             with _shared_lock():
@@ -90,11 +86,7 @@ class PostgreSQL:
         return True
 
     def _check_link(self) -> None:
-        """Raise :class:`StackError` if the symlink to the data folder is broken.
-
-        This happens if a stack's folder was copied without PostgreSQL's data. Without this check, the stack
-        would start with an empty database.
-        """
+        """Raise StackError if the data folder wasn't copied with its link; it would start empty."""
         if self._link.is_symlink() and not (self.data / "PG_VERSION").exists():
             raise StackError(
                 f"{self._link} is a link to {self.data}, which contains no PostgreSQL data; copy the data "
@@ -102,7 +94,6 @@ class PostgreSQL:
             )
 
     def _make_data(self, programs: Path) -> None:
-        """Create the data folder with an empty database; if interrupted, leave no partial folder."""
         if self._user is None:
             target = self._link
         else:
@@ -144,11 +135,7 @@ class PostgreSQL:
         )
 
     def _programs(self) -> Path:
-        """Return the folder with PostgreSQL's programs.
-
-        If the server's user can't run the installed programs, they are copied to :data:`SHARED`, and the
-        copy's folder is returned.
-        """
+        """Return the folder of PostgreSQL's programs, a copy in SHARED if the user can't run them."""
         found = importlib.util.find_spec(_PACKAGE)
         if found is None or found.origin is None:
             raise StackError("PostgreSQL is not installed; run make stack, which installs it")
@@ -165,7 +152,6 @@ class PostgreSQL:
 
 
 def _copy_for_all(installed: Path, copy: Path) -> None:
-    """Copy PostgreSQL's programs atomically to the folder ``copy``, where every user can run them."""
     with tempfile.TemporaryDirectory(prefix=".new-", dir=SHARED) as folder:
         new = Path(folder) / "copy"
         for part in _PARTS:

@@ -46,32 +46,23 @@ def _at_once() -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A program to run, and the settings for its supervision.
+    """A program to run, and the settings for its supervision."""
 
-    Attributes:
-        name: name for the status table and the log file.
-        command: function that returns the command line; called before each start.
-        environment: the program's complete environment; by default, a copy of this process's environment.
-        is_ready: function that returns True if the program is ready; must return within a second.
-        address: URL or ``host:port`` to show in the status table; if empty, nothing is shown.
-        folder: the program's working directory.
-        user: user to run the program as, or None for the current user.
-        stop_signal: signal that asks the program to stop.
-        ends: True for a one-shot program, which exits with status 0 when its work is done; False for a
-            program that should run until it is stopped.
-        max_failures: number of consecutive failures after which the program is not restarted. A program that
-            has run steadily is restarted forever, because what it needs may come back.
-    """
-
-    name: str
-    command: Callable[[], Sequence[str]]
+    name: str  # name for the status table and the log file
+    command: Callable[[], Sequence[str]]  # function that returns the command line; called before each start
+    # the program's complete environment; by default, a copy of this process's environment
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    # function that returns True if the program is ready; must return within a second
     is_ready: Callable[[], bool] = _at_once
-    address: str = ""
-    folder: Path = ROOT
-    user: str | None = None
-    stop_signal: signal.Signals = signal.SIGTERM
+    address: str = ""  # URL or ``host:port`` to show in the status table; if empty, nothing is shown
+    folder: Path = ROOT  # the program's working directory
+    user: str | None = None  # user to run the program as, or None for the current user
+    stop_signal: signal.Signals = signal.SIGTERM  # signal that asks the program to stop
+    # True for a one-shot program, which exits with status 0 when its work is done; False for a program that
+    # should run until it is stopped
     ends: bool = False
+    # number of consecutive failures after which the program is not restarted. A program that has run steadily
+    # is restarted forever, because what it needs may come back
     max_failures: int = MAX_FAILURES
 
 
@@ -165,7 +156,6 @@ class Process:
         return None
 
     def _ended(self, status: int) -> str | None:
-        """Handle the program's exit: schedule a restart unless its work is done or it failed too often."""
         if self.service.ends and status == 0:
             self.state = State.DONE
             return None
@@ -221,10 +211,7 @@ class Process:
                 os.killpg(self._child.pid, signal.SIGKILL)
 
     def last_words(self) -> str:
-        """Return a message with the last line that the program has logged since it was started.
-
-        The message also gives the path of the log file.
-        """
+        """Return a message with the last line that the program has logged since it was started."""
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(self._log_start)
             lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
@@ -236,10 +223,7 @@ class Process:
 
 @contextlib.contextmanager
 def running(service: Service, logs: Path) -> Iterator[None]:
-    """Run a server during the ``with`` block; the block starts once the server is ready.
-
-    The server's log file is written to the folder ``logs``.
-    """
+    """Run a server during the ``with`` block; the block starts once the server is ready."""
     process = Process(service, logs)
     process.start()
     try:

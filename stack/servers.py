@@ -15,13 +15,7 @@ REGION = "us-east-1"
 
 
 class Redis:
-    """A Redis server that listens only on localhost and keeps its data across restarts.
-
-    Args:
-        folder: folder for the server's configuration and data.
-        port: port to listen on.
-        password: password that clients must send.
-    """
+    """A Redis server that listens only on localhost and keeps its data across restarts."""
 
     def __init__(self, folder: Path, port: int, password: str) -> None:
         self.url = f"redis://:{password}@127.0.0.1:{port}/0"
@@ -30,11 +24,7 @@ class Redis:
         self._password = password
 
     def service(self) -> Service:
-        """Write the server's configuration file, and return the service that runs the server.
-
-        Raises:
-            StackError: Redis is not installed.
-        """
+        """Write the server's configuration file, and return the service that runs the server."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         configuration = self._folder / "redis.conf"  # command-line options would expose the password
         configuration.touch(mode=0o600)
@@ -59,15 +49,7 @@ class Redis:
 
 
 class S3:
-    """An S3 server that listens only on localhost.
-
-    Args:
-        folder: folder for the data; each subfolder is a bucket.
-        port: port to listen on.
-        access_key: access key ID, at least three characters long.
-        secret_key: secret access key, at least three characters long.
-        origin: allowed CORS origin for reading objects, as ``scheme://host:port``, or None to allow none.
-    """
+    """An S3 server that listens only on localhost; each subfolder of ``folder`` is a bucket."""
 
     def __init__(
         self, folder: Path, port: int, access_key: str, secret_key: str, origin: str | None = None
@@ -89,11 +71,7 @@ class S3:
         }
 
     def service(self) -> Service:
-        """Return the service that runs the server.
-
-        Raises:
-            StackError: rclone is not installed.
-        """
+        """Return the service that runs the server."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         address = self.url.removeprefix("http://")
         command = [
@@ -121,11 +99,7 @@ def _escaped(path: Path) -> str:
 
 
 def program(name: str) -> str:
-    """Return the path of a program, found in the Python interpreter's folder or else in PATH.
-
-    Raises:
-        StackError: the program is not installed.
-    """
+    """Return the path of a program, found in the Python interpreter's folder or else in PATH."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:

@@ -29,23 +29,14 @@ _PING = {"max_retries": 1, "interval_start": 0.1, "socket_timeout": 2.0, "socket
 
 @dataclass(frozen=True)
 class Site:
-    """The servers of a stack, and the services that use them.
+    """The servers of a stack, and the services that use them."""
 
-    Attributes:
-        folder: data folder of the stack.
-        url: URL of the labeling site.
-        postgres: PostgreSQL server for the site's database.
-        redis: Redis server for task queues.
-        s3: S3 server for clips.
-        instance: random ID by which :meth:`is_ready` distinguishes this site from a different one at the same
-            URL.
-    """
-
-    folder: Folder
-    url: str
-    postgres: PostgreSQL
-    redis: Redis
-    s3: S3
+    folder: Folder  # data folder of the stack
+    url: str  # URL of the labeling site
+    postgres: PostgreSQL  # PostgreSQL server for the site's database
+    redis: Redis  # Redis server for task queues
+    s3: S3  # S3 server for clips
+    # random ID by which :meth:`is_ready` distinguishes this site from a different one at the same URL
     instance: str = field(default_factory=lambda: uuid4().hex)
 
     @classmethod
@@ -62,11 +53,7 @@ class Site:
         )
 
     def set_up(self) -> Service:
-        """Return the service that prepares the site's storage and database.
-
-        The service creates the bucket and the database tables and, on the first start, an admin account and a
-        trainer token.
-        """
+        """Return the service that prepares the site's storage and database."""
         steps = ("setup_storage", "setup_embedded")
         script = " && ".join(f'"$0" manage.py {step}' for step in steps)
         return Service(
@@ -79,13 +66,7 @@ class Site:
         )
 
     def manage(self, command: str, folder: Path, runs: Path) -> Service:
-        """Return the service that runs ``manage.py backup`` or ``manage.py restore``.
-
-        Args:
-            command: ``backup`` or ``restore``.
-            folder: path of the backup folder.
-            runs: folder that contains the run directories to back up or restore.
-        """
+        """Return the service that runs ``manage.py backup`` or ``manage.py restore``."""
         words = [sys.executable, "manage.py", command, str(folder.absolute()), "--runs", str(runs)]
         return Service(
             name=command,
@@ -189,7 +170,6 @@ class Site:
 
 
 def _cleared_environment() -> dict[str, str]:
-    """Return the user's environment without variables that configure a different site, store or account."""
     kept = {
         name: value
         for name, value in os.environ.items()

@@ -17,13 +17,7 @@ ASKED_TO_END = threading.Event()
 
 
 class Supervisor:
-    """Context manager that keeps programs running, and stops them in reverse order on exit.
-
-    Args:
-        logs: folder for the programs' log files.
-        keep_open: file descriptor that each program inherits.
-        display: display for the programs' states and messages.
-    """
+    """Context manager that keeps programs running, and stops them in reverse order on exit."""
 
     def __init__(self, logs: Path, keep_open: int, display: Display) -> None:
         self.processes: list[Process] = []
@@ -40,11 +34,7 @@ class Supervisor:
         self.stop()
 
     def start(self, *services: Service) -> list[Process]:
-        """Start programs concurrently, wait until each is ready or has finished, and return their processes.
-
-        Raises:
-            StackError: any supervised program failed too often or has invalid settings.
-        """
+        """Start programs at once, wait until each is ready or has finished, and return their processes."""
         started = [Process(service, self._logs, [self._keep_open]) for service in services]
         self.processes += started
         self._groups.append(started)

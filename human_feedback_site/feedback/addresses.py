@@ -62,7 +62,6 @@ def _bare(entry: str) -> str:
 
 
 def _address(entry: str) -> str | None:
-    """Return the IP address from an ``X-Forwarded-For`` entry, without the port; None if it is invalid."""
     bracketed = _BRACKETED.fullmatch(entry)
     if bracketed is not None:
         return _parsed(bracketed[1]) if ":" in bracketed[1] else None

@@ -47,18 +47,13 @@ _checking = threading.Lock()
 
 
 class _Last:
-    """Results of earlier checks and log lines, with their times."""
-
     checked_at = -CACHE_SECONDS
     obstacle: str | None = None
     logged: dict[str, float] = {}  # noqa: RUF012 (one for the process)
 
 
 def temporary_reason(error: BaseException | None) -> str | None:
-    """Return a one-line reason if ``error`` means that the database or a disk fails for the time being.
-
-    Return None for other errors. The text contains no secrets.
-    """
+    """Return a one-line reason, without secrets, if the database or a disk fails for now."""
     if isinstance(error, MediaStoreError):
         return "The media store cannot be used."
     if isinstance(error, OSError):
@@ -168,6 +163,5 @@ def _disk_obstacle(folder: Path) -> str | None:
 
 
 def _code(error: Error) -> str:
-    """Return PostgreSQL's or SQLite's code of a database error; empty if it has none."""
     cause = error.__cause__
     return getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", None) or ""

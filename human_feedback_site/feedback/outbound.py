@@ -44,12 +44,7 @@ class Target(NamedTuple):
 
 
 def check_url(url: str) -> Target:
-    """Return the parts of a webhook's URL, after all checks that don't resolve its host.
-
-    Raises:
-        DeliveryError: the URL is malformed, its IP address is private, or it uses http and the setting
-            ``WEBHOOK_ALLOWED_HOSTS`` can't allow that.
-    """
+    """Return the parts of a webhook's URL, or raise :class:`DeliveryError`; the host is not resolved."""
     target = _parse(url)
     if target.scheme == "http" and not settings.WEBHOOK_ALLOWED_HOSTS:
         raise DeliveryError(_http_refused(target.host))
@@ -62,12 +57,7 @@ def check_url(url: str) -> Target:
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str]) -> None:
-    """POST a JSON body to a webhook's URL.
-
-    Raises:
-        DeliveryError: the URL is malformed, one of its addresses is not allowed, or the server did not answer
-            with a 2xx status within :data:`SECONDS`.
-    """
+    """POST a JSON body to a webhook's URL."""
     target = _parse(url)
     addresses = _resolve(target)
     _check_addresses(target, [ipaddress.ip_address(address[0]) for _, address in addresses])
@@ -109,7 +99,6 @@ def _parse(url: str) -> Target:
 
 
 def _resolve(target: Target) -> list[tuple[socket.AddressFamily, Any]]:
-    """Return the host's addresses: family and socket address."""
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -118,10 +107,7 @@ def _resolve(target: Target) -> list[tuple[socket.AddressFamily, Any]]:
 
 
 def _check_addresses(target: Target, addresses: list[_Address]) -> None:
-    """Raise :class:`DeliveryError` unless all addresses may be contacted with the target's scheme.
-
-    The setting ``WEBHOOK_ALLOWED_HOSTS`` names hosts and networks that may be private and may use http.
-    """
+    """Raise :class:`DeliveryError` unless all addresses may be contacted with the target's scheme."""
     if target.host in settings.WEBHOOK_ALLOWED_HOSTS:
         return
     others = [address for address in addresses if not _is_allowed(address)]
@@ -140,7 +126,6 @@ def _http_refused(host: str) -> str:
 
 
 def _is_allowed(address: _Address) -> bool:
-    """Return True if the address is in a network in the setting ``WEBHOOK_ALLOWED_HOSTS``."""
     networks = [entry for entry in settings.WEBHOOK_ALLOWED_HOSTS if "/" in entry]
     return any(address in ipaddress.ip_network(network) for network in networks)
 
@@ -161,7 +146,6 @@ def _is_public(address: _Address) -> bool:
 def _connect(
     target: Target, addresses: list[tuple[socket.AddressFamily, Any]], deadline: float
 ) -> socket.socket:
-    """Return a connection to the first address that accepts one, with TLS for https."""
     for index, (family, address) in enumerate(addresses):
         connection = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -184,7 +168,6 @@ def _limit(connection: socket.socket, deadline: float) -> None:
 
 
 def _head(target: Target, headers: Mapping[str, str], length: int) -> bytes:
-    """Return the request line and the headers."""
     lines = {
         "Host": target.netloc,
         "User-Agent": "RL-Teacher",

@@ -53,10 +53,7 @@ class SeenForm(ModelForm):
         return cleaned
 
     def _differs(self, name: str, value: Any, *, shown: bool) -> bool:
-        """Return True if ``value``, read from the database, differs from the value submitted for the field.
-
-        If ``shown`` is True, compare ``value`` with the field's initial value instead.
-        """
+        """Return True if ``value`` differs from the submitted value or, if ``shown``, the initial one."""
         bound = self[name]
         if not bound.field.show_hidden_initial:
             return False
@@ -67,7 +64,6 @@ class SeenForm(ModelForm):
         return bool(bound.field.has_changed(value, widget.value_from_datadict(self.data, self.files, key)))
 
     def _save_m2m(self) -> None:
-        """Save only those many-to-many fields that were changed in this form."""
         cleaned = self.cleaned_data
         if self.instance.pk is not None:
             self.cleaned_data = {name: cleaned[name] for name in self.changed_data if name in cleaned}
@@ -93,10 +89,7 @@ class GuardedModelAdmin(_ModelAdmin):
     def formfield_for_dbfield(
         self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any
     ) -> "FormField | None":
-        """Return the form field with the hidden initial input that :class:`SeenForm` needs.
-
-        Text inputs also get ``dir="auto"``.
-        """
+        """Return the form field with the hidden initial input that :class:`SeenForm` needs."""
         field = super().formfield_for_dbfield(db_field, request, **options)
         if field is not None:
             field.show_hidden_initial = True
@@ -175,10 +168,7 @@ class Audited:
     def act(
         self, request: HttpRequest, chosen: "QuerySet[Any]", do: "Callable[[QuerySet[Any]], int]", text: str
     ) -> None:
-        """Call ``do`` on the selected rows, then show a message and add it to each row's admin history.
-
-        The message is ``text`` with ``{}`` replaced by the count that ``do`` returns.
-        """
+        """Call ``do`` on the selected rows; show and log ``text`` with the count that it returns."""
         # Select by ID, because the queryset may filter on a column that the action changes.
         rows = chosen.model._default_manager.filter(pk__in=list(chosen.values_list("pk", flat=True)))
         named = cast("QuerySet[Any]", list(rows.all()))  # read now, because the action may delete rows

@@ -125,10 +125,7 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.action(permissions=["view"], description="Stop using as attention check")
     def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Stop using the selected comparisons as attention checks.
-
-        Comparisons that a trainer requested are reopened if their clips still exist; the rest are canceled.
-        """
+        """Stop using the selected comparisons as attention checks."""
         self.act(request, chosen, moderation.make_ordinary, "{} no longer used as attention checks.")
 
     @admin.display(ordering="decision")

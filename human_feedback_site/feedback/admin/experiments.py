@@ -47,10 +47,7 @@ def _percent(rate: Rate) -> str:
 
 @admin.register(models.Experiment)
 class ExperimentAdmin(Audited, ModelAdmin):
-    """Admin page for pausing, resuming, finishing, deleting and configuring experiments.
-
-    Saving the form writes only the fields that were changed, because the run may be updating other fields.
-    """
+    """Admin page for pausing, resuming, finishing, deleting and configuring experiments."""
 
     list_display = (
         *("name", "state", "away_since", "owner", "env_id", "answered", "asked", "overlap"),
@@ -178,10 +175,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="agreement (Krippendorff's alpha)")
     def alpha(self, experiment: models.Experiment) -> str | None:
-        """Return Krippendorff's alpha as text, such as ``0.71 over 40 pairs``; None if it is undefined.
-
-        The pairs are the comparisons with two or more counted labels.
-        """
+        """Return Krippendorff's alpha as text, such as ``0.71 over 40 pairs``; None if it is undefined."""
         found = crowd.agreement(experiment)
         return (
             None

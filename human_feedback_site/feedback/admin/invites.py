@@ -32,10 +32,7 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.InvitePart)
 class InvitePartAdmin(ReadOnly, ModelAdmin):
-    """Each labeler's answer counts for earlier invitations.
-
-    The count for the labeler's current invitation to an experiment is in ``Participation``.
-    """
+    """Each labeler's answer counts for earlier invitations."""
 
     list_display = ("participation", "invite", "answered", "completed_at", "completed_answers")
     list_filter = ("participation__experiment",)

@@ -29,10 +29,7 @@ from human_feedback_site.feedback.services import accounts, moderation
 
 @admin.register(models.Labeler)
 class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
-    """Admin page for assigning labelers to experiments, and for blocking and readmitting them.
-
-    Labelers are created by invitations, not on this page.
-    """
+    """Admin page for assigning labelers to experiments, and for blocking and readmitting them."""
 
     list_display = ("name", "user", "invited_by", "active", "answers", "created_at")
     list_filter = ("experiments", "invited_by")
@@ -84,10 +81,7 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
 
     @admin.display(boolean=True, ordering="user__is_active")
     def active(self, labeler: models.Labeler) -> bool:
-        """Return the user's ``is_active`` flag: True if the labeler may sign in.
-
-        Admins change the flag on the user's admin page.
-        """
+        """Return the user's ``is_active`` flag: True if the labeler may sign in."""
         return labeler.user.is_active
 
 
@@ -116,10 +110,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(description="estimated reliability")
     def worth(self, participation: models.Participation) -> str | None:
-        """Return the labeler's estimated balanced accuracy as a percentage, or None if not estimated yet.
-
-        Balanced accuracy is the mean per-class accuracy; the classes are the possible true answers.
-        """
+        """Return the labeler's estimated balanced accuracy as a percentage, or None if not estimated yet."""
         matrix = participation.confusion
         if matrix is None:
             return None
@@ -147,10 +138,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
 @admin.register(models.ApiToken)
 class ApiTokenAdmin(ModelAdmin):
-    """API tokens; deleting a token revokes it.
-
-    A token's secret is shown only when the token is created or rotated.
-    """
+    """API tokens; deleting one revokes it. The secret is shown only when a token is created or rotated."""
 
     list_display = ("name", "user", "experiment", "created_at", "expires_at", "last_used_at")
     list_filter = ("user",)
@@ -208,10 +196,7 @@ class ApiTokenAdmin(ModelAdmin):
 
 @admin.register(models.Attempts)
 class AttemptsAdmin(ReadOnly, ModelAdmin):
-    """Rate-limit counters for sign-in attempts and for requests with invalid API tokens.
-
-    Deleting a row lifts the corresponding limit immediately.
-    """
+    """Rate-limit counters for sign-ins and invalid API tokens; deleting a row lifts the limit."""
 
     list_display = ("digest", "count", "ends_at")
     search_fields = ("=digest",)
@@ -232,10 +217,7 @@ admin.site.unregister([User, Group])
 
 
 class UserChangeForm(SeenForm, _UserChangeForm):
-    """Variant of Django's user change form that rejects conflicting edits.
-
-    An edit conflicts if another admin has changed the field since the form was opened.
-    """
+    """Variant of Django's user change form that rejects conflicting edits."""
 
 
 @admin.register(User)

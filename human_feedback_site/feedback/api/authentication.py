@@ -64,10 +64,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
     """
 
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
-        """Return ``(user, data)``, or None if the user isn't signed in.
-
-        ``data`` is None unless the view's ``recognize`` supplied it.
-        """
+        """Return ``(user, data)``, or None if the user isn't signed in."""
         recognize = getattr((request.parser_context or {}).get("view"), "recognize", None)
         found: tuple[User, Any] | None = recognize(request) if recognize is not None else None
         if found is None:

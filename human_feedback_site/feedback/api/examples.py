@@ -171,10 +171,7 @@ LABELS_CSV: Final = (
 
 
 def examples(*, request: str | None = None, response: str | None = None) -> list[OpenApiExample]:
-    """Return OpenAPI examples of a request body and a response.
-
-    ``request`` and ``response`` are keys of ``REQUESTS`` and ``RESPONSES``; None omits the example.
-    """
+    """Return OpenAPI examples, given keys of ``REQUESTS`` and ``RESPONSES``."""
     found = []
     if request is not None:
         found.append(OpenApiExample("Request", REQUESTS[request], request_only=True))

@@ -33,7 +33,6 @@ from human_feedback_site.feedback.services import accounts, answers
 
 
 def _lease_json(lease: Lease) -> dict[str, Any]:
-    """Return a lease as JSON for its labeler, with the clip URL for each side of the screen."""
     media, pair = media_store(), lease.comparison
     left, right = on_screen(pair.first_key, pair.second_key, swapped=lease.swapped)
     return {
@@ -83,10 +82,7 @@ class LabelsView(LabelerView):
     """Records labels by the signed-in labeler."""
 
     def recognize(self, request: Request) -> tuple[User, AnsweredLease] | None:
-        """Return the session's user and the lease specified in the request body.
-
-        Returns None if nobody is signed in or the user doesn't hold the lease.
-        """
+        """Return the session's user and the lease in the body, or None if it isn't the user's."""
         session_key = request._request.session.session_key
         try:
             lease = UUID(cast(dict[str, Any], request.data)["lease"])

@@ -51,10 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None) -> dict[str, Any]:
-    """Return the JSON body of an RFC 9457 "problem details" response.
-
-    Each item of ``errors`` has a JSON ``pointer`` to a field of the request and a ``detail`` message.
-    """
+    """Return the JSON body of an RFC 9457 "problem details" response."""
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": _TITLES.get(status) or HTTPStatus(status).phrase,
@@ -65,10 +62,7 @@ def problem(status: int, detail: str, errors: list[dict[str, str]] | None = None
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Convert an exception raised by an API view to a "problem details" response.
-
-    Return None for unexpected exceptions, so that Django's ``handler500`` handles them.
-    """
+    """Convert an API view's exception to a problem response; None leaves it to Django's ``handler500``."""
     if isinstance(error, FeedbackError):
         return _refusal(error)
     response = drf_exception_handler(error, dict(context))
@@ -122,7 +116,6 @@ def _flatten(detail: Any, pointer: str = "#") -> Iterator[tuple[str, str]]:
 
 
 def _escaped(key: object) -> str:
-    """Escape a key for use in a JSON pointer (RFC 6901)."""
     return str(key).replace("~", "~0").replace("/", "~1")
 
 

@@ -40,8 +40,6 @@ _GAUGES = {
 
 
 class _ExperimentCollector(Collector):
-    """Collector that reads the figures from the database each time it is asked."""
-
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with one sample per experiment; unknown figures have no sample."""
         figures = current_figures()
@@ -54,7 +52,6 @@ class _ExperimentCollector(Collector):
 def _filled(
     family: CounterMetricFamily | GaugeMetricFamily, field: str, figures: list[Figures]
 ) -> CounterMetricFamily | GaugeMetricFamily:
-    """Add one sample per experiment to ``family``, and return it."""
     for each in figures:
         value = getattr(each, field)
         if value is not None:

@@ -45,14 +45,8 @@ def endpoint(
 ) -> Callable[[_View], _View]:
     """Return a decorator that adds OpenAPI metadata to a method of an API view.
 
-    Args:
-        operation: OpenAPI operation ID.
-        answer: response serializer.
-        example: key of the response example in ``RESPONSES``.
-        body: tuple of the request serializer and the key of its example in ``REQUESTS``; None if the request
-            has no body.
-        statuses: success and error status codes to document; 400, 401, 403 and 404 are always included.
-        paged: True to document the query parameters ``after`` and ``limit``.
+    ``example`` is a key of ``RESPONSES``; ``body`` is the request's serializer and a key of ``REQUESTS``. The
+    statuses 400, 401, 403 and 404 are always documented.
     """
     good = {status: answer for status in statuses if status < 400}
     return extend_schema(
@@ -67,11 +61,7 @@ def endpoint(
 def download_endpoint(
     operation: str, content_type: str, *, example: str | None = None
 ) -> Callable[[_View], _View]:
-    """Return a decorator that adds OpenAPI metadata to a method that returns a file.
-
-    ``example`` is a sample of the file's text, or None for Parquet. Parquet endpoints are also documented to
-    return 501 if pyarrow is not installed on the server.
-    """
+    """Return a decorator that adds OpenAPI metadata to a method that returns a file."""
     shown = [] if example is None else [OpenApiExample("Response", example, media_type=content_type)]
     answer = OpenApiResponse(OpenApiTypes.BINARY if example is None else OpenApiTypes.STR, examples=shown)
     missing = () if example is not None else (501,)
@@ -81,10 +71,7 @@ def download_endpoint(
 
 
 def _problems(statuses: Iterable[int]) -> dict[tuple[int, str], OpenApiResponse]:
-    """Return the OpenAPI error responses for ``statuses`` and the status codes common to all endpoints.
-
-    The keys are ``(status code, media type)``.
-    """
+    """Return the OpenAPI error responses for ``statuses`` and the status codes common to all endpoints."""
     return {
         (status, "application/problem+json"): OpenApiResponse(ProblemSerializer, _PROBLEMS[status])
         for status in sorted({*_ALWAYS, *statuses})

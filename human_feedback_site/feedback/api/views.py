@@ -31,10 +31,7 @@ def user_of(request: Request) -> User:
 
 
 def valid(serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
-    """Validate ``data`` with a serializer and return the validated data.
-
-    Raises DRF's ``ValidationError`` if ``data`` is invalid.
-    """
+    """Validate ``data`` with a serializer, or raise DRF's ``ValidationError``."""
     bound = serializer(data=data)
     bound.is_valid(raise_exception=True)
     return cast(dict[str, Any], bound.validated_data)
@@ -78,10 +75,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 @csrf_exempt
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return the metrics for Prometheus, if the request has the token ``settings.METRICS_TOKEN``.
-
-    Without the token, the response is the same 404 as for a URL that doesn't exist.
-    """
+    """Return the metrics for Prometheus, or 404 if the request lacks the token ``settings.METRICS_TOKEN``."""
     scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
     token = settings.METRICS_TOKEN
     if token is None or scheme.lower() != "bearer" or not constant_time_compare(secret.strip(), token):

@@ -16,12 +16,7 @@ Store = FolderMedia | S3Media
 
 
 def copy_clips(store: Store, folder: Path) -> set[str]:
-    """Copy all clips from the store to a folder, check their sizes, and return their keys.
-
-    Raises:
-        MediaStoreError: the store can't be read.
-        BackupError: a copy and its original differ in size.
-    """
+    """Copy all clips from the store to a folder, check their sizes, and return their keys."""
     copied = set()
     with media_errors(name_of(store)):
         for key, size in _clips_in(store):

@@ -72,9 +72,6 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
     On a network file system, a run holds its ledger for as long as it lasts. Then its own recent copy of the
     ledger is used, which the run makes every minute and before each checkpoint.
-
-    Raises:
-        BackupError: SQLite can't read the file, or the copy is damaged.
     """
     copy = source.with_name(f"{source.name}-copy")
     patience = 0.5 if copy.exists() else 5.0
@@ -96,11 +93,7 @@ def copy_sqlite(source: Path, target: Path) -> None:
 
 
 def copy_connection(live: sqlite3.Connection, target: Path) -> None:
-    """Copy an open connection's database to a single file that needs no write-ahead log.
-
-    If the connection is in a transaction, the copy is that transaction's snapshot. Raises
-    :class:`BackupError` if SQLite's quick check of the copy fails.
-    """
+    """Copy an open connection's database, or its transaction's snapshot, to a file, and check the copy."""
     with closing(sqlite3.connect(target)) as copy:
         live.backup(copy)
         copy.execute("PRAGMA journal_mode=DELETE")
@@ -110,13 +103,7 @@ def copy_connection(live: sqlite3.Connection, target: Path) -> None:
 
 
 def check_room(source: Path, target: Path) -> None:
-    """Check that ``target`` has no files that a restore would overwrite or mix with restored files.
-
-    Files identical to those in the backup are accepted, because an interrupted restore may have left them.
-
-    Raises:
-        BackupError: ``target`` has a file that isn't in the backup, or that differs from the backup's copy.
-    """
+    """Raise BackupError if ``target`` has files that differ from the backup's."""
     for path in _all_files(target):
         name = path.relative_to(target)
         if not _is_same(source / name, path):

@@ -18,31 +18,21 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Table:
-    """A table in a backup.
+    """A table in a backup."""
 
-    Attributes:
-        columns: column names in the order used in the copy; empty for SQLite, which is copied as one file.
-        rows: number of rows.
-    """
-
+    # column names in the order used in the copy; empty for SQLite, which is copied as one file
     columns: Sequence[str]
-    rows: int
+    rows: int  # number of rows
 
 
 @dataclass(frozen=True)
 class Database:
-    """The database in a backup.
+    """The database in a backup."""
 
-    Attributes:
-        vendor: Django's ``connection.vendor``: ``sqlite`` or ``postgresql``.
-        tables: the tables, keyed by name.
-        migrations: latest migration of each app, such as ``{"feedback": "0002_0_2_0"}``.
-        sequences: last value of each PostgreSQL sequence, or None if it was never used.
-    """
-
-    vendor: str
-    tables: Mapping[str, Table]
-    migrations: Mapping[str, str]
+    vendor: str  # Django's ``connection.vendor``: ``sqlite`` or ``postgresql``
+    tables: Mapping[str, Table]  # the tables, keyed by name
+    migrations: Mapping[str, str]  # latest migration of each app, such as ``{"feedback": "0002_0_2_0"}``
+    # last value of each PostgreSQL sequence, or None if it was never used
     sequences: Mapping[str, int | None] = field(default_factory=dict)
 
     def rows(self, table: str) -> int:
@@ -52,22 +42,17 @@ class Database:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A backup's contents.
+    """A backup's contents."""
 
-    Attributes:
-        made_at: start time of the backup, in ISO 8601 format.
-        database: the copied database; None if the backup has only run directories.
-        secret_key: hash of the backed-up site's ``SECRET_KEY``; a restore compares it with the hash of the
-            destination site's key.
-        files: size in bytes and SHA-256 of each file, keyed by path relative to the backup folder.
-        storage: the clip store, ``s3://bucket/prefix`` or a folder; empty for the folder in the state folder,
-            and in backups of earlier versions.
-    """
-
-    made_at: str
-    database: Database | None
+    made_at: str  # start time of the backup, in ISO 8601 format
+    database: Database | None  # the copied database; None if the backup has only run directories
+    # hash of the backed-up site's ``SECRET_KEY``; a restore compares it with the hash of the destination
+    # site's key
     secret_key: str
+    # size in bytes and SHA-256 of each file, keyed by path relative to the backup folder
     files: Mapping[str, tuple[int, str]]
+    # the clip store, ``s3://bucket/prefix`` or a folder; empty for the folder in the state folder, and in
+    # backups of earlier versions
     storage: str = ""
 
 
@@ -83,11 +68,7 @@ def write_manifest(folder: Path, made_at: str, database: Database | None) -> Man
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read a backup's manifest and check every file against it.
-
-    Raises:
-        BackupError: the folder is not a backup, was made by a newer version, or is incomplete or damaged.
-    """
+    """Read a backup's manifest and check every file against it."""
     try:
         kept = json.loads((folder / NAME).read_bytes())
     except FileNotFoundError:

@@ -37,10 +37,7 @@ _BLOCK = 2**20
 
 @contextmanager
 def _cursor() -> Iterator[Cursor]:
-    """Yield a cursor on a new connection, in a read-only ``REPEATABLE READ`` transaction.
-
-    All queries see the same snapshot of the database.
-    """
+    """Yield a cursor on a new connection, whose queries all see the same snapshot of the database."""
     with closing(connections["default"].copy()) as connection:
         connection.set_autocommit(False)
         with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
@@ -49,19 +46,7 @@ def _cursor() -> Iterator[Cursor]:
 
 
 def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
-    """Copy all of the site's tables from a single database snapshot.
-
-    Args:
-        folder: new folder for the copies.
-        migrations: latest migration of each app, to record in the result.
-
-    Returns:
-        A description of the copied database, and a list of pairs of media store keys: the two clips' keys for
-        each comparison that the site may still show, and ``(key, key)`` for each episode video.
-
-    Raises:
-        BackupError: a table and its copy have different row counts.
-    """
+    """Copy the tables from one snapshot; return a description, and the keys of clips in use."""
     folder.mkdir()
     with _cursor() as cursor:
         names = [name for name in _tables(cursor) if name in own_tables()]
@@ -118,18 +103,12 @@ def _tables(cursor: Cursor) -> list[str]:
 
 
 def own_tables() -> set[str]:
-    """Return the names of the tables that this version of the site defines.
-
-    The database may also contain other programs' tables.
-    """
+    """Return the names of this version's tables; the database may also contain other programs'."""
     return {*connections["default"].introspection.django_table_names(), "django_migrations"}
 
 
 def first_row() -> str | None:
-    """Return the name of a site table that isn't empty, or None if all of them are empty.
-
-    Tables populated by migrations are ignored.
-    """
+    """Return the name of a table that isn't empty, or None; tables populated by migrations are ignored."""
     kept = own_tables() - MADE_BY_MIGRATIONS
     with _cursor() as cursor:
         for name in sorted(kept.intersection(_tables(cursor))):
@@ -143,11 +122,7 @@ MADE_BY_MIGRATIONS = {"django_migrations", "django_content_type", "auth_permissi
 
 
 def drop_empty_tables() -> None:
-    """Drop the tables of an empty site, because their schema may be newer than the backup's.
-
-    Raises:
-        BackupError: a table has rows.
-    """
+    """Drop the tables of an empty site, because their schema may be newer than the backup's."""
     found = first_row()
     if found is not None:
         raise BackupError(
@@ -159,11 +134,7 @@ def drop_empty_tables() -> None:
 
 
 def load(folder: Path, database: Database) -> None:
-    """Replace the rows of the existing tables with a backup's rows, in one transaction.
-
-    Raises:
-        BackupError: a loaded table's row count differs from the manifest's; the transaction is rolled back.
-    """
+    """Replace the rows of the existing tables with a backup's rows, in one transaction."""
     connection = connections["default"]
     with transaction.atomic(), connection.wrap_database_errors:
         connection.ensure_connection()

@@ -22,18 +22,10 @@ from human_feedback_site.private import make_private_folder
 
 
 def restore(folder: Path, runs: Path) -> Iterator[str]:
-    """Check a backup and its destination, then restore it, yielding a progress line for each part.
+    """Check a backup and its destination, then restore it, yielding a line for each part.
 
-    The database is restored last, so if it has the labels, the restore is complete.
-
-    Args:
-        folder: folder of the backup.
-        runs: destination of the run directories.
-
-    Raises:
-        BackupError: the backup is incomplete or damaged, the destination isn't empty, or a clip or table was
-            only partly restored. Nothing has been changed in the first two cases.
-        MediaStoreError: the media store can't be used.
+    The database is restored last, so if it has the labels, the restore is complete. Raises BackupError; if
+    the backup is damaged or the destination isn't empty, nothing has been changed.
     """
     manifest = read_manifest(folder)
     check_room(folder / "runs", runs)
@@ -95,7 +87,6 @@ def _check_store(manifest: Manifest) -> None:
 
 
 def _is_served() -> bool:
-    """Return True if a running embedded site has locked the state folder."""
     try:
         descriptor = os.open(settings.STATE_DIR / "site" / "lock", os.O_RDONLY)
     except OSError:
@@ -110,7 +101,6 @@ def _is_served() -> bool:
 
 
 def _restore_secrets(folder: Path) -> None:
-    """Restore the secrets to the state folder, readable only by their owner."""
     for name in KEPT:
         if (folder / name).is_file():
             make_private_folder(settings.STATE_DIR)

@@ -23,19 +23,7 @@ def path_of_database() -> Path:
 
 
 def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tuple[str, str]]]:
-    """Copy a snapshot of the database.
-
-    Args:
-        folder: new folder for the copy.
-        migrations: latest migration of each app, to record in the result.
-
-    Returns:
-        A description of the copied database, and a list of pairs of media store keys: the two clips' keys for
-        each comparison that the site may still show, and ``(key, key)`` for each episode video.
-
-    Raises:
-        BackupError: a table and its copy have different row counts.
-    """
+    """Copy a snapshot of the database; return a description, and the keys of clips in use."""
     folder.mkdir()
     with closing(sqlite3.connect(f"{path_of_database().as_uri()}?mode=ro", uri=True)) as live:
         live.isolation_level = None
@@ -54,10 +42,7 @@ def dump(folder: Path, migrations: Mapping[str, str]) -> tuple[Database, list[tu
 
 
 def first_row() -> str | None:
-    """Return the name of a nonempty table, or None if all are empty or the database doesn't exist.
-
-    Tables populated by migrations are ignored.
-    """
+    """Return the name of a nonempty table, or None if all are empty or the database doesn't exist."""
     path = path_of_database()
     if not path.exists():
         return None
@@ -66,11 +51,7 @@ def first_row() -> str | None:
 
 
 def load(folder: Path, database: Database) -> None:
-    """Copy the backup's database to the path in the settings, atomically replacing any existing file.
-
-    Raises:
-        BackupError: a table's row count differs from the manifest's; the existing database is unchanged.
-    """
+    """Copy the backup's database to the path in the settings, atomically replacing any existing file."""
     path = path_of_database()
     connections["default"].close()
     part = path.with_name(f".{path.name}.part")

@@ -27,14 +27,7 @@ ENV = Path(".env")  # Docker Compose's settings, in the working directory
 def back_up(folder: Path, runs: Path, *, without_lost_clips: bool = False) -> Iterator[str]:
     """Copy runs, database, clips and secrets into a new folder, yielding a progress line for each part.
 
-    Args:
-        folder: folder to create for the backup; must not exist.
-        runs: folder of the run directories.
-        without_lost_clips: make the backup even if clips that the site shows are not in the media store.
-
-    Raises:
-        BackupError: there is nothing to copy, ``folder`` exists, or a copy fails verification.
-        MediaStoreError: the media store can't be read.
+    Clips that the site shows but the media store lacks raise BackupError unless ``without_lost_clips``.
     """
     _refuse_inside(folder, runs)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -60,7 +53,6 @@ def back_up(folder: Path, runs: Path, *, without_lost_clips: bool = False) -> It
 
 
 def _refuse_inside(folder: Path, runs: Path) -> None:
-    """Raise BackupError if the backup would be inside a folder that it copies."""
     for source in (runs, Path(settings.TEACHER_STORAGE)):  # no folder is inside an s3:// URL
         if folder.resolve().is_relative_to(source.resolve()):
             raise BackupError(
@@ -115,10 +107,7 @@ def replaced_migrations() -> Mapping[tuple[str, str], tuple[str, str]]:
 
 
 def _has_database() -> bool:
-    """Return True if there is a database to back up.
-
-    The SQLite file doesn't exist if all the runs used a different site.
-    """
+    """Return True if there is a database to back up."""
     return connections["default"].vendor != "sqlite" or sqlite.path_of_database().exists()
 
 

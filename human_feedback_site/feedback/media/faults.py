@@ -47,13 +47,7 @@ _LOCATION_CAUSES = {
 
 @contextlib.contextmanager
 def media_errors(place: str, bucket: str = "", endpoint: str | None = None) -> Iterator[None]:
-    """Convert S3 and file errors in the ``with`` block to :class:`MediaStoreError` with a one-line message.
-
-    Args:
-        place: name of the store, used as the start of the message.
-        bucket: S3 bucket name, or an empty string if the store is a local folder.
-        endpoint: the S3 endpoint URL, checked for a misplaced bucket name or path.
-    """
+    """Convert S3 and file errors to a one-line :class:`MediaStoreError` that starts with the store's name."""
     try:
         yield
     except (BotoCoreError, ClientError, ResponseParserError, RecursionError, OSError) as error:

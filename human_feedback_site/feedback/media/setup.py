@@ -32,10 +32,7 @@ _RETRY_SECONDS = 1.0
 
 
 def set_up(store: FolderMedia | S3Media, wait_seconds: float) -> Iterator[str]:
-    """Prepare and check the store, yielding one line per step.
-
-    Connections to an S3 store are retried for up to ``wait_seconds``, in case it is still starting.
-    """
+    """Prepare and check the store, yielding a line per step; wait for it up to ``wait_seconds``."""
     if isinstance(store, FolderMedia):
         with media_errors(f"the folder {store.root}"):
             yield _folder(store.root)
@@ -137,7 +134,6 @@ def _probe(store: S3Media) -> Iterator[str]:
 
 
 def _privacy(store: S3Media, key: str) -> str:
-    """Check that the store refuses unsigned requests; return the status text to print."""
     anybody = s3_client(settings.S3_ENDPOINT_URL, signature_version=UNSIGNED)
     try:
         anybody.get_object(Bucket=store.bucket, Key=store.full(key))
@@ -152,10 +148,7 @@ def _privacy(store: S3Media, key: str) -> str:
 
 
 def _links(store: S3Media, key: str) -> str:
-    """Check that browser-facing presigned URLs work and have the right expiry time.
-
-    Returns the status text to print.
-    """
+    """Check that browser-facing presigned URLs work and have the right expiry time."""
     if urlsplit(settings.S3_PUBLIC_ENDPOINT_URL or "").path:
         raise MediaStoreError(
             f"S3_PUBLIC_ENDPOINT_URL must not have a path, but is {settings.S3_PUBLIC_ENDPOINT_URL}: a proxy "
@@ -211,7 +204,6 @@ def _cors(store: S3Media, key: str) -> str:
 
 
 def _allow(store: S3Media, origin: str) -> None:
-    """Add or update this site's CORS rule on the bucket, keeping all other rules."""
     try:
         rules = store.client.get_bucket_cors(Bucket=store.bucket).get("CORSRules", [])
     except ClientError as error:

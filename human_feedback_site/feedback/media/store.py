@@ -85,16 +85,11 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class LinkSigner:
-    """Creates presigned URLs for the objects in one bucket.
+    """Creates presigned URLs for the objects in one bucket."""
 
-    Attributes:
-        base: base URL, to which an object's key is appended.
-        region: AWS region that the URLs are signed for.
-        credentials: AWS credentials, reread for every URL because temporary credentials are refreshed hourly.
-    """
-
-    base: str
-    region: str
+    base: str  # base URL, to which an object's key is appended
+    region: str  # AWS region that the URLs are signed for
+    # AWS credentials, reread for every URL because temporary credentials are refreshed hourly
     credentials: Credentials
 
     @classmethod
@@ -105,10 +100,7 @@ class LinkSigner:
         return cls(address.removesuffix(key), scope[2], credentials)
 
     def link(self, key: str, seconds: int) -> str:
-        """Return a presigned URL for reading ``key``, valid for ``seconds``.
-
-        ``key`` is not URL-quoted, so it must contain only URL-safe characters.
-        """
+        """Return a presigned URL for reading ``key``, which must have only URL-safe characters."""
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         scope = f"{now[:8]}/{self.region}/s3/aws4_request"
         keys = self.credentials.get_frozen_credentials()
@@ -142,10 +134,7 @@ class FolderMedia:
         self.root = root
 
     def path(self, key: str) -> Path:
-        """Return the resolved path of ``key``, which must be a valid clip key.
-
-        Raises :class:`FileNotFoundError` if a symbolic link points outside the folder.
-        """
+        """Return the resolved path of ``key``, which must be a valid clip key."""
         try:
             path = (self.root / key).resolve()
         except RuntimeError:  # a loop of symbolic links, before Python 3.13
@@ -172,11 +161,7 @@ class FolderMedia:
         return reverse("media", args=[signing.dumps(key, salt=_SALT)])
 
     def path_of_link(self, token: str) -> Path:
-        """Return the path of the clip that a signed link refers to.
-
-        Raises ``signing.BadSignature`` if the link is forged or has expired, and :class:`FileNotFoundError`
-        if there is no readable clip.
-        """
+        """Return the path of a signed link's clip, or raise BadSignature or FileNotFoundError."""
         key = signing.loads(token, salt=_SALT, max_age=settings.MEDIA_LINK_SECONDS)
         if not self.readable(key):
             raise FileNotFoundError(f"{key!r} no longer exists.")
@@ -232,10 +217,6 @@ class S3Media:
 
     @cached_property
     def _signer(self) -> LinkSigner:
-        """URL signer for the public endpoint.
-
-        Raises ``NoCredentialsError`` if no AWS credentials are configured.
-        """
         example = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL), "x")
         credentials = botocore.session.get_session().get_credentials()
         if credentials is None:
@@ -244,10 +225,7 @@ class S3Media:
 
     @cached_property
     def origin(self) -> str:
-        """Origin of all clip URLs.
-
-        It is parsed from an unsigned URL, which can be generated without AWS credentials.
-        """
+        """Origin of all clip URLs, found without AWS credentials."""
         with self.errors():
             link = self._link(s3_client(settings.S3_PUBLIC_ENDPOINT_URL, signature_version=UNSIGNED), "x")
         parts = urlsplit(link)
@@ -284,20 +262,13 @@ class S3Media:
             self._probe_client.list_objects_v2(Bucket=self.bucket, Prefix=self.full(""), MaxKeys=1)
 
     def errors(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context manager that re-raises botocore and OS errors as :class:`MediaStoreError`.
-
-        The error message names this store.
-        """
+        """Return a context manager that re-raises botocore and OS errors as :class:`MediaStoreError`."""
         endpoint = settings.S3_ENDPOINT_URL
         place = f"s3://{self.bucket}" + (f" at {endpoint}" if endpoint else "")
         return media_errors(place, self.bucket, endpoint)
 
     def listed(self, prefix: str, most: int = 1) -> list[str]:
-        """Return the full S3 keys of up to ``most`` objects whose clip keys start with ``prefix``.
-
-        The returned keys include the store's prefix. botocore exceptions are not re-raised as
-        :class:`MediaStoreError`.
-        """
+        """Return the full S3 keys of up to ``most`` objects whose clip keys start with ``prefix``."""
         begins = self.full(prefix)
         page = self.client.list_objects_v2(Bucket=self.bucket, Prefix=begins, MaxKeys=most)
         return [item["Key"] for item in page.get("Contents", ())]
@@ -366,12 +337,7 @@ def _open(url: str) -> FolderMedia | S3Media:
 
 
 def s3_client(endpoint: str | None, **options: Any) -> "S3Client":
-    """Return an S3 client for an endpoint URL.
-
-    Args:
-        endpoint: the endpoint's URL; None for AWS.
-        options: additional options for botocore's ``Config``.
-    """
+    """Return an S3 client for an endpoint URL."""
     config = Config(
         # Bucket names as host names need DNS entries, which self-hosted servers rarely have.
         s3={"addressing_style": "path" if endpoint else "auto"},
@@ -401,10 +367,6 @@ def _service_models() -> Any:
 
 
 def _prefix_of(experiment: str) -> str:
-    """Return an experiment's key prefix, ``<experiment>/``.
-
-    Raises ``ValueError`` if the experiment name isn't valid.
-    """
     if not _NAME.fullmatch(experiment):
         raise ValueError(f"{experiment!r} is not a valid experiment name.")
     return f"{experiment}/"

@@ -40,11 +40,7 @@ def serve_clip(request: HttpRequest, token: str) -> HttpResponseBase:
 
 
 def _part(clip: BinaryIO, first: str, last: str) -> HttpResponseBase:
-    """Return a 206 response with a byte range of ``clip``, or a 416 response if it is not satisfiable.
-
-    ``first`` and ``last`` are the two positions in the Range header, as strings; one of them may be empty.
-    Without ``last``, the range extends to the end. Without ``first``, it is the final ``last`` bytes.
-    """
+    """Return 206 with a byte range, whose ``first`` or ``last`` may be empty, or 416."""
     size = os.fstat(clip.fileno()).st_size
     if first:
         start, stop = int(first), min(int(last or size), size - 1)

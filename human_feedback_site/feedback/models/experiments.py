@@ -29,10 +29,7 @@ class Experiment(models.Model):
     """A training run that requests labels."""
 
     class State(models.TextChoices):
-        """State of an experiment. Labelers get work only while it is ``RUNNING``.
-
-        The trainer waits while the state is ``PAUSED`` and stops when it is ``FINISHED``.
-        """
+        """State of an experiment. Labelers get work only while it is ``RUNNING``."""
 
         RUNNING = "running"
         PAUSED = "paused"

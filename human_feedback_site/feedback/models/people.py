@@ -37,10 +37,7 @@ class Labeler(models.Model):
 
 
 class Participation(models.Model):
-    """A labeler's record in one experiment: number of answers, check results and status.
-
-    Kept when the invitation is deleted.
-    """
+    """A labeler's record in one experiment, kept when the invitation is deleted."""
 
     CHECKS_KEPT = 10
 

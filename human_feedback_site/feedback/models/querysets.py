@@ -103,9 +103,6 @@ def since_deletion() -> Q:
 
 
 def _since_deletion(experiment: Experiment, rows: QuerySet[_WithClips]) -> QuerySet[_WithClips]:
-    """Return the rows created since the experiment's clips were last deleted.
-
-    This is :func:`since_deletion` for one experiment that is already loaded, without a join.
-    """
+    """Return the rows created since the experiment's clips were last deleted."""
     deleted_at = experiment.media_deleted_at
     return rows if deleted_at is None else rows.filter(created_at__gt=deleted_at)

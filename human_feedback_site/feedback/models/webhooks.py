@@ -62,10 +62,7 @@ class WebhookEndpoint(models.Model):
 
 
 class WebhookDelivery(models.Model):
-    """An event for one endpoint, created in the transaction that made the change it reports.
-
-    ``body`` is stored as it is sent, so that all attempts send the same bytes.
-    """
+    """An event for one endpoint, created in the transaction that made the change it reports."""
 
     class Event(models.TextChoices):
         """Type of an event, as sent."""

@@ -129,10 +129,7 @@ def comparison(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
 
 
 def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
-    """Return the label of a label or undo event, or the text of a decision event.
-
-    Return None for a lease event, and for a decision event that records that all labels were withdrawn.
-    """
+    """Return the label of a label or undo event, or the text of a decision event."""
     if event.kind in {"label", "undo"}:
         return ShownLabel(event.row, undone=event.kind == "undo")
     return VERDICTS.get(event.outcome or "")
@@ -140,11 +137,7 @@ def _content_of(event: browse.Event) -> ShownLabel | Promise | None:
 
 @acts
 def act(request: HttpRequest, name: str, uuid: UUID) -> HttpResponse:
-    """Request one more label for a comparison, close it to further labels, or reopen it.
-
-    The POST field ``action`` selects the action. Respond with status 409 if the comparison's state forbids
-    it.
-    """
+    """Label a comparison again, close it or reopen it; status 409 if its state forbids that."""
     experiment = managed(request, name)
     chosen = experiment.comparisons.filter(uuid=uuid)
     if not chosen.exists():

@@ -24,10 +24,7 @@ def of_comparison(request: HttpRequest, name: str, uuid: UUID, side: str) -> Htt
 
 @shows
 def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> HttpResponse:
-    """Redirect a labeler to the clip that was shown on ``side`` when they answered.
-
-    ``side`` is ``left`` or ``right``.
-    """
+    """Redirect a labeler to the clip that was shown on ``side`` when they answered."""
     labeler, experiment = labeler_in(request, name)
     own = Label.objects.select_related("comparison__experiment").filter(labeler=labeler)
     label = get_object_or_404(own, uuid=label_uuid, comparison__experiment=experiment)
@@ -38,10 +35,7 @@ def of_answer(request: HttpRequest, name: str, label_uuid: UUID, side: str) -> H
 
 @shows
 def of_episode(request: HttpRequest, name: str, step: int) -> HttpResponse:
-    """Redirect a researcher or labeler to the video of the full episode recorded at ``step``.
-
-    Labelers get a 404 response if the experiment hides videos from them.
-    """
+    """Redirect to the video of an episode; labelers get 404 if the experiment hides videos from them."""
     experiment = managed_by(request).filter(name=name).first()
     if experiment is None:
         _, experiment = labeler_in(request, name)

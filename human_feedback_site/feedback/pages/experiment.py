@@ -73,10 +73,7 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _managed(request: HttpRequest) -> QuerySet[Experiment]:
-    """Return the experiments that the user manages, annotated with ``away_since``.
-
-    ``away_since`` is the time of the trainer's last request if the trainer appears to be offline, else None.
-    """
+    """Return the experiments that the user manages, annotated with ``away_since``."""
     return managed_by(request).annotate(away_since=experiments.trainer_away_since())
 
 
@@ -113,10 +110,7 @@ def finish(request: HttpRequest, name: str) -> HttpResponse:
 
 
 class PromptForm(forms.Form):
-    """Form for editing the prompt.
-
-    ``version`` is the version number that the edit is based on, to detect conflicting edits.
-    """
+    """Form for editing the prompt."""
 
     prompt = forms.CharField(
         max_length=MAX_PROMPT,
@@ -147,7 +141,6 @@ def edit_prompt(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _only(request: HttpRequest, name: str) -> QuerySet[Experiment]:
-    """Return a queryset with only this experiment; raise ``Http404`` if the user doesn't manage it."""
     return Experiment.objects.filter(pk=managed(request, name).pk)
 
 

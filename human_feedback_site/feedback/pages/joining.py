@@ -131,10 +131,9 @@ def _obstacle(
     experiment: Experiment,
     context: Mapping[str, object] | None = None,
 ) -> HttpResponseBase | None:
-    """Return the page to show if ``labeler`` can't be signed in yet, or None if sign-in can proceed.
+    """Return the page to show if ``labeler`` can't be signed in yet, or None.
 
-    Staff are redirected to sign in with their password. Anyone signed in as a different user must confirm
-    the switch.
+    Staff must sign in with their password. Anyone signed in as a different user must confirm the switch.
     """
     if request.user == labeler.user:
         return None
@@ -150,10 +149,7 @@ def _obstacle(
 def _resume(
     request: HttpRequest, labeler: Labeler, experiment: Experiment, invite: Invite | None = None
 ) -> HttpResponse:
-    """Sign in a labeler without counting a use of the invitation; credit new answers to ``invite``.
-
-    ``invite`` is None for a link that a training run printed; new answers are then credited to no invitation.
-    """
+    """Sign in a labeler without counting a use; new answers are credited to ``invite``."""
     parts.come_by(labeler, experiment, invite)
     return _enter(request, labeler, experiment)
 
@@ -186,11 +182,7 @@ def watch(request: HttpRequest, token: str) -> HttpResponse:
 
 
 class SignInForm(AuthenticationForm):
-    """Sign-in form that allows a limited number of attempts.
-
-    ``wait`` is the number of seconds until the next attempt is allowed, or None if the limit hasn't been
-    reached.
-    """
+    """Sign-in form with limited attempts; beyond them, ``wait`` is the seconds until the next."""
 
     wait: int | None = None
 

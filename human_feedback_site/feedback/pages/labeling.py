@@ -70,7 +70,6 @@ def label(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _script_data(participation: Participation) -> dict[str, Any]:
-    """Return the JSON data for the labeling page's script: counts, URLs, settings and messages."""
     labeler, experiment = participation.labeler, participation.experiment
     return {
         "experiment": experiment.name,
@@ -98,7 +97,6 @@ def _script_data(participation: Participation) -> dict[str, Any]:
 
 
 def _messages() -> dict[str, Any]:
-    """Return the script's messages in the user's language, in a dict keyed by message name."""
     return {
         "answer_refused": _("The site rejected an answer:"),
         "answer_stuck": _("An answer couldn’t be sent and will be retried later:"),
@@ -218,10 +216,7 @@ def labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:
 
 @shows
 def done(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the labeler's status (done, screened out or not done yet) and any code for the platform.
-
-    Below it are videos of the agent before training and now.
-    """
+    """Show the labeler's status, any code for the platform, and videos of the agent."""
     labeler, experiment = labeler_in(request, name)
     ending = completion.conclude(accounts.participation_of(labeler, experiment))
     context = {

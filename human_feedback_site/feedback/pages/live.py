@@ -124,10 +124,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Figure:
-    """Number with a name and a tooltip.
-
-    ``due`` is True if someone needs to act; the number is then highlighted.
-    """
+    """Number with a name and a tooltip; highlighted if it is ``due``, that is, someone needs to act."""
 
     value: str
     name: str
@@ -171,29 +168,22 @@ class LabelerRow:
 
 @dataclass(frozen=True)
 class Live:
-    """Data for the live section; the template also gets the experiment itself.
-
-    Attributes:
-        away_since: when the trainer stopped, or its last request if it appears to be offline; else None.
-        open: number of comparisons that still need labels.
-        answered: number of comparisons with at least one label.
-        asked: number of comparisons requested, excluding canceled ones and attention checks.
-        films: environment step of each full-episode video to show, newest first.
-    """
+    """Data for the live section; the template also gets the experiment itself."""
 
     state: str
     prompt: str
+    # when the trainer stopped, or its last request if it appears to be offline; else None
     away_since: datetime | None
-    open: int
-    answered: int
-    asked: int
+    open: int  # number of comparisons that still need labels
+    answered: int  # number of comparisons with at least one label
+    asked: int  # number of comparisons requested, excluding canceled ones and attention checks
     figures: Sequence[Figure]
     pace: Sequence[Figure]
     curves: Sequence[Curve]
     environment_curves: Sequence[Curve]
     more_curves: Sequence[Curve]
     labelers: Sequence[LabelerRow]
-    films: Sequence[int]
+    films: Sequence[int]  # environment step of each full-episode video to show, newest first
 
     @property
     def etag(self) -> str:

@@ -34,21 +34,13 @@ _CLIPS: Mapping[str, Promise] = {Outcome.FIRST: _("first clip"), Outcome.SECOND:
 
 @dataclass(frozen=True)
 class Side:
-    """One clip on a comparison card.
+    """One clip on a comparison card."""
 
-    Attributes:
-        url: permanent URL of the clip, or None if the clip is no longer available.
-        true_return: the segment's true return, or None if unknown.
-        preferred: True if the current decision prefers this clip.
-        left: number of labelers who saw the clip on the left when they answered.
-        right: number of labelers who saw the clip on the right when they answered.
-    """
-
-    url: str | None
-    true_return: float | None
-    preferred: bool
-    left: int
-    right: int
+    url: str | None  # permanent URL of the clip, or None if the clip is no longer available
+    true_return: float | None  # the segment's true return, or None if unknown
+    preferred: bool  # True if the current decision prefers this clip
+    left: int  # number of labelers who saw the clip on the left when they answered
+    right: int  # number of labelers who saw the clip on the right when they answered
 
 
 @dataclass(frozen=True)
@@ -83,10 +75,8 @@ class Card:
 def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Experiment]:
     """Return the experiments in ``managed`` and those that ``user`` may label, newest first.
 
-    Annotations: ``asked`` is the number of comparisons that are not canceled, and ``answered`` is the number
-    of comparisons with at least one label. ``managed`` is True if the experiment is in ``managed``, and
-    ``invited`` if the user may label it; ``away_since`` is when an absent trainer was last active. ``given``
-    is the user's number of answers under the current invitation, which asks for ``requested`` answers.
+    ``asked`` and ``answered`` count comparisons; ``given`` and ``requested`` are the user's answers under the
+    current invitation.
     """
     invited = experiments_to_label(user).filter(pk=OuterRef("pk"))
     given = F("answers") - F("undone") - Coalesce("elsewhere", 0)
@@ -108,11 +98,7 @@ def experiment_rows(user: User, managed: QuerySet[Experiment]) -> QuerySet[Exper
 
 
 def comparisons_to_list(experiment: Experiment) -> QuerySet[Comparison]:
-    """Return the experiment's comparisons, newest first, with current decisions and all labels.
-
-    The annotation ``practice`` is True for practice pairs, False for other examples, and None for
-    comparisons that aren't examples.
-    """
+    """Return the comparisons, newest first, with labels; ``practice`` is None if they aren't examples."""
     examples = experiment.examples.filter(comparison=OuterRef("pk")).values("practice")[:1]
     return with_labels(experiment.comparisons.annotate(practice=Subquery(examples)).order_by("-pk"))
 

@@ -81,10 +81,7 @@ class NamedForm(InviteForm):
 
 
 class AnonymousForm(InviteForm):
-    """Form for a link that many people can use, each under a new pseudonym.
-
-    A platform such as Prolific may recruit these labelers.
-    """
+    """Form for a link that many people can use, each under a new pseudonym."""
 
     limit = forms.IntegerField(min_value=1, max_value=_MOST, initial=20)
     return_url = forms.URLField(required=False, initial=PROLIFIC_RETURN_URL, assume_scheme="https")
@@ -97,10 +94,7 @@ class AnonymousForm(InviteForm):
         )
 
     def clean(self) -> dict[str, object]:
-        """Require a completion code if a platform is chosen; otherwise clear the platform fields.
-
-        The ``Invite`` model checks that the completion and screen-out codes differ.
-        """
+        """Require a completion code if a platform is chosen; otherwise clear the platform fields."""
         cleaned: dict[str, object] = super().clean() or {}
         if cleaned.get("platform") and cleaned.get("completion_code") == "":
             self.add_error(

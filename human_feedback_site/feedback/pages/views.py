@@ -46,10 +46,7 @@ def acts(view: _View) -> _View:
 
 @shows
 def home(request: HttpRequest) -> HttpResponse:
-    """List the experiments that the user manages or may label.
-
-    Experiments that the user only labels also show how the agent has changed.
-    """
+    """List the experiments that the user manages or may label."""
     user = signed_in(request)
     page = Paginator(experiment_rows(user, managed_by(request)), EXPERIMENTS_PER_PAGE).get_page(
         request.GET.get("page")
@@ -79,10 +76,7 @@ def invite(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def set_language(request: HttpRequest) -> HttpResponse:
-    """Set the user's language and redirect to the previous page.
-
-    If the previous page is unknown, redirect to the home page.
-    """
+    """Set the user's language and redirect to the previous page."""
     answer = i18n.set_language(request)
     if answer.headers.get("Location") == "/":  # Django's default, which ignores the site's path prefix
         answer.headers["Location"] = reverse("home")
@@ -92,10 +86,7 @@ def set_language(request: HttpRequest) -> HttpResponse:
 def message(
     request: HttpRequest, status: int, heading: str | Promise, text: str | Promise, onward: str | None = None
 ) -> HttpResponse:
-    """Return a page with a heading, a line of text and the given status code.
-
-    The page leads on to the URL ``onward`` at once; if it is None, it has a link to the home page.
-    """
+    """Return a page with a heading and a line of text; it leads on to the URL ``onward``, if any."""
     context = {"heading": heading, "text": text, "onward": onward}
     return render(request, "pages/message.html", context, status=status)
 

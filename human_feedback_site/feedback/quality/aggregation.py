@@ -34,35 +34,24 @@ UNKNOWN_LABELER: Matrix = ((4 / 6, 1 / 6, 1 / 6), (1 / 6, 4 / 6, 1 / 6), (1 / 6,
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of aggregating the labels of one comparison.
+    """Result of aggregating the labels of one comparison."""
 
-    Attributes:
-        decision: one of ``CLASSES``, ``cant_tell`` if all labels say so, or None if there are no labels.
-        probability: probability that the first segment is preferred, where ``equal`` counts as half. None if
-            ``decision`` is None or ``cant_tell``.
-        n_labels: number of labels, including ``cant_tell``.
-    """
-
+    # one of ``CLASSES``, ``cant_tell`` if all labels say so, or None if there are no labels
     decision: str | None
+    # probability that the first segment is preferred, where ``equal`` counts as half. None if ``decision`` is
+    # None or ``cant_tell``
     probability: float | None
-    n_labels: int
+    n_labels: int  # number of labels, including ``cant_tell``
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Result of :func:`dawid_skene`.
+    """Result of :func:`dawid_skene`."""
 
-    Attributes:
-        posteriors: posterior class probabilities of each item, keyed by item.
-        confusion: confusion matrix of each labeler, keyed by labeler.
-        prior: estimated frequency of each class.
-        iterations: number of EM iterations.
-    """
-
-    posteriors: Mapping[Hashable, Triple]
-    confusion: Mapping[Hashable, Matrix]
-    prior: Triple
-    iterations: int
+    posteriors: Mapping[Hashable, Triple]  # posterior class probabilities of each item, keyed by item
+    confusion: Mapping[Hashable, Matrix]  # confusion matrix of each labeler, keyed by labeler
+    prior: Triple  # estimated frequency of each class
+    iterations: int  # number of EM iterations
 
 
 def vote(outcome: str) -> Triple:
@@ -74,10 +63,7 @@ def vote(outcome: str) -> Triple:
 
 
 def evidence(outcome: str, confusion: Sequence[Sequence[float]] | None) -> Triple:
-    """Return the log-likelihood of each class given one label, or zeros for ``cant_tell``.
-
-    ``confusion`` is the labeler's confusion matrix; if None, ``UNKNOWN_LABELER`` is used.
-    """
+    """Return the log-likelihood of each class given one label, or zeros for ``cant_tell``."""
     if outcome == CANT_TELL:
         return NOTHING
     answer = CLASSES.index(outcome)
@@ -109,11 +95,7 @@ def majority(votes: Triple, n_labels: int) -> Verdict:
 
 
 def weighed(scores: Triple, n_labels: int, prior: Sequence[float] | None) -> Verdict:
-    """Return the verdict for a comparison's maximum a posteriori class.
-
-    ``scores`` are the comparison's summed log-likelihoods. If ``prior`` is None, a uniform class prior is
-    used.
-    """
+    """Return the verdict for the maximum a posteriori class, with a uniform prior if ``prior`` is None."""
     if not any(scores):  # only cant_tell: any other label has a nonzero log-likelihood
         return _no_opinion(n_labels)
     posterior = posterior_of(scores, prior or EVEN)

@@ -20,15 +20,10 @@ REPEAT_AFTER = 10  # minimum number of answers in between, so that labelers don'
 
 @dataclass(frozen=True)
 class Check:
-    """An attention check that is due.
+    """An attention check that is due."""
 
-    Attributes:
-        purpose: ``Lease.Purpose.GOLD`` or ``Lease.Purpose.REPEAT``.
-        place: zero-based index of the check within the batch of comparisons to be leased.
-    """
-
-    purpose: str
-    place: int
+    purpose: str  # ``Lease.Purpose.GOLD`` or ``Lease.Purpose.REPEAT``
+    place: int  # zero-based index of the check within the batch of comparisons to be leased
 
 
 def due_check(who: Participant, ordinals: Sequence[int]) -> Check | None:
@@ -59,7 +54,6 @@ def falls_due(rate: float, ordinal: int, secret: str) -> bool:
 
 
 def _drawn(secret: str) -> float:
-    """Return a pseudorandom number in [0, 1) that depends only on ``SECRET_KEY`` and ``secret``."""
     digest = salted_hmac("feedback.checks", secret, algorithm="sha256").digest()
     return int.from_bytes(digest[:6], "big") / 2**48
 

@@ -48,16 +48,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Result of :func:`find_candidates` for one labeler.
+    """Result of :func:`find_candidates` for one labeler."""
 
-    Attributes:
-        asked: number of comparisons requested.
-        queue: up to ``asked`` comparisons from the queue, in judging order; their rows are locked.
-        check: the attention check that is due, and its comparison; None if no check is due or available.
-    """
-
-    asked: int
+    asked: int  # number of comparisons requested
+    # up to ``asked`` comparisons from the queue, in judging order; their rows are locked
     queue: Sequence[Comparison]
+    # the attention check that is due, and its comparison; None if no check is due or available
     check: tuple[Check, Comparison] | None
 
     @property
@@ -102,32 +98,20 @@ def find_candidates(who: Participant, count: int, *, holds: int = 0, but: Sequen
 
 @dataclass(frozen=True)
 class LeaseRequest:
-    """A labeling page's request for leases.
+    """A labeling page's request for leases."""
 
-    Attributes:
-        count: number of leases the page wants to have in total.
-        held: UUIDs of the leases the page has.
-        shown: UUID of the lease on screen, or None.
-    """
-
-    count: int
-    held: Sequence[UUID] = ()
-    shown: UUID | None = None
+    count: int  # number of leases the page wants to have in total
+    held: Sequence[UUID] = ()  # UUIDs of the leases the page has
+    shown: UUID | None = None  # UUID of the lease on screen, or None
 
 
 @dataclass(frozen=True)
 class LeaseGrant:
-    """Response to a :class:`LeaseRequest`.
+    """Response to a :class:`LeaseRequest`."""
 
-    Attributes:
-        new: leases the page doesn't have yet.
-        renewed: UUIDs of the page's leases that were extended.
-        lost: UUIDs of leases that the page must drop.
-    """
-
-    new: Sequence[Lease] = ()
-    renewed: Sequence[UUID] = ()
-    lost: Sequence[UUID] = ()
+    new: Sequence[Lease] = ()  # leases the page doesn't have yet
+    renewed: Sequence[UUID] = ()  # UUIDs of the page's leases that were extended
+    lost: Sequence[UUID] = ()  # UUIDs of leases that the page must drop
 
     @property
     def is_empty(self) -> bool:
@@ -164,7 +148,6 @@ def lease_comparisons(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
-    """Renew and grant leases to a labeler of a running experiment."""
     wait_for_turn(who.participation)
     held = list(dict.fromkeys(request.held))
     promised = _promised(who)
@@ -193,10 +176,7 @@ def _grant_work(who: Participant, request: LeaseRequest) -> LeaseGrant:
 
 
 def _room(who: Participant, count: int, promised: int) -> int:
-    """Return the number of leases that the invitation's answer limit still allows, capped at ``count``.
-
-    ``promised`` is the number of answers already given or leased, from :func:`_promised`.
-    """
+    """Return how many leases the answer limit still allows, at most ``count``, given :func:`_promised`."""
     return max(0, count if who.wanted is None else min(count, who.wanted - promised))
 
 
@@ -230,10 +210,7 @@ def _held_by(who: Participant) -> QuerySet[Lease]:
 
 
 def _live_of(who: Participant, held: Sequence[UUID]) -> list[Lease]:
-    """Return the labeler's live leases, in order of priority for renewal.
-
-    Leases already on the page come first, then leases that were shown, then older leases.
-    """
+    """Return the labeler's live leases in order of priority: on the page, shown, older."""
     found = leases_held(who.labeler, who.experiment, _NEARLY_OVER.total_seconds())
     return sorted(found, key=lambda lease: (lease.uuid not in held, not lease.shown, lease.pk))
 
@@ -261,11 +238,7 @@ def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -
 def _renew(
     who: Participant, request: LeaseRequest, live: Sequence[Lease], expired: Sequence[Lease]
 ) -> dict[UUID, Lease]:
-    """Extend live leases and revive expired ones; return the renewed leases by UUID.
-
-    The caller must already have locked the expired leases' comparisons. Live leases that the page doesn't
-    have are extended too, up to the number that the page requests.
-    """
+    """Extend live leases and revive expired ones; return the renewed leases by UUID."""
     live = live[: max(request.count, len(set(request.held)))]
     chosen = [*live, *expired]
     if not chosen:
@@ -356,10 +329,7 @@ def has_work(who: Participant) -> bool:
 
 
 def grant_again(comparison: Comparison, label: Label, invite: int | None) -> Lease:
-    """Give a withdrawn label's slot back to its labeler, as a new lease that is marked as shown.
-
-    The comparison must be locked. The clips stay on the same sides as for ``label``.
-    """
+    """Give a withdrawn label's slot back to its labeler, with the clips on the same sides."""
     return Lease.objects.create(
         comparison=comparison,
         labeler_id=label.labeler_id,

@@ -28,39 +28,26 @@ from human_feedback_site.feedback.queue.sql import (
 
 @dataclass(frozen=True)
 class Participant:
-    """A labeler's state in an experiment.
+    """A labeler's state in an experiment."""
 
-    Attributes:
-        participation: ID of the participation.
-        labeler: ID of the labeler.
-        experiment: ID of the experiment.
-        waiting_for: number of answers that training is waiting for; None if it isn't waiting.
-        judged: number of answers that were not withdrawn.
-        answered: number of answers under the latest invitation that were not withdrawn.
-        wanted: number of answers that the latest invitation asks for; None for no limit.
-        invite: ID of the invitation that the labeler used most recently, or None.
-        empty: True if the labeler's last request found nothing to judge.
-        consented: True if the labeler agreed to the consent text, or the experiment has none.
-        notice: ``warned`` if the labeler failed too many attention checks, ``stopped`` if they may no longer
-            label, ``done`` after ``wanted`` answers, else None.
-    """
-
-    participation: int
-    labeler: int
-    experiment: int
+    participation: int  # ID of the participation
+    labeler: int  # ID of the labeler
+    experiment: int  # ID of the experiment
     state: str
     prompt: str
     prompt_version: int
     fps: int
-    waiting_for: int | None
+    waiting_for: int | None  # number of answers that training is waiting for; None if it isn't waiting
     gold_rate: float
     repeat_rate: float
-    judged: int
-    answered: int
-    wanted: int | None
-    invite: int | None
-    empty: bool
-    consented: bool
+    judged: int  # number of answers that were not withdrawn
+    answered: int  # number of answers under the latest invitation that were not withdrawn
+    wanted: int | None  # number of answers that the latest invitation asks for; None for no limit
+    invite: int | None  # ID of the invitation that the labeler used most recently, or None
+    empty: bool  # True if the labeler's last request found nothing to judge
+    consented: bool  # True if the labeler agreed to the consent text, or the experiment has none
+    # ``warned`` if the labeler failed too many attention checks, ``stopped`` if they may no longer label,
+    # ``done`` after ``wanted`` answers, else None
     notice: str | None
 
 
@@ -81,10 +68,7 @@ def participant_in_session(session_key: str, name: str) -> tuple[User, Participa
 
 
 def participant_of(participation: Participation) -> Participant:
-    """Return the labeler's current state in the experiment, given their participation.
-
-    Raises :class:`NotFoundError` if the labeler is no longer invited or the experiment is being deleted.
-    """
+    """Return the labeler's current state in the experiment, or raise :class:`NotFoundError`."""
     row = participant_row(participation.labeler.user_id, participation.experiment.name)
     if row is None:
         raise NotFoundError(
@@ -108,41 +92,28 @@ _RULE = ("aggregation", "overlap", "overlap_share", "overlap_more")
 
 @dataclass(frozen=True)
 class AnsweredLease:
-    """The lease that a label answers, with the experiment settings needed to record the label.
-
-    Attributes:
-        labeler: ID of the labeler.
-        invite: ID of the invitation that the label is credited to, or None.
-        age_ms: time since the lease was granted, by the database's clock; an upper bound on watch time.
-        comparison: ID of the leased comparison.
-        gold: the known answer if the comparison is an attention check, else None.
-        experiment: ID of the comparison's experiment.
-        weighs_labelers: True if decisions use the Dawid-Skene model with ``class_prior``, False if they use
-            majority vote.
-    """
+    """The lease that a label answers, with the experiment settings needed to record the label."""
 
     pk: int
     uuid: UUID
-    labeler: int
+    labeler: int  # ID of the labeler
     purpose: str
     swapped: bool
     prompt_version: int
-    invite: int | None
-    age_ms: int
-    comparison: int
-    gold: str | None
-    experiment: int
+    invite: int | None  # ID of the invitation that the label is credited to, or None
+    age_ms: int  # time since the lease was granted, by the database's clock; an upper bound on watch time
+    comparison: int  # ID of the leased comparison
+    gold: str | None  # the known answer if the comparison is an attention check, else None
+    experiment: int  # ID of the comparison's experiment
     min_watch_ms: int
     stop_failures: int
+    # True if decisions use the Dawid-Skene model with ``class_prior``, False if they use majority vote
     weighs_labelers: bool
     class_prior: Triple | None
 
 
 def answered_lease(labeler: Labeler, uuid: UUID) -> AnsweredLease:
-    """Return the labeler's lease with this UUID.
-
-    Raises :class:`NotFoundError` if the lease doesn't exist or belongs to another labeler.
-    """
+    """Return the labeler's lease with this UUID, or raise :class:`NotFoundError`."""
     row = answered_lease_row(uuid, session_key="")
     lease = _lease(row) if row else None
     if lease is None or lease.labeler != labeler.pk:

@@ -30,28 +30,22 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Statements:
-    """The queue's SQL statements for one database.
+    """The queue's SQL statements for one database."""
 
-    Attributes:
-        session: data of an unexpired session. Parameters: session key.
-        participant: a user's state in an experiment. Parameters: user ID, experiment name.
-        answered_lease: a lease with its comparison, experiment and labeler, and the data of a session.
-            Parameters: session key, lease UUID.
-        leases_held: a labeler's unanswered leases that remain live for at least a given duration.
-            Parameters: labeler ID, experiment ID, duration (such as ``+10 seconds``).
-        find_free: comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID,
-            labeler ID, labeler ID.
-        lock: locking clause to append to ``find_free``; skips rows locked by other transactions.
-        still_free: which of some comparisons have a free slot for a labeler. Parameters: comparison IDs,
-            labeler ID, labeler ID.
-    """
-
-    session: str
-    participant: str
+    session: str  # data of an unexpired session. Parameters: session key
+    participant: str  # a user's state in an experiment. Parameters: user ID, experiment name
+    # a lease with its comparison, experiment and labeler, and the data of a session. Parameters: session key,
+    # lease UUID
     answered_lease: str
+    # a labeler's unanswered leases that remain live for at least a given duration. Parameters: labeler ID,
+    # experiment ID, duration (such as ``+10 seconds``)
     leases_held: str
+    # comparisons with a free slot for a labeler, in judging order. Parameters: experiment ID, labeler ID,
+    # labeler ID
     find_free: str
-    lock: str
+    lock: str  # locking clause to append to ``find_free``; skips rows locked by other transactions
+    # which of some comparisons have a free slot for a labeler. Parameters: comparison IDs, labeler ID,
+    # labeler ID
     still_free: str
 
 
@@ -136,21 +130,13 @@ def session_data(session_key: str) -> str | None:
 
 
 def participant_row(user: int, experiment: str) -> Row | None:
-    """Return a row with a user's columns (see :func:`user_of`) and state in the named experiment.
-
-    Return None if the user isn't invited or has not opened the experiment yet, or if the experiment is being
-    deleted.
-    """
+    """Return a user's columns and state in an experiment; None if not invited, or it wasn't opened yet."""
     found = _rows(_database_statements().participant, user, experiment)
     return found[0] if found else None
 
 
 def answered_lease_row(uuid: UUID, session_key: str) -> Row | None:
-    """Return a row with the lease's user (see :func:`user_of`), the session's data, and the lease.
-
-    The session's data is None if the session has expired or doesn't exist. Return None if the lease
-    doesn't exist or its experiment is being deleted.
-    """
+    """Return the lease, its user's columns, and the session's data if it is valid."""
     found = _first_rows(_database_statements().answered_lease, session_key, _key(uuid))
     return found[0] if found else None
 
@@ -194,10 +180,7 @@ def still_free(comparisons: Iterable[int], labeler: int) -> set[int]:
 
 
 def raise_counter(experiment: int, count: int) -> int:
-    """Add ``count`` to an experiment's feed counter and return the new value.
-
-    The counter's row stays locked until the transaction commits.
-    """
+    """Add ``count`` to an experiment's feed counter, whose row stays locked, and return the new value."""
     [row] = _rows(_RAISE_COUNTER, count, experiment)
     return int(row["last_seq"])
 

@@ -51,25 +51,16 @@ ORDERS = tuple(_ORDERS)
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters and sort order for a list of comparisons; an empty value means no filter.
+    """Filters and sort order for a list of comparisons; an empty value means no filter."""
 
-    Attributes:
-        state: one of ``STATES``.
-        decision: an outcome, or ``NOTHING`` for comparisons without a decision.
-        disagreement: True for comparisons whose counted labels disagree.
-        labeler: labeler who has answered the comparison, even if the answer was withdrawn.
-        text: UUID prefix, with or without hyphens.
-        since: only comparisons requested at this environment step or later.
-        order: one of ``ORDERS``.
-    """
-
-    state: str = ""
-    decision: str = ""
-    disagreement: bool = False
+    state: str = ""  # one of ``STATES``
+    decision: str = ""  # an outcome, or ``NOTHING`` for comparisons without a decision
+    disagreement: bool = False  # True for comparisons whose counted labels disagree
+    # labeler who has answered the comparison, even if the answer was withdrawn
     labeler: Labeler | None = None
-    text: str = ""
-    since: int | None = None
-    order: str = ORDERS[0]
+    text: str = ""  # UUID prefix, with or without hyphens
+    since: int | None = None  # only comparisons requested at this environment step or later
+    order: str = ORDERS[0]  # one of ``ORDERS``
 
 
 class Matching:
@@ -137,10 +128,7 @@ def _in_state(comparisons: QuerySet[Comparison], state: str) -> QuerySet[Compari
 
 
 def _candidates(experiment: Experiment, filters: Filters) -> Iterator[tuple[list[int], int]]:
-    """Yield ``(ids, limit)`` for each slow filter in use: comparison IDs to check, and their limit.
-
-    ``ids`` has at most ``limit + 1`` entries; the extra one shows that there are more.
-    """
+    """Yield comparison IDs for each slow filter, and their limit, exceeded if there are more."""
     if filters.decision in SELDOM_SAID:
         yield _ever_decided(experiment, filters), MOST_NAMED
     if filters.disagreement:
@@ -154,10 +142,7 @@ def _with_several_labels(experiment: Experiment, filters: Filters) -> list[int]:
 
 
 def _ever_decided(experiment: Experiment, filters: Filters) -> list[int]:
-    """Return up to ``MOST_NAMED`` + 1 IDs of comparisons that have ever had ``filters.decision``.
-
-    The IDs are sorted oldest first if ``filters.order`` is ``oldest``, otherwise newest first.
-    """
+    """Return up to ``MOST_NAMED`` + 1 IDs of comparisons that have ever had ``filters.decision``."""
     said = Decision.objects.filter(experiment=experiment, decision=filters.decision)
     if filters.since is not None:
         said = said.filter(comparison__step__gte=filters.since)
@@ -174,36 +159,24 @@ def _different_outcomes() -> Subquery:
 
 
 def uuids_from(beginning: str) -> tuple[UUID, UUID]:
-    """Return the lowest and the highest UUID with the prefix ``beginning``.
-
-    Both SQLite and PostgreSQL can search this range with an index.
-    """
+    """Return the lowest and the highest UUID with the prefix ``beginning``."""
     digits = beginning.replace("-", "")[:32]
     return UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
 
 
 @dataclass(frozen=True)
 class Event:
-    """An event in a comparison's history.
+    """An event in a comparison's history."""
 
-    Attributes:
-        kind: ``label``, ``undo``, ``decision`` or ``lease``.
-        row: the decision, the lease, or the label that was given or undone.
-        outcome: outcome of the label or decision; None for a lease, or if all labels were withdrawn.
-    """
-
-    kind: str
+    kind: str  # ``label``, ``undo``, ``decision`` or ``lease``
     at: datetime
-    row: Any
+    row: Any  # the decision, the lease, or the label that was given or undone
+    # outcome of the label or decision; None for a lease, or if all labels were withdrawn
     outcome: str | None = None
 
 
 def history(comparison: Comparison) -> list[Event]:
-    """Return the events of a comparison in chronological order.
-
-    The events are labels, undos, decisions and live leases. The caller should have prefetched the labels and
-    undos.
-    """
+    """Return the events of a comparison in chronological order."""
     labels = list(comparison.labels.all())
     undone = [(label.undo, label) for label in labels if hasattr(label, "undo")]
     claims = comparison.leases.filter(live_leases()).select_related("labeler")

@@ -35,30 +35,23 @@ class Agreement:
 
 @dataclass(frozen=True)
 class LabelerQuality:
-    """Quality statistics of one labeler; each ``Rate`` is a count out of a total.
-
-    Attributes:
-        answers: number of valid answers.
-        gold: correct answers to pairs with a known answer.
-        consensus: answers that match the plurality answer of the other labelers. Ties and ``cant_tell``
-            answers are excluded.
-        left: share of ``left`` among ``left`` and ``right`` answers; a share far from 0.5 suggests side bias.
-        consistency: repeated pairs that got the same answer as before.
-        seconds: median response time in seconds, from when both clips start playing; None if not recorded.
-        notice: ``warned``, ``stopped``, or None.
-        confusion: estimated probability of each answer (first, equal, second) for each true outcome; rows are
-            true outcomes. None if not estimated yet.
-    """
+    """Quality statistics of one labeler; each ``Rate`` is a count out of a total."""
 
     labeler: int
     name: str
-    answers: int
-    gold: Rate
+    answers: int  # number of valid answers
+    gold: Rate  # correct answers to pairs with a known answer
+    # answers that match the plurality answer of the other labelers. Ties and ``cant_tell`` answers are
+    # excluded
     consensus: Rate
+    # share of ``left`` among ``left`` and ``right`` answers; a share far from 0.5 suggests side bias
     left: Rate
-    consistency: Rate
+    consistency: Rate  # repeated pairs that got the same answer as before
+    # median response time in seconds, from when both clips start playing; None if not recorded
     seconds: float | None
-    notice: str | None
+    notice: str | None  # ``warned``, ``stopped``, or None
+    # estimated probability of each answer (first, equal, second) for each true outcome; rows are true
+    # outcomes. None if not estimated yet
     confusion: Sequence[Sequence[float]] | None
 
 
@@ -98,7 +91,6 @@ def _labels(experiment: Experiment) -> QuerySet[Any]:
 
 
 def _rates(labels: QuerySet[Any], hit: Q) -> Mapping[int, Rate]:
-    """Return the proportion of each labeler's labels that match ``hit``, keyed by labeler ID."""
     counted = labels.order_by().values("labeler").annotate(hits=Count("pk", filter=hit), total=Count("pk"))
     return {each["labeler"]: Rate(each["hits"], each["total"]) for each in counted}
 
@@ -125,10 +117,7 @@ def _consistency(experiment: Experiment) -> Mapping[int, Rate]:
 
 
 def _seconds(experiment: Experiment) -> Mapping[int, float]:
-    """Return each labeler's median response time in seconds, keyed by labeler ID.
-
-    For an even number of answers, the median is the mean of the two middle values.
-    """
+    """Return each labeler's median response time in seconds, keyed by labeler ID."""
     timed = _labels(experiment).filter(response_ms__isnull=False)
     placed = timed.annotate(
         count=Window(Count("pk"), partition_by="labeler"),

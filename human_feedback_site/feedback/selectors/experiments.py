@@ -54,21 +54,14 @@ class Feed:
 
 @dataclass(frozen=True)
 class Progress:
-    """Number of comparisons in each labeling state, excluding gold comparisons.
+    """Number of comparisons in each labeling state, excluding gold comparisons."""
 
-    Attributes:
-        asked: comparisons that were not canceled.
-        answered: comparisons with at least one counted label.
-        open: comparisons that still need labels.
-        waiting: open comparisons without any counted label.
-        waiting_since: time when the oldest open comparison was registered; None if none is open.
-    """
-
-    asked: int
-    answered: int
-    open: int
-    waiting: int
+    asked: int  # comparisons that were not canceled
+    answered: int  # comparisons with at least one counted label
+    open: int  # comparisons that still need labels
+    waiting: int  # open comparisons without any counted label
     cancelled: int
+    # time when the oldest open comparison was registered; None if none is open
     waiting_since: datetime | None
 
 
@@ -81,10 +74,7 @@ def own_experiment(user: User, name: str) -> Experiment:
 
 
 def experiments_to_manage(user: User | AnonymousUser) -> QuerySet[Experiment]:
-    """Return the experiments whose progress ``user`` may see.
-
-    Superusers may see all experiments, other staff members only their own, and other users none.
-    """
+    """Return the experiments that ``user`` may see: all for superusers, their own for other staff."""
     if not user.is_staff:
         return Experiment.objects.none()
     return Experiment.objects.all() if user.is_superuser else Experiment.objects.filter(owner=user)
@@ -155,10 +145,7 @@ def count_open(experiment: Experiment) -> tuple[int, int]:
 
 
 def active_labelers(experiment: Experiment) -> QuerySet[Participation]:
-    """Return the participations of labelers who have a live lease or answered recently.
-
-    "Recently" means within the last ``settings.ACTIVE_LABELER_SECONDS`` seconds.
-    """
+    """Return the participations of labelers who have a live lease or answered in the last two minutes."""
     since = Now() - timedelta(seconds=settings.ACTIVE_LABELER_SECONDS)
     own = Q(labeler=OuterRef("labeler"), comparison__experiment=experiment)
     holding = Lease.objects.filter(live_leases(), own)
@@ -178,11 +165,7 @@ def comparisons_with_decisions(experiment: Experiment) -> QuerySet[Comparison]:
 
 
 def learning_curves(experiment: Experiment, most: int) -> dict[str, list[Point]]:
-    """Return each learning curve's points sorted by step, keyed by tag.
-
-    A curve with more than ``most`` points is downsampled to at most ``most + 1`` points: every n-th point,
-    starting with the first, and the last one.
-    """
+    """Return each learning curve's points by tag, downsampled to every n-th point and the last one."""
     points = TrainingPoint.objects.filter(experiment=experiment).annotate(
         place=Window(RowNumber(), partition_by="tag", order_by="step") - 1,
         count=Window(Count("pk"), partition_by="tag"),

@@ -67,10 +67,7 @@ def _shown(example: Example) -> ShownExample:
 
 
 def episodes(experiment: Experiment) -> Sequence[Episode]:
-    """Return up to ``EPISODES`` watchable episodes, evenly spread over training.
-
-    The first and the newest episode are always included.
-    """
+    """Return up to ``EPISODES`` watchable episodes, evenly spread over training."""
     every = list(watchable_episodes(experiment).order_by("step"))
     if len(every) <= EPISODES:
         return every
@@ -79,18 +76,13 @@ def episodes(experiment: Experiment) -> Sequence[Episode]:
 
 @dataclass(frozen=True)
 class AnsweredCounts:
-    """Numbers of comparisons with counted labels, shown to labelers as progress.
+    """Numbers of comparisons with counted labels, shown to labelers as progress."""
 
-    Attributes:
-        answered: all comparisons with at least one counted label.
-        before_training: comparisons requested before training that have a decision other than ``cant_tell``;
-            0 if training has begun or does not wait for labels.
-        training: True once training has requested a comparison, even if labels are withdrawn later.
-    """
-
-    answered: int
+    answered: int  # all comparisons with at least one counted label
+    # comparisons requested before training that have a decision other than ``cant_tell``; 0 if training has
+    # begun or does not wait for labels
     before_training: int
-    training: bool
+    training: bool  # True once training has requested a comparison, even if labels are withdrawn later
 
 
 def count_answered(experiment: Experiment) -> AnsweredCounts:
@@ -127,18 +119,13 @@ def recent_answers(labeler: Labeler, experiment: Experiment) -> list[UUID]:
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """First and newest episode video of an experiment, each identified by its environment step.
-
-    Attributes:
-        answered: number of comparisons that had an answer when the newest video was registered; None if
-            unknown.
-        own: number of these comparisons that have a counted answer by the labeler.
-    """
+    """First and newest episode video of an experiment, each identified by its environment step."""
 
     first: int
     newest: int
+    # number of comparisons that had an answer when the newest video was registered; None if unknown
     answered: int | None
-    own: int
+    own: int  # number of these comparisons that have a counted answer by the labeler
 
 
 def before_after(user: User, experiments: Collection[Experiment]) -> Mapping[int, BeforeAfter]:

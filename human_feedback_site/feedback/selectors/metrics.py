@@ -25,35 +25,22 @@ _NO_LABELERS = {"given": 0, "withdrawn": 0, "live": 0, "below_chance": 0}
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures about one experiment.
+    """Figures about one experiment."""
 
-    Attributes:
-        experiment: name of the experiment.
-        labels: number of valid labels, including withdrawn ones, so that it never decreases.
-        withdrawn_labels: number of these labels that were withdrawn.
-        decisions: number of decisions in the feed.
-        live_leases: number of leases that are neither answered nor expired.
-        open_comparisons: number of comparisons that still need labels.
-        oldest_open_seconds: age of the oldest open comparison in seconds; 0 if none is open.
-        awaited_labels: number of labels that training is waiting for; 0 if it isn't waiting, or if the
-            experiment is paused or finished.
-        trainer_silence_seconds: seconds since the trainer's last request, accurate to half a minute; None
-            before the first request.
-        feed_lag: number of decisions that the trainer has not read yet; None if it is unknown.
-        labelers_below_chance: number of labelers that match :func:`is_below_chance`.
-    """
-
-    experiment: str
-    labels: int
-    withdrawn_labels: int
-    decisions: int
-    live_leases: int
-    open_comparisons: int
-    oldest_open_seconds: float
+    experiment: str  # name of the experiment
+    labels: int  # number of valid labels, including withdrawn ones, so that it never decreases
+    withdrawn_labels: int  # number of these labels that were withdrawn
+    decisions: int  # number of decisions in the feed
+    live_leases: int  # number of leases that are neither answered nor expired
+    open_comparisons: int  # number of comparisons that still need labels
+    oldest_open_seconds: float  # age of the oldest open comparison in seconds; 0 if none is open
+    # number of labels that training is waiting for; 0 if it isn't waiting, or if the experiment is paused or
+    # finished
     awaited_labels: int
+    # seconds since the trainer's last request, accurate to half a minute; None before the first request
     trainer_silence_seconds: float | None
-    feed_lag: int | None
-    labelers_below_chance: int
+    feed_lag: int | None  # number of decisions that the trainer has not read yet; None if it is unknown
+    labelers_below_chance: int  # number of labelers that match :func:`is_below_chance`
 
 
 def current_figures() -> list[Figures]:

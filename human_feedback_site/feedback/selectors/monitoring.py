@@ -37,27 +37,19 @@ class CrowdQuality:
 
 @dataclass(frozen=True)
 class ExperimentStatus:
-    """Current status of an experiment.
-
-    Attributes:
-        rate: valid answers per minute over the last :data:`RATE_MINUTES` minutes, or since the experiment
-            began if that is more recent.
-        minutes_left: estimated minutes until all requested labels are given, based on ``rate``; None if
-            unknown.
-        queue_minutes: age of the oldest open comparison in minutes; None if none is open.
-        points: learning curves keyed by tag; long curves are downsampled.
-        active: IDs of the labelers who are active now.
-        films: environment step of each episode video to show, newest first.
-    """
+    """Current status of an experiment."""
 
     progress: Progress
+    # valid answers per minute over the last :data:`RATE_MINUTES` minutes, or since the experiment began if
+    # that is more recent
     rate: float
+    # estimated minutes until all requested labels are given, based on ``rate``; None if unknown
     minutes_left: float | None
-    queue_minutes: float | None
-    points: Mapping[str, Sequence[Point]]
+    queue_minutes: float | None  # age of the oldest open comparison in minutes; None if none is open
+    points: Mapping[str, Sequence[Point]]  # learning curves keyed by tag; long curves are downsampled
     crowd: CrowdQuality
-    active: frozenset[int]
-    films: Sequence[int]
+    active: frozenset[int]  # IDs of the labelers who are active now
+    films: Sequence[int]  # environment step of each episode video to show, newest first
 
     def latest(self, tag: str) -> float | None:
         """Return the newest value of the curve ``tag``, or None if it has no points."""
@@ -108,10 +100,7 @@ def _minutes_left(experiment: Experiment, progress: Progress, rate: float) -> fl
 
 
 def _crowd(experiment: Experiment) -> CrowdQuality:
-    """Return the cached labeler statistics, recomputing them if they have expired.
-
-    They are cached because computing them reads every label, and every open monitoring page polls for them.
-    """
+    """Return the cached labeler statistics, recomputing them if they have expired."""
     name = _crowd_key(experiment)
     kept: CrowdQuality | None = cache.get(name)
     if kept is None:

@@ -35,11 +35,7 @@ _TOKEN_PREFIX = "tt_"  # noqa: S105  (lets secret scanners recognize a token)
 
 
 def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
-    """Create an API token for ``user`` and return its secret, which can't be retrieved later.
-
-    The keyword arguments ``limits`` can set the :class:`ApiToken` fields ``experiment`` and ``expires_at``.
-    By default, the token is valid for all of the user's experiments and expires after a year.
-    """
+    """Create an API token for ``user``, by default for a year, and return its secret."""
     lasting = {"expires_at": timezone.now() + timedelta(days=TOKEN_DAYS)}
     return issue_token(ApiToken(user=user, name=name, **lasting | limits))
 
@@ -53,10 +49,7 @@ def issue_token(token: ApiToken) -> str:
 
 
 def rotate_token(token: ApiToken) -> str:
-    """Replace a token's secret and return the new one; the old one stops working.
-
-    If the token has an expiration date, it is reset to now plus the original lifetime.
-    """
+    """Replace a token's secret and return the new one; its lifetime starts again."""
     secret, now = _new_secret(), timezone.now()
     if token.expires_at is not None:
         token.expires_at = now + (token.expires_at - token.created_at)
@@ -75,10 +68,7 @@ def _new_secret() -> str:
 
 
 def token_of(secret: str) -> ApiToken | None:
-    """Return the unexpired token with this secret if its user is active, else None.
-
-    Updates ``last_used_at`` at most once a minute.
-    """
+    """Return the unexpired token with this secret if its user is active, else None."""
     lasting = ApiToken.objects.select_related("user").exclude(expires_at__lte=Now())
     found = lasting.filter(digest=ApiToken.digest_of(secret)).first()
     if found is None or not found.user.is_active:
@@ -100,40 +90,27 @@ def page_url(experiment: Experiment, base_url: str) -> str:
 
 @transaction.atomic
 def invite(experiment: Experiment, labeler_name: str) -> Labeler:
-    """Allow the labeler called ``labeler_name`` to label ``experiment``; return the labeler.
-
-    If the experiment's owner has no labeler with this name, one is created.
-    """
+    """Allow the owner's labeler called ``labeler_name``, created if needed, to label ``experiment``."""
     labeler = labeler_named(experiment.owner, labeler_name)
     labeler.experiments.add(experiment)
     return labeler
 
 
 def invite_newcomer(experiment: Experiment, labeler_name: str) -> None:
-    """Invite ``labeler_name`` unless the experiment's owner already has a labeler with this name.
-
-    A labeler who was removed from the experiment is therefore not invited again.
-    """
+    """Invite ``labeler_name`` unless the owner already has such a labeler, who may have been removed."""
     if not Labeler.objects.filter(invited_by=experiment.owner_id, name=labeler_name).exists():
         invite(experiment, labeler_name)
 
 
 def invite_url(experiment: Experiment, labeler_name: str, base_url: str) -> str:
-    """Return a short signed sign-in URL for a labeler invited to ``experiment``.
-
-    A run prints this URL for its first labeler. The URL is not stored in the database.
-    """
+    """Return a short signed sign-in URL for a labeler invited to ``experiment``."""
     labeler = Labeler.objects.get(invited_by=experiment.owner_id, name=labeler_name)
     code = make_code(experiment.pk, labeler.pk, INVITE_SALT)
     return base_url.rstrip("/") + reverse("short-join", args=[code])
 
 
 def kept_invite(token: str) -> int | None:
-    """Return the ID of the stored invitation that a link's token refers to, or None if there is none.
-
-    A link printed by a run has no stored invitation. Raises :class:`django.core.signing.BadSignature` if the
-    token is forged.
-    """
+    """Return the ID of a link's stored invitation; None if a run printed the link."""
     if parse_code(token) is not None:
         return None
     number: int | None = signing.loads(token, salt=INVITE_SALT).get("invite")
@@ -141,11 +118,9 @@ def kept_invite(token: str) -> int | None:
 
 
 def accept_invite(token: str) -> tuple[Labeler, Experiment]:
-    """Return the labeler and the experiment encoded in the token of an invitation link printed by a run.
+    """Return the labeler and the experiment of an invitation link printed by a run.
 
-    Runs before 0.2 printed longer tokens. Raises :class:`django.core.signing.BadSignature` if the token is
-    forged or expired, :class:`NotFoundError` if the experiment no longer exists, and :class:`WithdrawnError`
-    if the labeler was removed from the experiment or the labeler's account is disabled.
+    Raises BadSignature, :class:`NotFoundError`, or :class:`WithdrawnError` if the labeler was removed.
     """
     code = parse_code(token)
     if code is None:
@@ -166,10 +141,7 @@ def accept_invite(token: str) -> tuple[Labeler, Experiment]:
 
 
 def labeler_named(researcher: User, name: str) -> Labeler:
-    """Return the researcher's labeler with this name, creating the labeler if needed.
-
-    Each researcher has a separate set of labeler names.
-    """
+    """Return the researcher's labeler with this name, creating the labeler if needed."""
     found = Labeler.objects.select_related("user").filter(invited_by=researcher, name=name).first()
     if found is not None:
         return found
@@ -181,10 +153,7 @@ def labeler_named(researcher: User, name: str) -> Labeler:
 
 @transaction.atomic
 def new_labeler(researcher: User, name: str) -> Labeler:
-    """Create a labeler with a user account that has no password.
-
-    Raises :class:`django.db.IntegrityError` if the researcher already has a labeler with this name.
-    """
+    """Create a labeler with a user account that has no password; IntegrityError if the name is taken."""
     user = User(username=f"{name_from(name) or 'labeler'}-{secrets.token_hex(4)}")
     user.set_unusable_password()
     user.save()
@@ -192,11 +161,7 @@ def new_labeler(researcher: User, name: str) -> Labeler:
 
 
 def labeler_for(user: User, experiment: Experiment) -> Labeler:
-    """Return the user's :class:`Labeler`, after checking that the user may label ``experiment``.
-
-    The experiment's owner is added as a labeler if needed. Raises :class:`NotFoundError` if the user is
-    neither the owner nor invited.
-    """
+    """Return the user's :class:`Labeler`, added if the user is the owner, or raise :class:`NotFoundError`."""
     labeler = Labeler.objects.filter(user=user, experiments=experiment).first()
     if labeler is not None:
         return labeler
@@ -218,18 +183,12 @@ def participation_of(labeler: Labeler, experiment: Experiment) -> Participation:
 
 
 def participation_in(user: User, name: str) -> Participation:
-    """Return the user's participation in the experiment called ``name``, creating it if needed.
-
-    Raises :class:`NotFoundError` if the experiment does not exist or the user may not label it.
-    """
+    """Return the user's participation in the experiment called ``name``, created if needed."""
     return participation_of(*labeler_in(user, name))
 
 
 def labeler_in(user: User, name: str) -> tuple[Labeler, Experiment]:
-    """Return the user's :class:`Labeler` and the experiment called ``name``.
-
-    Raises :class:`NotFoundError` if the experiment does not exist or the user may not label it.
-    """
+    """Return the user's :class:`Labeler` and the experiment, or raise :class:`NotFoundError`."""
     experiment = Experiment.objects.filter(name=name).first()
     if experiment is None:
         raise NotFoundError(f"There is no experiment {name!r} that you can label.")
@@ -260,10 +219,7 @@ class ShortCode:
     signature: str
 
     def check(self, salt: str, secret: str = "") -> bool:
-        """Return True if the code was made with this salt and secret.
-
-        Raises :class:`django.core.signing.SignatureExpired` if it was, but too long ago.
-        """
+        """Return True if the code was made with this salt and secret; SignatureExpired if too long ago."""
         signatures = [
             _signature(f"{salt}.{secret}", (self.experiment, self.labeler, self.hour), key)
             for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
@@ -276,14 +232,7 @@ class ShortCode:
 
 
 def make_code(experiment: int, labeler: int, salt: str, secret: str = "") -> str:
-    """Return a new code for a link.
-
-    Args:
-        experiment: ID of the experiment.
-        labeler: ID of the labeler.
-        salt: name of the kind of link; codes of one kind are not valid for another.
-        secret: value that must be the same when the code is checked.
-    """
+    """Return a code for a kind of link (``salt``), which is valid only with the same ``secret``."""
     numbers = experiment, labeler, int(time.time()) // _HOUR
     signature = _signature(f"{salt}.{secret}", numbers, settings.SECRET_KEY)
     return "-".join([*map(int_to_base36, numbers), signature])
@@ -318,11 +267,7 @@ def watch_url(experiment: Experiment, labeler_name: str, token: ApiToken, base_u
 
 
 def open_link(link: str) -> tuple[Experiment, ApiToken, Labeler | None]:
-    """Return a watch link's experiment, its API token, and its labeler unless they were removed.
-
-    Raises :class:`django.core.signing.BadSignature` if the link is incomplete or expired, and
-    :class:`WithdrawnError` if the experiment no longer exists or the link's API token no longer works.
-    """
+    """Return a watch link's experiment, its API token, and its labeler unless they were removed."""
     code = parse_code(link)
     if code is None:
         raise BadSignature("The link is not complete.")

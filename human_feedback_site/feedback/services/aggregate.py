@@ -32,11 +32,7 @@ _SAME = 0.01  # changes in probability up to this size are not published
 
 
 def weigh_all(until: float) -> int:
-    """Re-estimate labelers' accuracy in each experiment that has new decisions.
-
-    Returns the number of revised decisions. Stops between experiments once :func:`time.monotonic` passes
-    ``until``; the next call continues with the rest.
-    """
+    """Re-estimate accuracy where there are new decisions; return how many decisions changed."""
     revised = 0
     changed = Experiment.objects.exclude(counter__last_seq=F("aggregated_seq")).order_by("aggregated_seq")
     for experiment in changed:
@@ -48,10 +44,7 @@ def weigh_all(until: float) -> int:
 
 
 def weigh_labelers(experiment: Experiment) -> int:
-    """Re-estimate labelers' confusion matrices, and revise the affected decisions.
-
-    Uses the experiment's latest ``VOTES`` labels. Returns the number of revised decisions.
-    """
+    """Re-estimate accuracy from the latest ``VOTES`` labels; return the number of revised decisions."""
     newest = SequenceCounter.objects.get(experiment=experiment).last_seq
     votes, known = _votes(experiment)
     if not votes:
@@ -88,18 +81,12 @@ def _votes(experiment: Experiment) -> tuple[list[tuple[int, int, str]], dict[int
 
 
 def revise_everything(experiment: Experiment) -> int:
-    """Recompute the decisions of all labeled comparisons after the aggregation method changed.
-
-    Returns the number of decisions that changed.
-    """
+    """Recompute the decisions of all labeled comparisons after the aggregation method changed."""
     return revise(experiment, experiment.comparisons.filter(n_labels__gt=0).values_list("pk", flat=True))
 
 
 def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
-    """Recompute decisions with the labelers' current confusion matrices; return how many changed.
-
-    ``comparisons`` are comparison IDs. Gold comparisons and ones without counted labels are skipped.
-    """
+    """Recompute decisions with the labelers' current confusion matrices; return how many changed."""
     confusions = confusions_in(experiment)
     ids = iter(sorted(comparisons))
     revised = 0
@@ -119,10 +106,7 @@ def revise(experiment: Experiment, comparisons: Iterable[int]) -> int:
 
 
 def _announced(rows: Sequence[Comparison]) -> dict[int, tuple[str | None, float | None]]:
-    """Return each comparison's latest decision in the feed and its probability, keyed by comparison ID.
-
-    Both are None if the comparison is undecided; the probability is also None for ``cant_tell``.
-    """
+    """Return each comparison's latest decision in the feed and its probability, by comparison ID."""
     announced: Iterable[Any] = with_decisions(Comparison.objects.filter(pk__in=[row.pk for row in rows]))
     return {row.pk: (row.decision, row.probability) for row in announced}
 

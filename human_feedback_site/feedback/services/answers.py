@@ -55,28 +55,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class RecordedAnswer:
-    """Result of recording an answer.
-
-    Attributes:
-        status: ``counted`` or ``surplus``, as shown to the labeler. Checks are shown as counted; void answers
-            are shown as surplus.
-        answered: number of the labeler's valid answers under the current invitation.
-        created: True if the answer is new, False if it had already been recorded.
-    """
+    """Result of recording an answer."""
 
     uuid: UUID
+    # ``counted`` or ``surplus``, as shown to the labeler. Checks are shown as counted; void answers are shown
+    # as surplus
     status: str
-    answered: int
-    created: bool
+    answered: int  # number of the labeler's valid answers under the current invitation
+    created: bool  # True if the answer is new, False if it had already been recorded
 
 
 def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
-    """Record an answer, even if its lease has expired.
-
-    Idempotent: recording the same answer again has no effect. Raises :class:`ConflictError` if a different
-    answer with the same UUID has already been recorded, and :class:`NotFoundError` if the lease has been
-    deleted.
-    """
+    """Record an answer, even if its lease has expired; idempotent. Raises ConflictError and NotFoundError."""
     try:
         with transaction.atomic():
             return _record(lease, answer)
@@ -93,7 +83,6 @@ def record_answer(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
 
 
 def _status_shown(status: str) -> str:
-    """Return the status to show to the labeler, without revealing attention checks or void answers."""
     counts_for_nothing = status in {Label.Status.SURPLUS, Label.Status.VOID}
     return Label.Status.SURPLUS if counts_for_nothing else Label.Status.COUNTED
 
@@ -127,11 +116,7 @@ def _record(lease: AnsweredLease, answer: Answer) -> RecordedAnswer:
 
 
 def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Participation) -> str:
-    """Return the status for a new answer. The comparison's row must be locked (``select_for_update``).
-
-    A labeler may have one regular label per pair, plus one for each kind of check. Further answers are void;
-    withdrawn labels don't count toward the limit.
-    """
+    """Return a new answer's status; a labeler may have one standing label per pair and kind of check."""
     if participation.stopped_at is not None:
         return Label.Status.VOID
     if lease.purpose != Lease.Purpose.JUDGE:
@@ -146,7 +131,6 @@ def _status_of(lease: AnsweredLease, comparison: Comparison, participation: Part
 
 
 def _count_label(comparison: Comparison, lease: AnsweredLease, answer: str, confusion: Any) -> Verdict:
-    """Add a label to a locked comparison's scores, save the comparison, and return its new verdict."""
     weighs = lease.weighs_labelers
     first, equal, second = score_of(answer, confusion, weighs_labelers=weighs)
     comparison.n_labels += 1
@@ -161,10 +145,7 @@ def _count_label(comparison: Comparison, lease: AnsweredLease, answer: str, conf
 
 
 def _count_answer(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Add an answer and its check results to the locked participation.
-
-    Stops the labeler if too many checks have failed.
-    """
+    """Add an answer to the locked participation, and stop the labeler if too many checks have failed."""
     participation.answers += 1
     if participation.elsewhere is not None and participation.invite_id != lease.invite:
         participation.elsewhere += 1
@@ -180,10 +161,7 @@ def _count_answer(participation: Participation, lease: AnsweredLease, label: Lab
 
 
 def _note_checks(participation: Participation, lease: AnsweredLease, label: Label) -> None:
-    """Record whether a new answer passed its attention check and its watch-time check, if it has them.
-
-    Does nothing if the labeler has already answered the pair under a lease with the same purpose.
-    """
+    """Record whether a new answer passed its checks, if it is the first under a lease with this purpose."""
     before = Label.objects.exclude(pk=label.pk).exclude(status=Label.Status.VOID)
     if before.filter(
         comparison=lease.comparison, labeler=lease.labeler, lease__purpose=lease.purpose
@@ -198,19 +176,13 @@ def _note_checks(participation: Participation, lease: AnsweredLease, label: Labe
 
 
 def _watched_ms(lease: AnsweredLease, label: Label) -> int:
-    """Return the watch time reported by the browser in milliseconds, capped at the lease's age.
-
-    If the browser reported none, return the lease's age.
-    """
+    """Return the watch time that the browser reported in milliseconds, at most the lease's age."""
     said = label.response_ms if label.shown_ms is None else label.shown_ms
     return lease.age_ms if said is None else min(said, lease.age_ms)
 
 
 def _with_check(checks: str, *, passed: bool) -> str:
-    """Return ``checks`` with a check result appended, truncated to the last ``CHECKS_KEPT`` results.
-
-    ``checks`` has one character per result: 1 for passed, 0 for failed.
-    """
+    """Return ``checks`` with a result appended, truncated to the last ``CHECKS_KEPT``."""
     return f"{checks}{passed:d}"[-Participation.CHECKS_KEPT :]
 
 

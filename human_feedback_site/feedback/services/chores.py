@@ -110,10 +110,6 @@ def _with_expired_media() -> QuerySet[Experiment]:
 
 
 def _delete_media(experiment: Experiment, until: float) -> int:
-    """Delete an experiment's clips until none are left, time is up, or the experiment is reopened.
-
-    Returns the number of deleted clips.
-    """
     # The advice is for media stores that delete old clips on their own.
     refuse_another_store(experiment, "set MEDIA_KEEP_DAYS=0")
     store = media_store()
@@ -135,7 +131,6 @@ def _delete_media(experiment: Experiment, until: float) -> int:
 
 @transaction.atomic
 def _close_comparisons(experiment: Experiment) -> None:
-    """Cancel gold comparisons and unlabeled open comparisons; close the other open comparisons."""
     gold = experiment.comparisons.filter(status=Comparison.Status.GOLD)
     gold.filter(experiment__in=_with_expired_media()).update(status=Comparison.Status.CANCELLED)
     rows = experiment.comparisons.filter(status=Comparison.Status.OPEN)
@@ -146,11 +141,7 @@ def _close_comparisons(experiment: Experiment) -> None:
 
 
 def forget_stale_runs() -> str:
-    """Clear ``waiting_for`` for experiments whose trainer has been silent for ``TRAINER_AWAY_SECONDS``.
-
-    Labeling continues. When the trainer reconnects, it reports its ``waiting_for`` again. Returns a summary
-    for the log.
-    """
+    """Clear ``waiting_for`` where the trainer is silent; it reports the number when it reconnects."""
     stale = Experiment.objects.filter(trainer_away(), waiting_for__isnull=False)
     return f"{stale.update(waiting_for=None)} found"
 
@@ -162,35 +153,23 @@ def forget_sessions() -> str:
 
 
 def forget_attempts() -> str:
-    """Delete expired rate-limit counters for sign-in attempts and invalid API tokens.
-
-    Returns a summary for the log.
-    """
+    """Delete expired rate-limit counters for sign-in attempts and invalid API tokens."""
     return f"{limits.forget_attempts()} deleted"
 
 
 def weigh_labelers() -> str:
-    """Re-estimate labelers' accuracy in experiments that have new decisions; revise decisions.
-
-    Returns a summary for the log.
-    """
+    """Re-estimate labelers' accuracy in experiments that have new decisions; revise decisions."""
     return f"{aggregate.weigh_all(time.monotonic() + WORK_SECONDS)} decisions revised"
 
 
 def finish_deletions() -> str:
-    """Continue experiment deletions that were interrupted or too large for one request.
-
-    Returns a summary for the log.
-    """
+    """Continue experiment deletions that were interrupted or too large for one request."""
     done, left = deletion.finish_deletions(time.monotonic() + WORK_SECONDS)
     return f"{done} finished" + (f", {left} left for the next run" if left else "")
 
 
 def send_webhooks() -> str:
-    """Queue events of training that waits for labels, and send the queued events that are due.
-
-    Returns a summary for the log.
-    """
+    """Queue events of training that waits for labels, and send the queued events that are due."""
     webhooks.announce_waiting(timezone.now())
     sent, failed = webhooks.deliver(time.monotonic() + WORK_SECONDS)
     return f"{sent} sent" + (f", {failed} failed" if failed else "")

@@ -26,10 +26,7 @@ def unreadable(keys: Sequence[str]) -> set[str]:
 
 
 def note_clips(comparisons: QuerySet[Comparison]) -> None:
-    """Check the media store for the comparisons' clips and update ``clips_missing``.
-
-    Raises :class:`MediaStoreError` if the store can't be read.
-    """
+    """Check the media store for the comparisons' clips and update ``clips_missing``."""
     pairs = {
         pk: {first, second} for pk, first, second in comparisons.values_list("pk", "first_key", "second_key")
     }
@@ -40,10 +37,7 @@ def note_clips(comparisons: QuerySet[Comparison]) -> None:
 
 
 def clips_named(experiment: Experiment) -> int:
-    """Return the number of clips and episode videos that should be in the media store.
-
-    Clips that are known to be missing or were deleted are not counted.
-    """
+    """Return the number of clips and episode videos that should be in the media store."""
     return 2 * comparisons_with_clips(experiment).count() + watchable_episodes(experiment).count()
 
 

@@ -31,11 +31,7 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Ending:
-    """Task result shown to a labeler; ``code`` and ``url`` are empty if the invitation has none.
-
-    ``failed_checks`` is True if a labeler who was screened out failed too many checks, and False if a
-    researcher ended the work.
-    """
+    """Task result shown to a labeler; ``code`` and ``url`` are empty if the invitation has none."""
 
     part: Part
     answered: int
@@ -46,10 +42,7 @@ class Ending:
 
 
 def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
-    """For each arrival, return the number of valid answers under its invitation, and the task status.
-
-    All arrivals must belong to the same experiment.
-    """
+    """For each of an experiment's arrivals, return the valid answers under its invitation, and the status."""
     labelers = [arrival.labeler_id for arrival in arrivals]
     experiments = {arrival.experiment_id for arrival in arrivals}
     doing = Participation.objects.filter(labeler__in=labelers, experiment__in=experiments)
@@ -68,10 +61,7 @@ def parts_of(arrivals: Sequence[Arrival]) -> list[tuple[int, Part]]:
 
 
 def _part_of(participation: Participation, other: InvitePart | None = None) -> Part:
-    """Return the recorded task status for the current invitation, or for ``other`` if it is given.
-
-    ``other`` is the labeler's stored progress under an earlier invitation.
-    """
+    """Return the task status for the current invitation, or for ``other``, an earlier one."""
     part = other or participation
     answered = other.answered if other else participation.part_answered
     if part.completed_at is not None and answered >= (part.completed_answers or 0):
@@ -110,7 +100,6 @@ def _ended(participation: Participation) -> bool:
 
 
 def _waited(participation: Participation) -> bool:
-    """Return True if the labeler has had no pairs to judge for ``EMPTY_FOR`` and still has none."""
     if not Participation.objects.filter(pk=participation.pk, empty_since__lt=Now() - EMPTY_FOR).exists():
         return False
     return not has_work(participant_of(participation))

@@ -40,10 +40,7 @@ Confusions = Mapping[int, Any]
 
 
 def announce(experiment: int, comparison: int, verdict: Verdict) -> None:
-    """Append a verdict to the decision feed.
-
-    Call this last in a transaction, because it locks the feed's sequence counter.
-    """
+    """Append a verdict to the decision feed; last in a transaction, because it locks the feed's counter."""
     [seq] = next_numbers(experiment, 1)
     Decision.objects.create(experiment_id=experiment, comparison_id=comparison, seq=seq, **vars(verdict))
 
@@ -66,10 +63,7 @@ def next_numbers(experiment: int, count: int) -> range:
 
 
 def score_of(outcome: str, confusion: Any, *, weighs_labelers: bool) -> Triple:
-    """Return a label's contribution to its comparison's ``first``, ``equal`` and ``second`` scores.
-
-    Uses the labeler's ``confusion`` matrix if ``weighs_labelers`` is True; otherwise counts one vote.
-    """
+    """Return a label's contribution to its comparison's ``first``, ``equal`` and ``second`` scores."""
     return evidence(outcome, confusion) if weighs_labelers else vote(outcome)
 
 
@@ -114,10 +108,7 @@ COUNTED_FIELDS = ("n_labels", "score_first", "score_equal", "score_second", "sta
 
 
 def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
-    """Recompute the scores and decisions of locked comparisons, and save them.
-
-    The new decisions are appended to the feed, except those of gold comparisons.
-    """
+    """Recompute, save and announce locked comparisons' decisions; gold ones are not announced."""
     labels, confusions = labels_of(rows), confusions_in(experiment)
     verdicts = [(row, count_anew(experiment, row, labels[row.pk], confusions)) for row in rows]
     Comparison.objects.bulk_update(rows, COUNTED_FIELDS)
@@ -125,10 +116,7 @@ def decide_anew(experiment: Experiment, rows: Sequence[Comparison]) -> None:
 
 
 def labels_of(rows: Sequence[Comparison]) -> Mapping[int, list[Label]]:
-    """Return each comparison's counted labels, oldest first, keyed by comparison ID.
-
-    A comparison without counted labels gets an empty list.
-    """
+    """Return each comparison's counted labels, oldest first, keyed by comparison ID."""
     labels = Label.objects.filter(undo=None, comparison__in=rows, status=Label.Status.COUNTED)
     found: dict[int, list[Label]] = defaultdict(list)
     for label in labels.order_by("pk"):
@@ -141,10 +129,7 @@ _Status = Comparison.Status
 
 
 def promote(comparisons: Collection[int], changed: Collection[int] = ()) -> None:
-    """Promote surplus labels of these locked comparisons, oldest first, while labels are wanted.
-
-    Recomputes the decisions of the comparisons with promoted labels, and of those in ``changed``.
-    """
+    """Promote surplus labels of locked comparisons, oldest first; decide them and ``changed`` again."""
     counted = Label.objects.filter(not_undone(), status=Label.Status.COUNTED, comparison=OuterRef("pk"))
     number = counted.order_by().values("comparison").annotate(number=Count("pk")).values("number")
     rows = Comparison.objects.filter(pk__in=comparisons, status__in=(_Status.OPEN, _Status.ANSWERED))
@@ -183,10 +168,7 @@ def _decide_by_experiment(comparisons: Collection[int]) -> None:
 
 
 def complete_labels() -> str:
-    """Store the meaning of labels that lack it, and promote labels that waited for others' leases.
-
-    Returns a summary for the log.
-    """
+    """Store the meaning of labels that lack it, and promote labels that waited for others' leases."""
     stored, lacking = 0, Label.objects.filter(answer="")
     if lacking.exists():
         for choice in Label.Choice.values:

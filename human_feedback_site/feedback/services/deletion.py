@@ -50,24 +50,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Contents:
-    """Counts, by kind, of the objects that deleting an experiment would remove or affect.
-
-    Attributes:
-        clips: clips and videos in the media store; ``MOST_CLIPS`` + 1 means more than ``MOST_CLIPS``.
-        lacking: expected clips that are not in the media store and therefore not deleted.
-        arrivals: records of participants' platform IDs.
-        elsewhere: examples in other experiments that show this experiment's clips.
-    """
+    """Counts, by kind, of the objects that deleting an experiment would remove or affect."""
 
     comparisons: int
     labels: int
-    clips: int
-    lacking: int
+    clips: int  # clips and videos in the media store; ``MOST_CLIPS`` + 1 means more than ``MOST_CLIPS``
+    lacking: int  # expected clips that are not in the media store and therefore not deleted
     invitations: int
-    arrivals: int
+    arrivals: int  # records of participants' platform IDs
     consents: int
     points: int
-    elsewhere: int
+    elsewhere: int  # examples in other experiments that show this experiment's clips
 
     def __str__(self) -> str:
         return ", ".join(self.lines()) or "no data"
@@ -103,12 +96,7 @@ def _words(name: str, count: int) -> str:
 
 
 def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Contents:
-    """Count the objects that deleting the experiment would remove or affect.
-
-    If ``without_clips`` is True, the clips are kept and therefore not counted. Raises
-    :class:`MediaStoreError` if the media store can't be read, and :class:`ClipsElsewhereError` if it has none
-    of the experiment's clips.
-    """
+    """Count the objects that deleting the experiment would remove or affect."""
     clips = named = 0
     if not without_clips and _clips_stored(experiment):
         _refuse_another_store(experiment)
@@ -130,7 +118,6 @@ def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Conte
 
 
 def _clips_stored(experiment: Experiment) -> bool:
-    """Return True if any clips are expected, the media folder exists, or the media store is a bucket."""
     store = media_store()
     there = not isinstance(store, FolderMedia) or store.root.exists()
     return there or clips_named(experiment) > 0
@@ -166,12 +153,7 @@ def refuse_while_training(experiment: Experiment) -> None:
 
 
 def ask_for_deletion(experiment: Experiment, *, without_clips: bool = False) -> None:
-    """Mark an experiment for deletion, which hides it permanently; :func:`go_on` then deletes its data.
-
-    If ``without_clips`` is True, the clips stay in the media store. Raises :class:`TrainerAtWorkError` if the
-    trainer may still be running, and :class:`MediaStoreError` if the clips can't be listed or are in a
-    different store.
-    """
+    """Mark an experiment for deletion, which hides it; :func:`go_on` then deletes its data."""
     if not without_clips and _clips_stored(experiment):
         media_store().keys(experiment.name)
         _refuse_another_store(experiment)
@@ -196,11 +178,7 @@ def _hide(experiment: Experiment) -> None:
 
 
 def go_on(experiment: Experiment, until: float = float("inf")) -> bool:
-    """Delete the remaining data of an experiment marked for deletion; return True if it is all gone.
-
-    Starts no new batch once :func:`time.monotonic` passes ``until``. Raises :class:`MediaStoreError` if clips
-    can't be deleted.
-    """
+    """Delete the remaining data of a marked experiment, until ``until``; return True if it is all gone."""
     if not _clips_are_done(experiment):
         if not _delete_clips(experiment, until):
             return False
@@ -229,7 +207,6 @@ def _note_clips_done(experiment: Experiment) -> None:
 
 
 def _delete_clips(experiment: Experiment, until: float) -> bool:
-    """Delete all of the experiment's clips in the media store; return False if time ran out."""
     if not _clips_stored(experiment):
         return True
     _refuse_another_store(experiment)  # the store may have changed since the request
@@ -242,10 +219,7 @@ def _delete_clips(experiment: Experiment, until: float) -> bool:
 
 
 def _rows_of(experiment: Experiment) -> Iterator["QuerySet[Any]"]:
-    """Yield querysets of the large tables, each before the tables that its foreign keys refer to.
-
-    The rows of smaller tables are deleted by cascade with the experiment's own row.
-    """
+    """Yield querysets of the large tables, each before those that it refers to; the others cascade."""
     yield Undo.objects.filter(label__comparison__experiment=experiment)
     yield Label.objects.filter(comparison__experiment=experiment)
     yield Lease.objects.filter(comparison__experiment=experiment)
@@ -257,7 +231,6 @@ def _rows_of(experiment: Experiment) -> Iterator["QuerySet[Any]"]:
 
 
 def _delete_some(rows: "QuerySet[Any]") -> bool:
-    """Delete one batch of rows; return False if there were none."""
     batch = list(rows.order_by("pk").values_list("pk", flat=True)[:_AT_ONCE])
     if batch:
         rows.model._default_manager.filter(pk__in=batch).delete()

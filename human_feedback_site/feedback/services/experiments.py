@@ -121,20 +121,14 @@ def note_feed_cursor(experiment: Experiment, cursor: int) -> None:
 
 
 def trainer_away() -> Q:
-    """Return a condition for unfinished experiments whose trainer has stopped or been silent for too long.
-
-    The limit is the setting ``TRAINER_AWAY_SECONDS``.
-    """
+    """Return a condition for unfinished experiments whose trainer has stopped or been silent for too long."""
     since = Now() - timedelta(seconds=settings.TRAINER_AWAY_SECONDS)
     silent = Q(trainer_seen_at__lt=since) | Q(trainer_seen_at=None, created_at__lt=since)
     return (silent | Q(trainer_left_at__isnull=False)) & ~Q(state=Experiment.State.FINISHED)
 
 
 def trainer_away_since() -> Case:
-    """Return an SQL expression for the last time an absent trainer was active.
-
-    It is NULL if the trainer isn't absent.
-    """
+    """Return an SQL expression for the last time an absent trainer was active."""
     return Case(When(trainer_away(), then=Coalesce("trainer_left_at", "trainer_seen_at", "created_at")))
 
 
@@ -179,10 +173,7 @@ def register_comparisons(experiment: Experiment, comparisons: Sequence[NewCompar
 
 
 def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> dict[int, NewComparison]:
-    """Return the comparisons that are not registered yet, keyed by their index in ``comparisons``.
-
-    Raises :class:`ConflictError` if one is already registered with different content.
-    """
+    """Return the comparisons that are not registered yet, keyed by their index in ``comparisons``."""
     known = Comparison.objects.in_bulk([item.uuid for item in comparisons], field_name="uuid")
     for item in comparisons:
         old = known.get(item.uuid)
@@ -195,26 +186,17 @@ def _unknown(experiment: Experiment, comparisons: Sequence[NewComparison]) -> di
 
 
 def _is_same(known: Any, told: Any) -> bool:
-    """Return True if a stored value equals the value sent by the trainer.
-
-    Rounding is tolerated, because stored numbers may have been imported from a spreadsheet.
-    """
+    """Return True if a stored value equals the trainer's, tolerating a spreadsheet's rounding."""
     return is_same_number(known, told) if isinstance(told, float) else bool(known == told)
 
 
 def _described(item: NewComparison) -> dict[str, Any]:
-    """Return the fields that must be the same when a comparison is registered again.
-
-    ``gold`` is left out if it is None, because a pair may become gold after it is registered.
-    """
+    """Return the fields that must be the same again; a pair may become gold after it is registered."""
     return {name: value for name, value in vars(item).items() if name != "gold" or value is not None}
 
 
 def _refuse_unreadable(experiment: Experiment, clips: Mapping[str, str]) -> None:
-    """Raise :class:`UnreadableClipsError` if clips are unusable or outside the experiment's prefix.
-
-    ``clips`` maps each JSON Pointer (a location in the request body) to the object key found there.
-    """
+    """Raise :class:`UnreadableClipsError` if clips, by JSON Pointer, are unusable or outside the prefix."""
     foreign = {at: key for at, key in clips.items() if not is_key_of(experiment.name, key)}
     absent = unreadable([key for at, key in clips.items() if at not in foreign])
     missing = {at: key for at, key in clips.items() if key in absent}
@@ -232,17 +214,13 @@ def cancel_comparisons(experiment: Experiment, uuids: Sequence[UUID]) -> int:
 
 @transaction.atomic
 def _cancel(comparisons: QuerySet[Comparison]) -> int:
-    """Cancel open comparisons without counted labels; return how many were canceled."""
     rows = comparisons.filter(status=Comparison.Status.OPEN, n_labels=0)
     list(rows.select_for_update(no_key=True).order_by("id").values_list("pk"))  # blocks new labels
     return rows.update(status=Comparison.Status.CANCELLED)
 
 
 def store_points(experiment: Experiment, points: Iterable[TrainingPoint]) -> int:
-    """Upsert learning curve points and return how many were stored.
-
-    A point replaces any stored point with the same tag and step.
-    """
+    """Upsert learning curve points by tag and step; return how many were stored."""
     latest = {(point.step, point.tag): point for point in points}
     TrainingPoint.objects.bulk_create(
         latest.values(),
@@ -265,10 +243,7 @@ def add_episode(experiment: Experiment, step: int, key: str) -> None:
 
 
 def set_waiting_for(experiment: Experiment, waiting_for: int | None) -> None:
-    """Set the number of answers that training is waiting for; None if it is not waiting.
-
-    A wait, for which webhooks get one event, lasts until the number is None.
-    """
+    """Set the number of answers that training is waiting for; a wait lasts until it is None."""
     own = Experiment.objects.filter(pk=experiment.pk)
     if waiting_for is None:
         own.update(waiting_for=None, waiting_since=None, waiting_announced_at=None)
@@ -298,10 +273,7 @@ def set_overlap(experiment: Experiment, overlap: int, more: int = 1, share: floa
 
 
 def want_labels(experiment: Experiment, comparisons: QuerySet[Comparison]) -> None:
-    """Set each comparison's target number of labels from the experiment's overlap settings.
-
-    The comparisons with the larger target are chosen deterministically by ID.
-    """
+    """Set each comparison's target number of labels from the experiment's overlap settings."""
     spread = Mod(F("id") * _SPREAD, _SPREAD_OVER)
     wants_more = When(
         condition=LessThan(spread, round(experiment.overlap_share * _SPREAD_OVER)),
@@ -321,10 +293,7 @@ def resume(chosen: QuerySet[Experiment]) -> int:
 
 
 def finish(chosen: QuerySet[Experiment]) -> int:
-    """Finish experiments: labelers are notified, trainers stop, and unlabeled comparisons are canceled.
-
-    Returns the number of experiments finished.
-    """
+    """Finish experiments: labelers are notified, trainers stop, and unlabeled comparisons are canceled."""
     unfinished = chosen.order_by().exclude(state=Experiment.State.FINISHED)
     ending = list(unfinished.values_list("pk", flat=True))
     with transaction.atomic():

@@ -70,7 +70,6 @@ def _newcomer(issuer: str, subject: str, name: str) -> User:
 
 
 def _name_in(claims: Mapping[str, Any]) -> str:
-    """Return a valid username made from the user's name at the provider, without an email domain."""
     for claim in ("preferred_username", "name"):
         value = claims.get(claim)
         if isinstance(value, str):

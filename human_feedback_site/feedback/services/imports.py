@@ -127,7 +127,6 @@ class AddedLabels:
         known: Mapping[UUID, Label],
         undos: Mapping[UUID, UUID],
     ) -> bool:
-        """Return True if a row is consistent with itself and the database; otherwise report the problems."""
         label = known.get(row["label"])
         if label is None and row.file in self._problems.resaved and row.may_be_changed("labeler"):
             self._report_doubtful_name(row)
@@ -151,7 +150,6 @@ class AddedLabels:
         return not any(wrong.values()) and (label is None or self._matches_record(row, label))
 
     def _matches_record(self, row: Row, label: Label) -> bool:
-        """Return True if a row agrees with the recorded label; otherwise report each difference."""
         content = {name: known for name, known in _content(label).items() if name in row.cells}
         others = [(name, known) for name, known in content.items() if known != row[name]]
         for name, known in others:
@@ -174,10 +172,7 @@ class AddedLabels:
         return self._labelers[name]
 
     def _leases(self, rows: Sequence[Row], comparisons: Mapping[UUID, Comparison]) -> dict[UUID, Lease]:
-        """Return the leases of the new labels by UUID, creating missing ones.
-
-        Leases that already exist with different content are reported and left out.
-        """
+        """Return the leases of the new labels by UUID, creating missing ones."""
         wanted = {row["lease"]: row for row in reversed(rows)}  # so a lease gets its first answer's date
         known = Lease.objects.in_bulk(list(wanted), field_name="uuid")
         made = Lease.objects.bulk_create(
@@ -230,7 +225,6 @@ class AddedLabels:
                 self.touched.add(label.comparison_id)
 
     def _withdraw(self, rows: Sequence[Row], labels: Mapping[UUID, Label]) -> None:
-        """Create the undos in ``rows`` that are not in the database yet."""
         new = {
             row["undo"]: (row, labels[row["label"]])
             for row in rows
@@ -260,11 +254,7 @@ class _Room:
         self._counted = Counter(row for row, _, status in judged if status == Label.Status.COUNTED)
 
     def take(self, lease: Lease, *, trusted: bool) -> Label.Status:
-        """Return the status of a new label, and note it if it counts.
-
-        A ``trusted`` label counts even if no more are wanted. A labeler's second label for a comparison is
-        void.
-        """
+        """Return the status of a new label, and note it if it counts; a ``trusted`` one always does."""
         comparison = self._comparisons[lease.comparison_id]
         if (comparison.pk, lease.labeler_id) in self._judged:
             return Label.Status.VOID
@@ -281,7 +271,6 @@ def _part_of(label: Label) -> _Part:
 
 
 def _content(label: Label) -> dict[str, object]:
-    """Return the fields that must match when a label is imported again, by column name."""
     return {
         "comparison": label.comparison.uuid,
         "labeler": normalized(label.labeler.name),
@@ -292,20 +281,15 @@ def _content(label: Label) -> dict[str, object]:
 
 @dataclass
 class Imported:
-    """Result of an import.
+    """Result of an import."""
 
-    Attributes:
-        comparisons, labels, undone: number of comparisons, labels and undos added.
-        cancelled: number of added comparisons that were canceled because they still needed labels but have no
-            clips in the media store.
-        rounded: True if a spreadsheet seems to have rounded numbers in the added comparisons.
-    """
-
-    comparisons: int = 0
+    comparisons: int = 0  # number of comparisons, labels and undos added
     labels: int = 0
     undone: int = 0
+    # number of added comparisons that were canceled because they still needed labels but have no clips in the
+    # media store
     cancelled: int = 0
-    rounded: bool = False
+    rounded: bool = False  # True if a spreadsheet seems to have rounded numbers in the added comparisons
 
 
 @dataclass
@@ -392,7 +376,6 @@ def _described(row: Row) -> dict[str, Any]:
 
 
 def _compare(work: _Import, row: Row, old: Comparison) -> None:
-    """Report each difference between a row and the existing comparison with the same UUID."""
     if old.experiment_id != work.experiment.pk:
         work.problems.add(
             row, f"the comparison {row['comparison']} belongs to another experiment", "comparison"
@@ -406,12 +389,10 @@ def _compare(work: _Import, row: Row, old: Comparison) -> None:
 
 
 def _digits(number: float | None) -> int:
-    """Return the number of significant digits of ``number``, or 0 for None."""
     return 0 if number is None else len(Decimal(repr(number)).normalize().as_tuple().digits)
 
 
 def _is_sound(work: _Import, row: Row) -> bool:
-    """Return True if a new comparison's row is consistent; otherwise report the problems."""
     name = work.experiment.name
     wrong = {
         f"first_key and second_key must be clip keys under {name}/": not (
@@ -431,7 +412,6 @@ def _is_sound(work: _Import, row: Row) -> bool:
 
 
 def _without_clips(rows: Sequence[Row]) -> set[UUID]:
-    """Return the UUIDs of the comparisons whose clips are not in the media store."""
     missing = unreadable([row[side] for row in rows for side in ("first_key", "second_key")])
     return {row["comparison"] for row in rows if {row["first_key"], row["second_key"]} & missing}
 
@@ -447,7 +427,6 @@ def _note_clips(experiment: Experiment, known: Sequence[int]) -> None:
 
 
 def _decide_known(work: _Import) -> None:
-    """Publish new decisions for existing comparisons whose counted labels have changed."""
     for batch in _batches(sorted(work.added.touched - set(work.made.values()))):
         decide_anew(work.experiment, lock_comparisons(Comparison.objects.filter(pk__in=batch)))
 

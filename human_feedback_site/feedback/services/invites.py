@@ -48,10 +48,7 @@ class PlatformParticipant:
 
 
 def sent_by_prolific(parameters: Mapping[str, str]) -> PlatformParticipant:
-    """Return the IDs in Prolific's URL parameters.
-
-    Raises :class:`UnknownParticipantError` if one is missing or malformed.
-    """
+    """Return the IDs in Prolific's URL parameters, or raise :class:`UnknownParticipantError`."""
     values = {name: parameters.get(name, "") for name in PROLIFIC_NAMES}
     bad = [name for name, value in values.items() if not re.fullmatch(PLATFORM_ID_PATTERN, value)]
     if bad:
@@ -95,11 +92,7 @@ def usable(invites: QuerySet[Invite]) -> QuerySet[Invite]:
 
 
 def open_invite(pk: int) -> Invite:
-    """Return the invitation with ID ``pk`` unless it was revoked; it may be expired or used up.
-
-    Raises :class:`NotFoundError` if it does not exist, and :class:`WithdrawnError` if it was revoked or its
-    labeler may no longer label the experiment.
-    """
+    """Return the invitation, maybe expired; raises NotFoundError and WithdrawnError."""
     invite = Invite.objects.select_related("experiment", "labeler__user").filter(pk=pk).first()
     if invite is None:
         raise NotFoundError("There is no such invitation.")
@@ -110,10 +103,7 @@ def open_invite(pk: int) -> Invite:
 
 
 def known_labeler(invite: Invite, user: User | None, sent: PlatformParticipant | None) -> Labeler | None:
-    """Return the existing labeler who is opening the invitation, or None for a newcomer.
-
-    Raises :class:`WithdrawnError` if that labeler may no longer label the experiment.
-    """
+    """Return the labeler who opens the invitation, None for a newcomer, or raise :class:`WithdrawnError`."""
     if invite.kind == Invite.Kind.NAMED:
         return invite.labeler
     if sent is not None:
@@ -162,7 +152,6 @@ def let_in_before(
 
 
 def _has_arrived(invite: Invite, sent: PlatformParticipant) -> bool:
-    """Return True if the participant identified by ``sent`` has used this invitation before."""
     return invite.arrivals.filter(participant=sent.participant).exists()
 
 
@@ -171,10 +160,7 @@ def _may_label(labeler: Labeler, experiment: Experiment) -> bool:
 
 
 def refuse_if_closed(invite: Invite, sent: PlatformParticipant | None = None) -> None:
-    """Raise the error that :func:`admit` would raise, if any.
-
-    This is a dry run, which doesn't count as a use of the invitation.
-    """
+    """Raise the error that :func:`admit` would raise, if any, without a use of the invitation."""
     if sent is not None and invite.study and sent.study != invite.study:
         raise OtherStudyError("This link belongs to a different study.")
     has_arrived = sent is not None and _has_arrived(invite, sent)
@@ -185,7 +171,6 @@ def refuse_if_closed(invite: Invite, sent: PlatformParticipant | None = None) ->
 
 
 def _closing_error(invite: Invite) -> Exception:
-    """Return the error that says why an invitation can't be used."""
     found = Invite.objects.filter(pk=invite.pk)
     if not found.filter(revoked_at=None).exists():
         return WithdrawnError("This invitation was withdrawn.")
@@ -240,10 +225,7 @@ def _newcomer(experiment: Experiment) -> Labeler:
 
 
 def forget_participants(arrivals: QuerySet[Arrival]) -> int:
-    """Delete these arrivals, including the platform IDs; return the number of participants affected.
-
-    The participants' labels are kept under pseudonyms.
-    """
+    """Delete these arrivals, including the platform IDs; return the number of participants affected."""
     people = arrivals.order_by().values("experiment", "participant").distinct().count()
     arrivals.order_by().delete()
     return people

@@ -28,10 +28,7 @@ _IPV6_NETWORK = 64  # prefix length; a customer usually has all addresses in suc
 
 
 def begin_sign_in(name: str, address: str) -> None:
-    """Count a sign-in attempt; call this before checking the password.
-
-    Raises :class:`TooManyAttemptsError` if the username or IP address has had too many attempts.
-    """
+    """Count a sign-in attempt before the password is checked, or raise :class:`TooManyAttemptsError`."""
     _count(_of_name(name, address), MOST_OF_NAME)
     _count(_of_address(address), MOST_OF_ADDRESS)
 
@@ -58,10 +55,7 @@ def forget_attempts() -> int:
 
 
 def network(address: str) -> str:
-    """Return the network whose attempts are counted together.
-
-    This is the address itself for IPv4, and its /64 network for IPv6.
-    """
+    """Return the network whose attempts are counted together: an IPv4 address, or an IPv6 address's /64."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -103,11 +97,7 @@ def _count(digest: str, most: int) -> None:
 
 
 def _wait(digest: str) -> int:
-    """Return the seconds until the counter's time window ends, rounded up.
-
-    The result is clamped to the range from 1 to the window's length, because of possible clock skew between
-    the site and the database.
-    """
+    """Return the seconds until the counter's window ends, within it despite clock skew, rounded up."""
     ends_at = Attempts.objects.filter(digest=digest).values_list("ends_at", flat=True).first()
     left = 0.0 if ends_at is None else (ends_at - timezone.now()).total_seconds()
     return math.ceil(min(max(left, 1.0), WINDOW.total_seconds()))

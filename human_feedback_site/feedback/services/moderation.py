@@ -56,10 +56,7 @@ def request_label(chosen: QuerySet[Comparison]) -> int:
 
 @transaction.atomic
 def close(chosen: QuerySet[Comparison]) -> int:
-    """Close open comparisons with whatever labels they have; return how many were closed.
-
-    Their live leases end. Comparisons without labels are canceled.
-    """
+    """Close open comparisons with whatever labels they have; return how many were closed."""
     chosen_open = [row.pk for row in lock_comparisons(chosen.filter(status=_Status.OPEN))]
     end_leases(Lease.objects.filter(comparison__in=chosen_open))
     rows = list(Comparison.objects.filter(pk__in=chosen_open))

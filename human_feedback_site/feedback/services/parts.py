@@ -20,10 +20,7 @@ from human_feedback_site.feedback.services.accounts import participation_of
 
 @transaction.atomic
 def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> None:
-    """Set the labeler's current invitation to ``invite``.
-
-    It is None if the labeler used the link printed by a run.
-    """
+    """Set the labeler's current invitation; None is the link printed by a run."""
     if invite is None and not Participation.objects.filter(labeler=labeler, experiment=experiment).exists():
         return
     known = participation_of(labeler, experiment)
@@ -50,10 +47,7 @@ def come_by(labeler: Labeler, experiment: Experiment, invite: Invite | None) -> 
 
 
 def _keep(participation: Participation) -> None:
-    """Copy the answer count and completion fields to an :class:`InvitePart` for the current invitation.
-
-    Call this before that invitation is replaced.
-    """
+    """Copy the answer count and completion fields to an :class:`InvitePart` for the current invitation."""
     if participation.invite_id is None:
         return
     InvitePart.objects.update_or_create(
@@ -71,11 +65,7 @@ def _keep(participation: Participation) -> None:
 
 
 def add(participation: int, invite: int | None, *, answers: int = 0, undone: int = 0) -> None:
-    """Add new answers and undos to a participation's counts and to those of an invitation.
-
-    ``participation`` and ``invite`` are IDs; ``invite`` is None if the labeler used the link that a run
-    printed.
-    """
+    """Add answers and undos to a participation's counts and to an invitation's."""
     change = answers - undone
     elsewhere = When(~Q(invite=invite), then=F("elsewhere") + change)
     Participation.objects.filter(pk=participation).update(
@@ -87,9 +77,6 @@ def add(participation: int, invite: int | None, *, answers: int = 0, undone: int
 
 
 def add_elsewhere(participation: int, invite: int | None, change: int) -> None:
-    """Add ``change``, which may be negative, to an earlier invitation's answer count.
-
-    Does nothing for the current invitation, whose count is stored in the participation itself.
-    """
+    """Add ``change`` to an earlier invitation's answer count; the current one's is in the participation."""
     parts = InvitePart.objects.filter(participation=participation, invite=invite)
     parts.update(answered=F("answered") + change)

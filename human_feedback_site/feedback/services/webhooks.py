@@ -73,11 +73,7 @@ def announce_finished(experiment: Experiment) -> None:
 
 
 def announce_blocked(participation: Participation, *, by_checks: bool) -> None:
-    """Queue the event that a labeler gets no more pairs.
-
-    ``by_checks`` is True if the labeler failed too many checks, and False if a researcher or an administrator
-    stopped or blocked the labeler.
-    """
+    """Queue the event that a labeler gets no more pairs, because of failed checks or by a researcher."""
     reason = "failed_checks" if by_checks else "researcher"
     labeler = participation.labeler.name
     _announce(_Event.LABELER_BLOCKED, participation.experiment, labeler=labeler, reason=reason)
@@ -106,7 +102,6 @@ def _waits_unannounced() -> Q:
 
 @transaction.atomic
 def _announce_waiting(experiment: Experiment, now: datetime) -> bool:
-    """Queue the event unless another process has queued it; return True if it was queued."""
     still = Experiment.objects.filter(
         _waits_unannounced(), pk=experiment.pk, waiting_since=experiment.waiting_since
     )
@@ -151,7 +146,6 @@ def _queue(
 
 
 def _message(event: WebhookDelivery.Event, data: dict[str, Any]) -> str:
-    """Return an event as a message for a chat."""
     if event == _Event.TEST:
         return "RL-Teacher: this is a test of the webhook."
     experiment = _code(data["experiment"])
@@ -174,7 +168,6 @@ def _code(name: str) -> str:
 
 
 def _text(moment: datetime | None) -> str | None:
-    """Return a time in ISO 8601 format."""
     return None if moment is None else moment.isoformat(timespec="seconds")
 
 
@@ -231,10 +224,7 @@ def deliver(until: float, clock: Callable[[], datetime] = timezone.now) -> tuple
 
 
 def signed_headers(secret: str, identifier: str, now: datetime, body: bytes) -> dict[str, str]:
-    """Return the headers that Standard Webhooks defines: ID, Unix time and HMAC-SHA256 of both and the body.
-
-    ``secret`` is ``whsec_`` followed by the key in base64.
-    """
+    """Return Standard Webhooks' headers: ID, Unix time, and HMAC-SHA256 of both and the body."""
     timestamp = str(int(now.timestamp()))
     key = base64.b64decode(secret.removeprefix("whsec_"))
     digest = hmac.digest(key, f"{identifier}.{timestamp}.".encode() + body, hashlib.sha256)
@@ -246,7 +236,6 @@ def signed_headers(secret: str, identifier: str, now: datetime, body: bytes) -> 
 
 
 def _forget_and_drop(now: datetime) -> None:
-    """Delete old deliveries, and give up those that must not be attempted again."""
     old = WebhookDelivery.objects.exclude(status=_Status.PENDING).filter(created_at__lt=now - KEPT)
     old.delete()
     pending = WebhookDelivery.objects.filter(status=_Status.PENDING)
@@ -279,7 +268,6 @@ def _send(delivery: WebhookDelivery, now: datetime) -> None:
 
 
 def _note(delivery: WebhookDelivery, attempt: "Future[None]", now: datetime) -> bool:
-    """Record the result of an attempt; return True if the server accepted the event."""
     try:
         attempt.result()
     except DeliveryError as error:
@@ -291,7 +279,6 @@ def _note(delivery: WebhookDelivery, attempt: "Future[None]", now: datetime) -> 
 
 
 def _note_failure(delivery: WebhookDelivery, error: str, now: datetime) -> None:
-    """Schedule the next attempt, or give up after the last one."""
     endpoint = WebhookEndpoint.objects.filter(pk=delivery.endpoint_id)
     endpoint.update(failing_since=Coalesce("failing_since", now))
     _log.warning(

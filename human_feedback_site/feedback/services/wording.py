@@ -18,10 +18,7 @@ from human_feedback_site.feedback.models import (
 
 
 def edit_prompt(experiment: Experiment, text: str, author: User, *, seen: int) -> None:
-    """Change the prompt if ``seen``, the version that the author loaded, is still the current one.
-
-    Raises :class:`ConflictError` if the prompt has changed in the meantime.
-    """
+    """Change the prompt, or raise :class:`ConflictError` if ``seen`` is no longer the current version."""
     with transaction.atomic():
         locked = Experiment.objects.select_for_update(no_key=True).get(pk=experiment.pk)
         if locked.prompt_version != seen:
@@ -32,11 +29,7 @@ def edit_prompt(experiment: Experiment, text: str, author: User, *, seen: int) -
 
 
 def take_prompt_of_run(locked: Experiment, text: str) -> None:
-    """Use the run's prompt ``text`` if it differs from the one that the run sent before.
-
-    A run sends its prompt at every start, so a prompt edited on the site stays in effect until the run sends
-    a different one.
-    """
+    """Use the run's prompt, sent at every start, if it differs from the one that the run sent before."""
     given = locked.prompts.filter(author=None).first()
     if given is None or given.text != text:
         change_prompt(locked, text, None)

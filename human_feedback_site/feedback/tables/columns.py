@@ -32,37 +32,25 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """A column of an exported table.
-
-    Attributes:
-        source: Django field lookup or query expression for the column's value.
-        nullable: True if cells may be empty.
-        optional: True if imported files may lack the column, as exports of early versions do.
-        choices: allowed values, or None if any text is allowed.
-        least: smallest allowed value of an integer column.
-        most: largest allowed value of an integer column.
-    """
+    """A column of an exported table."""
 
     name: str
     kind: Kind
-    source: str | Combinable
-    nullable: bool = False
-    optional: bool = False
-    choices: frozenset[str] | None = None
-    least: int = 0
-    most: int = 2**31 - 1
+    source: str | Combinable  # Django field lookup or query expression for the column's value
+    nullable: bool = False  # True if cells may be empty
+    optional: bool = False  # True if imported files may lack the column, as exports of early versions do
+    choices: frozenset[str] | None = None  # allowed values, or None if any text is allowed
+    least: int = 0  # smallest allowed value of an integer column
+    most: int = 2**31 - 1  # largest allowed value of an integer column
 
 
 @dataclass(frozen=True)
 class Table:
-    """An exported table of an experiment.
-
-    Attributes:
-        records: function that returns the queryset of an experiment's rows.
-    """
+    """An exported table of an experiment."""
 
     name: str
     columns: Sequence[Column]
+    # function that returns the queryset of an experiment's rows
     records: Callable[[Experiment], QuerySet[Any]]
 
     def rows(self, experiment: Experiment) -> Iterator[tuple[Any, ...]]:

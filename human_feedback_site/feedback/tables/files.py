@@ -38,14 +38,10 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class FileType:
-    """A file format for tables.
+    """A file format for tables."""
 
-    Attributes:
-        content_type: MIME type.
-        write: function that yields a file in chunks, given columns and rows.
-    """
-
-    content_type: str
+    content_type: str  # MIME type
+    # function that yields a file in chunks, given columns and rows
     write: Callable[[Sequence[Column], Iterable[Row]], Iterator[bytes]]
 
 
@@ -122,11 +118,7 @@ class _ChunkBuffer(io.RawIOBase):
 
 
 def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
-    """Return an iterator over the chunks of a Parquet file.
-
-    Raises:
-        NotInstalledError: pyarrow is not installed.
-    """
+    """Return an iterator over the chunks of a Parquet file."""
     arrow = _arrow()
     fields = [
         arrow.field(column.name, _arrow_type(arrow, column.kind), nullable=column.nullable)
@@ -136,12 +128,7 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[by
 
 
 def read_parquet(columns: Sequence[Column], path: Path) -> Iterator[list[str | None]]:
-    """Yield the rows of a Parquet file, with each cell as CSV text, or None if its column is missing.
-
-    Raises:
-        BadFileError: the file is damaged, not Parquet, or doesn't have the columns of an export.
-        NotInstalledError: pyarrow is not installed.
-    """
+    """Yield the rows of a Parquet file, with each cell as CSV text, or None if its column is missing."""
     arrow = _arrow()
     expected = {column.name: _arrow_type(arrow, column.kind) for column in columns}
     try:
@@ -210,16 +197,7 @@ FILE_TYPES: Mapping[str, FileType] = {
 
 
 def download(experiment: Experiment, table: str, extension: str) -> StreamingHttpResponse:
-    """Return a streaming response with an experiment's table as a file.
-
-    Args:
-        experiment: the experiment.
-        table: ``comparisons`` or ``labels``.
-        extension: ``csv`` or ``parquet``.
-
-    Raises:
-        NotInstalledError: ``extension`` is ``parquet`` and pyarrow is not installed.
-    """
+    """Return a streaming response with an experiment's table as a file."""
     file_type, columns = FILE_TYPES[extension], TABLES[table].columns
     return StreamingHttpResponse(
         file_type.write(columns, TABLES[table].rows(experiment)),

@@ -74,16 +74,11 @@ class Problems:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of an imported file.
+    """A row of an imported file."""
 
-    Attributes:
-        where: file name and line, such as ``labels.csv line 2``.
-        cells: values by column name.
-        quoted: names of columns whose text had a leading apostrophe, which marks the cell as literal text.
-    """
-
-    where: str
-    cells: Mapping[str, Any]
+    where: str  # file name and line, such as ``labels.csv line 2``
+    cells: Mapping[str, Any]  # values by column name
+    # names of columns whose text had a leading apostrophe, which marks the cell as literal text
     quoted: frozenset[str] = frozenset()
 
     @property
@@ -101,14 +96,7 @@ class Row:
 
 
 def read_table(table: Table, path: Path, problems: Problems) -> Iterator[Row]:
-    """Yield the valid rows of an exported file: Parquet if its suffix is ``.parquet``, else CSV.
-
-    Errors in invalid rows are added to ``problems``.
-
-    Raises:
-        BadFileError: the file is not an export of this table, or there are too many errors.
-        NotInstalledError: the file is Parquet and pyarrow is not installed.
-    """
+    """Yield the valid rows of an exported file, Parquet or CSV; errors are added to ``problems``."""
     if path.suffix != ".parquet":
         yield from _read_csv(table, path, problems)
         return
@@ -153,17 +141,11 @@ def _encoding(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _Heading:
-    """Header of a CSV file.
+    """Header of a CSV file."""
 
-    Attributes:
-        columns: the columns in file order.
-        delimiter: character that separates cells.
-        lines: number of header lines, 1 or 2.
-    """
-
-    columns: list[Column]
-    delimiter: str
-    lines: int
+    columns: list[Column]  # the columns in file order
+    delimiter: str  # character that separates cells
+    lines: int  # number of header lines, 1 or 2
 
 
 def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
@@ -183,10 +165,7 @@ def _heading(table: Table, path: Path, file: TextIO) -> _Heading:
 
 
 def _decimal_points(columns: list[Column], texts: list[str]) -> list[str]:
-    """Return ``texts`` with decimal commas replaced by decimal points in numeric columns.
-
-    This is for files that aren't comma-delimited.
-    """
+    """Return ``texts`` with decimal commas replaced by decimal points in numeric columns."""
     numbers = {at for at, column in enumerate(columns) if column.kind == Kind.NUMBER}
     return [
         text.replace(",", ".") if at in numbers and _DECIMAL_COMMA.fullmatch(text) else text
@@ -220,17 +199,13 @@ def _row(where: str, columns: list[Column], texts: Sequence[str | None], problem
 
 
 def _is_resaved(kind: Kind, text: str) -> bool:
-    """Return True if a cell has a format that spreadsheets write but exports don't."""
     if kind == Kind.YES_NO:
         return text in {"TRUE", "FALSE"}
     return kind == Kind.NUMBER and text != "" and ("E" in text or not set(text) & set(".e"))
 
 
 def _cell(column: Column, text: str) -> Any:
-    """Convert a cell's text to the column's type.
-
-    Raises ``ValueError`` with a message that says what was expected.
-    """
+    """Convert a cell's text to the column's type."""
     if not text:
         if column.nullable:
             return None

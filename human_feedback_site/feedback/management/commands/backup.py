@@ -52,10 +52,7 @@ class Command(BaseCommand):
 
 @contextmanager
 def one_line_errors(outcome: str) -> Iterator[None]:
-    """Convert an error in the ``with`` block to a ``CommandError`` with a one-line message.
-
-    The message starts with ``outcome``. After a keyboard interrupt, the command exits with status 130.
-    """
+    """Convert errors in the ``with`` block to a one-line ``CommandError`` that starts with ``outcome``."""
     try:
         yield
     except (BackupError, MediaStoreError) as error:

@@ -74,11 +74,7 @@ _KEY = (0x5445_4143, 1)
 
 @contextlib.contextmanager
 def setting_up(database: str = DEFAULT_DB_ALIAS) -> Iterator[None]:
-    """Context manager that waits for the database's setup lock and holds it during the ``with`` block.
-
-    For PostgreSQL, this is an advisory lock. For SQLite, it's a lock on the database's folder, because the
-    database file may not exist yet.
-    """
+    """Hold the database's setup lock: an advisory lock in PostgreSQL, for SQLite a lock on its folder."""
     connection = connections[database]
     if connection.vendor == "postgresql":
         # Lock on a separate connection, because the setup begins and ends transactions on the main one.

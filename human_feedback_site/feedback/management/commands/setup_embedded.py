@@ -47,7 +47,6 @@ class Command(BaseCommand):
 
 
 def _is_good(token: ApiToken | None, admin: User) -> bool:
-    """Return True if ``admin`` owns the token and it's valid for at least ``TOKEN_DAYS / 2`` more days."""
     if token is None or token.user != admin:
         return False
     return token.expires_at is None or token.expires_at > timezone.now() + timedelta(days=TOKEN_DAYS / 2)

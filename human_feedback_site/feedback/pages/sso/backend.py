@@ -29,10 +29,7 @@ class Discovered:
 
     @staticmethod
     def get_settings(name: str, *default: Any) -> Any:
-        """Return a setting of mozilla-django-oidc.
-
-        Raises :class:`ProviderError` if the provider's metadata is needed and can't be read.
-        """
+        """Return a setting of mozilla-django-oidc."""
         if name in _ENDPOINTS:
             return provider.metadata(settings.OIDC_ISSUER).get(_ENDPOINTS[name])
         if name == "OIDC_RP_SIGN_ALGO":
@@ -54,10 +51,7 @@ class SingleSignOn(Discovered, OIDCAuthenticationBackend):  # type: ignore[misc]
 
     # Only the callback passes these arguments, so Django skips this backend when it checks a password.
     def authenticate(self, request: HttpRequest, *, nonce: str, code_verifier: str) -> User | None:
-        """Exchange the authorization code in the request for tokens, and return their user.
-
-        Raises :class:`ProviderError` if the provider can't be reached or its response is invalid.
-        """
+        """Exchange the authorization code for tokens, and return their user, or raise ProviderError."""
         try:
             super().__init__()
             user: User | None = super().authenticate(request, nonce=nonce, code_verifier=code_verifier)

@@ -23,13 +23,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def metadata(issuer: str) -> Mapping[str, Any]:
-    """Return the metadata of the provider with this issuer URL (OpenID Connect Discovery 1.0).
-
-    The metadata is requested once and kept until the process ends.
-
-    Raises:
-        ProviderError: the provider can't be reached, or the metadata is invalid.
-    """
+    """Return the metadata of the provider with this issuer URL (OpenID Connect Discovery 1.0)."""
     url = f"{issuer}/.well-known/openid-configuration"
     try:
         response = requests.get(url, timeout=settings.OIDC_TIMEOUT)
@@ -47,10 +41,7 @@ def metadata(issuer: str) -> Mapping[str, Any]:
 
 
 def signing_algorithm(provider: Mapping[str, Any]) -> str:
-    """Return the algorithm of the provider's ID tokens: RS256 or, if it isn't supported, ES256.
-
-    Raises :class:`ProviderError` if the provider supports neither.
-    """
+    """Return the algorithm of the provider's ID tokens: RS256 or, if it isn't supported, ES256."""
     supported = provider.get("id_token_signing_alg_values_supported", [ALGORITHMS[0]])
     for algorithm in ALGORITHMS:
         if algorithm in supported:

@@ -44,8 +44,6 @@ class _Leave(Discovered, OIDCAuthenticationRequestView):  # type: ignore[misc]  
 
 
 class _Return(Discovered, OIDCAuthenticationCallbackView):  # type: ignore[misc]
-    """Signs in the user with the authorization code that the provider added to the URL."""
-
     user: User | None = None
 
     def get(self, request: HttpRequest) -> HttpResponse:
