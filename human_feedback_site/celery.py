@@ -27,7 +27,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "human_feedback_site.settings")
 TIME_LIMIT = 60  # maximum seconds per chore; chores work in batches to stay below it
 _VISIBILITY_TIMEOUT = 120  # seconds until an unfinished chore of a lost worker is delivered again
 _GRACE = 1  # seconds for the worker to receive a signal that has already stopped the beat
-_MINUTE, _HOUR = 60, 3600
+# Times of the chores; those without run every minute.
+_SCHEDULE: dict[str, dict[str, str]] = {
+    **{name: {} for name in ("stale_runs", "labelers", "deletions", "webhooks")},
+    "leases": {"minute": "7"},
+    "media": {"minute": "17"},
+    "sessions": {"minute": "27", "hour": "3"},
+    "attempts": {"minute": "37"},
+    "labels": {"minute": "47"},
+}
 
 _log = logging.getLogger(__name__)
 
@@ -66,39 +74,12 @@ app.conf.update(
     # A queued chore expires when the next one is due, so that chores don't accumulate while no worker runs.
     # The schedule uses clock times because restarts would delay fixed intervals.
     beat_schedule={
-        "stale runs": {
-            "task": "chores.stale_runs",
-            "schedule": crontab(),
-            "options": {"expires": _MINUTE},
-        },
-        "labelers": {
-            "task": "chores.labelers",
-            "schedule": crontab(),
-            "options": {"expires": _MINUTE},
-        },
-        "deletions": {
-            "task": "chores.deletions",
-            "schedule": crontab(),
-            "options": {"expires": _MINUTE},
-        },
-        "webhooks": {
-            "task": "chores.webhooks",
-            "schedule": crontab(),
-            "options": {"expires": _MINUTE},
-        },
-        "labels": {"task": "chores.labels", "schedule": crontab(minute="47"), "options": {"expires": _HOUR}},
-        "leases": {"task": "chores.leases", "schedule": crontab(minute="7"), "options": {"expires": _HOUR}},
-        "media": {"task": "chores.media", "schedule": crontab(minute="17"), "options": {"expires": _HOUR}},
-        "attempts": {
-            "task": "chores.attempts",
-            "schedule": crontab(minute="37"),
-            "options": {"expires": _HOUR},
-        },
-        "sessions": {
-            "task": "chores.sessions",
-            "schedule": crontab(minute="27", hour="3"),
-            "options": {"expires": _HOUR},
-        },
+        name: {
+            "task": f"chores.{name}",
+            "schedule": crontab(**when),
+            "options": {"expires": 3600 if when else 60},
+        }
+        for name, when in _SCHEDULE.items()
     },
 )
 

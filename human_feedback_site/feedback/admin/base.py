@@ -1,6 +1,6 @@
 """Base classes and mixins for the admin pages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -10,7 +10,8 @@ from django.db.models import Field, Model, Q, QuerySet
 from django.forms import Field as FormField
 from django.forms import ModelForm as _ModelForm
 from django.forms import MultipleHiddenInput, Textarea, TextInput, model_to_dict
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 
 from human_feedback_site.feedback.models.names import normalized
 from human_feedback_site.feedback.selectors import browse
@@ -162,6 +163,21 @@ class DeletedOnlyUnused:
         )
 
 
+def audited(
+    do: "Callable[[QuerySet[Any]], int]",
+    text: str,
+    description: str,
+    permissions: Sequence[str] | None = ("view",),
+) -> "Callable[[Any, HttpRequest, QuerySet[Any]], None]":
+    """Return an admin action for :class:`Audited` admins, which calls ``do``."""
+
+    @admin.action(permissions=permissions, description=description)
+    def action(self: Audited, request: HttpRequest, chosen: "QuerySet[Any]") -> None:
+        self.act(request, chosen, do, text)
+
+    return action
+
+
 class Audited:
     """Mixin for admin actions that show their result in a message and write it to the admin log."""
 
@@ -175,3 +191,34 @@ class Audited:
         result = text.format(do(rows))
         LogEntry.objects.log_actions(cast("int", request.user.pk), named, CHANGE, result)
         messages.success(request, result)
+
+
+class SecretOnce:
+    """Mixin for rows with a secret, which is shown only when it is created or replaced."""
+
+    SHOWN: tuple[str, str, str]  # the page's title, its template, and the row's name there
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Show the secret of a new row."""
+        return self.show_secret(request, obj, obj.secret)
+
+    def replace(
+        self, request: HttpRequest, chosen: "QuerySet[Any]", do: Callable[[Any], str], texts: tuple[str, str]
+    ) -> HttpResponse | None:
+        """Replace the only chosen row's secret; ``texts`` are an error message and what is logged."""
+        admin_of_rows = cast("ModelAdmin", self)
+        if len(chosen) != 1:
+            admin_of_rows.message_user(request, texts[0], messages.ERROR)
+            return None
+        row = chosen.get()
+        secret = do(row)
+        admin_of_rows.log_change(request, row, texts[1])
+        return self.show_secret(request, row, secret)
+
+    def show_secret(self, request: HttpRequest, row: Any, secret: str) -> HttpResponse:
+        """Return a page with the secret."""
+        title, template, name = self.SHOWN
+        context = cast("ModelAdmin", self).admin_site.each_context(request)
+        return TemplateResponse(request, template, {**context, "title": title, name: row, "secret": secret})

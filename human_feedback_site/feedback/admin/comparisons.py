@@ -1,5 +1,6 @@
 """Admin pages for comparisons and, read-only, for labels, undos, leases, decisions and the admin log."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
@@ -12,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, TabularInline, audited
 from human_feedback_site.feedback.models.querysets import with_decisions
 from human_feedback_site.feedback.services import moderation
 
@@ -86,47 +87,29 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
         """Annotate each comparison with its current decision."""
         return with_decisions(super().get_queryset(request))
 
-    @admin.action(permissions=["view"], description="Request one more label")
-    def ask_again(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Request one more label for each selected comparison, from a labeler who hasn't judged it."""
-        self.act(request, chosen, moderation.request_label, "One more label requested for {} comparison(s).")
-
-    @admin.action(permissions=["view"], description="Cancel: stop requesting labels")
-    def cancel(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Close the selected open comparisons: mark them answered, or canceled if they have no labels."""
-        self.act(request, chosen, moderation.close, "{} closed.")
-
-    @admin.action(permissions=["view"], description="Requeue: reopen canceled comparisons for labeling")
-    def requeue(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Reopen the selected canceled comparisons, skipping any whose clips no longer exist."""
-        self.act(request, chosen, moderation.reopen, "{} reopened.")
-
-    @admin.action(permissions=["view"], description="Use as attention check: first is better")
-    def first_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Turn the selected comparisons into attention checks whose known answer is the first clip."""
-        self._make_gold(request, chosen, models.Outcome.FIRST)
-
-    @admin.action(permissions=["view"], description="Use as attention check: second is better")
-    def second_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Turn the selected comparisons into attention checks whose known answer is the second clip."""
-        self._make_gold(request, chosen, models.Outcome.SECOND)
-
-    @admin.action(permissions=["view"], description="Use as attention check: both are equal")
-    def equal_is_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Turn the selected comparisons into attention checks whose known answer is "equal"."""
-        self._make_gold(request, chosen, models.Outcome.EQUAL)
-
-    def _make_gold(
-        self, request: HttpRequest, chosen: QuerySet[models.Comparison], answer: models.Outcome
-    ) -> None:
-        self.act(
-            request, chosen, lambda rows: moderation.make_gold(rows, answer), "{} used as attention checks."
-        )
-
-    @admin.action(permissions=["view"], description="Stop using as attention check")
-    def is_not_known(self, request: HttpRequest, chosen: QuerySet[models.Comparison]) -> None:
-        """Stop using the selected comparisons as attention checks."""
-        self.act(request, chosen, moderation.make_ordinary, "{} no longer used as attention checks.")
+    ask_again = audited(
+        moderation.request_label, "One more label requested for {} comparison(s).", "Request one more label"
+    )
+    cancel = audited(moderation.close, "{} closed.", "Cancel: stop requesting labels")
+    requeue = audited(moderation.reopen, "{} reopened.", "Requeue: reopen canceled comparisons for labeling")
+    first_is_known = audited(
+        partial(moderation.make_gold, answer=models.Outcome.FIRST),
+        "{} used as attention checks.",
+        "Use as attention check: first is better",
+    )
+    second_is_known = audited(
+        partial(moderation.make_gold, answer=models.Outcome.SECOND),
+        "{} used as attention checks.",
+        "Use as attention check: second is better",
+    )
+    equal_is_known = audited(
+        partial(moderation.make_gold, answer=models.Outcome.EQUAL),
+        "{} used as attention checks.",
+        "Use as attention check: both are equal",
+    )
+    is_not_known = audited(
+        moderation.make_ordinary, "{} no longer used as attention checks.", "Stop using as attention check"
+    )
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:
@@ -204,13 +187,11 @@ class LeaseAdmin(ReadOnly, Audited, ModelAdmin):
     show_full_result_count = False
     actions = ("requeue",)
 
-    @admin.action(
-        permissions=["view"],
-        description="Requeue: end these leases so that other labelers get the comparisons",
+    requeue = audited(
+        moderation.end_claims,
+        "{} ended.",
+        "Requeue: end these leases so that other labelers get the comparisons",
     )
-    def requeue(self, request: HttpRequest, chosen: QuerySet[models.Lease]) -> None:
-        """End the selected leases that haven't expired; answers submitted afterward might not be counted."""
-        self.act(request, chosen, moderation.end_claims, "{} ended.")
 
 
 @admin.register(models.Decision)

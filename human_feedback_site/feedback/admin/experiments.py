@@ -18,7 +18,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, audited
 from human_feedback_site.feedback.errors import MediaStoreError, TrainerAtWorkError
 from human_feedback_site.feedback.quality.agreement import Rate
 from human_feedback_site.feedback.selectors import crowd
@@ -43,6 +43,10 @@ def _quality_row(quality: crowd.LabelerQuality) -> tuple[object, ...]:
 
 def _percent(rate: Rate) -> str:
     return "" if rate.value is None else f"{rate.value:.0%} of {rate.total}"
+
+
+def _weigh(chosen: QuerySet[models.Experiment]) -> int:
+    return sum(aggregate.weigh_labelers(each) for each in chosen if each.weighs_labelers)
 
 
 @admin.register(models.Experiment)
@@ -207,25 +211,17 @@ class ExperimentAdmin(Audited, ModelAdmin):
             return SafeString("")
         return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))
 
-    @admin.action(description="Pause: give labelers no pairs and stop training")
-    def pause(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Pause the selected running experiments."""
-        self.act(request, chosen, experiments.pause, "{} paused.")
-
-    @admin.action(description="Resume")
-    def resume(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Resume the selected paused experiments."""
-        self.act(request, chosen, experiments.resume, "{} resumed.")
-
-    @admin.action(description="Finish: request no more labels")
-    def finish(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Finish the selected experiments that are running or paused."""
-        self.act(request, chosen, experiments.finish, "{} finished.")
-
-    @admin.action(description="Estimate labeler reliability now and update decisions")
-    def weigh(self, request: HttpRequest, chosen: QuerySet[models.Experiment]) -> None:
-        """Re-estimate labeler reliability and update decisions now instead of in periodic maintenance."""
-        self.act(request, chosen, _weigh, "{} decisions revised.")
+    pause = audited(
+        experiments.pause, "{} paused.", "Pause: give labelers no pairs and stop training", permissions=None
+    )
+    resume = audited(experiments.resume, "{} resumed.", "Resume", permissions=None)
+    finish = audited(experiments.finish, "{} finished.", "Finish: request no more labels", permissions=None)
+    weigh = audited(
+        _weigh,
+        "{} decisions revised.",
+        "Estimate labeler reliability now and update decisions",
+        permissions=None,
+    )
 
 
 @admin.register(models.PromptVersion)
@@ -236,10 +232,6 @@ class PromptVersionAdmin(ReadOnly, ModelAdmin):
     list_filter = ("experiment",)
     list_select_related = ("experiment", "author")
     search_fields = ("experiment__name", "text")
-
-
-def _weigh(chosen: QuerySet[models.Experiment]) -> int:
-    return sum(aggregate.weigh_labelers(each) for each in chosen if each.weighs_labelers)
 
 
 @admin.register(models.SequenceCounter)

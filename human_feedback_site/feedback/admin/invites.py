@@ -3,11 +3,9 @@
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly
+from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, audited
 from human_feedback_site.feedback.services import invites
 
 
@@ -24,10 +22,7 @@ class InviteAdmin(ReadOnly, Audited, ModelAdmin):
     search_fields = ("experiment__name", "labeler__name", "note")
     actions = ("revoke",)
 
-    @admin.action(permissions=["view"], description="Revoke: no one else can join with these links")
-    def revoke(self, request: HttpRequest, chosen: QuerySet[models.Invite]) -> None:
-        """Revoke the selected open invitations."""
-        self.act(request, chosen, invites.revoke, "{} revoked.")
+    revoke = audited(invites.revoke, "{} revoked.", "Revoke: no one else can join with these links")
 
 
 @admin.register(models.InvitePart)
@@ -52,10 +47,9 @@ class ArrivalAdmin(ReadOnly, Audited, ModelAdmin):
     fields = ("experiment", "invite", "created_at")
     actions = ("forget",)
 
-    @admin.action(permissions=["view"], description="Forget: delete the platform IDs but keep the labels")
-    def forget(self, request: HttpRequest, chosen: QuerySet[models.Arrival]) -> None:
-        """Delete the selected participants' platform IDs; their labels are kept."""
-        self.act(request, chosen, invites.forget_participants, "{} forgotten.")
+    forget = audited(
+        invites.forget_participants, "{} forgotten.", "Forget: delete the platform IDs but keep the labels"
+    )
 
 
 @admin.register(models.ConsentText)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import UserChangeForm as DjangoUserChangeForm
@@ -11,7 +11,6 @@ from django.contrib.auth.models import Group, User
 from django.db.models import Count, ForeignKey, Q, QuerySet
 from django.forms import ModelChoiceField, ModelForm
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from human_feedback_site.feedback import models
@@ -21,10 +20,16 @@ from human_feedback_site.feedback.admin.base import (
     GuardedModelAdmin,
     ModelAdmin,
     ReadOnly,
+    SecretOnce,
     SeenForm,
+    audited,
 )
 from human_feedback_site.feedback.models import ApiToken, Identity
 from human_feedback_site.feedback.services import accounts, moderation
+
+
+def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participation]:
+    return models.Participation.objects.filter(labeler__in=labelers)
 
 
 @admin.register(models.Labeler)
@@ -62,17 +67,12 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
             "Blocked; labels withdrawn: {}.",
         )
 
-    @admin.action(
-        description="Readmit in all experiments: give them pairs again and clear attention-check results"
+    readmit = audited(
+        lambda rows: moderation.readmit(_everywhere(rows)),
+        "Readmitted in {} experiment(s).",
+        "Readmit in all experiments: give them pairs again and clear attention-check results",
+        permissions=None,
     )
-    def readmit(self, request: HttpRequest, chosen: QuerySet[models.Labeler]) -> None:
-        """Readmit the selected labelers in all their experiments; withdrawn labels stay withdrawn."""
-        self.act(
-            request,
-            chosen,
-            lambda rows: moderation.readmit(_everywhere(rows)),
-            "Readmitted in {} experiment(s).",
-        )
 
     @admin.display(ordering="answers")
     def answers(self, labeler: Any) -> int:
@@ -83,10 +83,6 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
     def active(self, labeler: models.Labeler) -> bool:
         """Return the user's ``is_active`` flag: True if the labeler may sign in."""
         return labeler.user.is_active
-
-
-def _everywhere(labelers: QuerySet[models.Labeler]) -> QuerySet[models.Participation]:
-    return models.Participation.objects.filter(labeler__in=labelers)
 
 
 @admin.register(models.Participation)
@@ -116,10 +112,7 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
             return None
         return f"{sum(matrix[truth][truth] for truth in range(len(matrix))) / len(matrix):.0%}"
 
-    @admin.action(permissions=["view"], description="Stop: give them no more pairs")
-    def stop(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Stop assigning pairs to the selected labelers; their labels are kept."""
-        self.act(request, chosen, moderation.stop, "{} stopped.")
+    stop = audited(moderation.stop, "{} stopped.", "Stop: give them no more pairs")
 
     @admin.action(permissions=["view"], description="Block: stop them and withdraw all their labels")
     def block(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
@@ -127,19 +120,18 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
         by = cast("User", request.user)
         self.act(request, chosen, lambda rows: moderation.block(rows, by), "Blocked; labels withdrawn: {}.")
 
-    @admin.action(
-        permissions=["view"],
-        description="Readmit: give them pairs again and clear attention-check results",
+    readmit = audited(
+        moderation.readmit,
+        "{} readmitted.",
+        "Readmit: give them pairs again and clear attention-check results",
     )
-    def readmit(self, request: HttpRequest, chosen: QuerySet[models.Participation]) -> None:
-        """Resume assigning pairs to the selected labelers, and clear their attention-check results."""
-        self.act(request, chosen, moderation.readmit, "{} readmitted.")
 
 
 @admin.register(models.ApiToken)
-class ApiTokenAdmin(ModelAdmin):
+class ApiTokenAdmin(SecretOnce, ModelAdmin):
     """API tokens; deleting one revokes it. The secret is shown only when a token is created or rotated."""
 
+    SHOWN = ("New token", "admin/feedback/apitoken/created.html", "token")
     list_display = ("name", "user", "experiment", "created_at", "expires_at", "last_used_at")
     list_filter = ("user",)
     list_select_related = ("user",)
@@ -170,28 +162,8 @@ class ApiTokenAdmin(ModelAdmin):
     @admin.action(permissions=["delete"], description="Replace the token with a new one")
     def rotate(self, request: HttpRequest, chosen: QuerySet[models.ApiToken]) -> HttpResponse | None:
         """Give the selected token a new secret and show it; the old secret stops working immediately."""
-        if len(chosen) != 1:
-            self.message_user(request, "Select exactly one token to replace.", messages.ERROR)
-            return None
-        token = chosen.get()
-        secret = accounts.rotate_token(token)
-        self.log_change(request, token, "Replaced with a new secret.")
-        return self._shown(request, token, secret)
-
-    def response_add(
-        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
-    ) -> HttpResponse:
-        """Show the new token. It is not stored, so it can't be shown a second time."""
-        return self._shown(request, obj, obj.secret)
-
-    def _shown(self, request: HttpRequest, token: models.ApiToken, secret: str) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "New token",
-            "token": token,
-            "secret": secret,
-        }
-        return TemplateResponse(request, "admin/feedback/apitoken/created.html", context)
+        texts = "Select exactly one token to replace.", "Replaced with a new secret."
+        return self.replace(request, chosen, accounts.rotate_token, texts)
 
 
 @admin.register(models.Attempts)

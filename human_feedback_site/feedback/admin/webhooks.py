@@ -2,16 +2,22 @@
 
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import Max, QuerySet
 from django.forms import ModelForm, TextInput
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.formats import localize
 from django.utils.timezone import localtime
 
 from human_feedback_site.feedback import models
-from human_feedback_site.feedback.admin.base import Audited, ModelAdmin, ReadOnly, SeenForm
+from human_feedback_site.feedback.admin.base import (
+    Audited,
+    ModelAdmin,
+    ReadOnly,
+    SecretOnce,
+    SeenForm,
+    audited,
+)
 from human_feedback_site.feedback.errors import DeliveryError
 from human_feedback_site.feedback.outbound import check_url
 from human_feedback_site.feedback.services import webhooks
@@ -55,9 +61,10 @@ class FailingFilter(admin.SimpleListFilter):
 
 
 @admin.register(models.WebhookEndpoint)
-class WebhookEndpointAdmin(Audited, ModelAdmin):
+class WebhookEndpointAdmin(SecretOnce, Audited, ModelAdmin):
     """Endpoints. An endpoint's secret is shown only when it is created or replaced."""
 
+    SHOWN = ("New secret", "admin/feedback/webhookendpoint/created.html", "endpoint")
     form = EndpointForm
     list_display = ("name", "format", "state", "events", "last_delivery")
     list_filter = ("enabled", FailingFilter)
@@ -92,24 +99,20 @@ class WebhookEndpointAdmin(Audited, ModelAdmin):
         chosen = [name.replace("_", ".") for name in EVENTS if getattr(endpoint, name)]
         return ", ".join(str(models.WebhookDelivery.Event(event).label) for event in chosen)
 
-    @admin.action(permissions=["change"], description="Send a test event")
-    def send_test(self, request: HttpRequest, chosen: QuerySet[models.WebhookEndpoint]) -> None:
-        """Queue a test event for the selected enabled endpoints."""
-        text = "{} test event(s) queued; see Webhook deliveries in a minute. Disabled webhooks get none."
-        self.act(request, chosen, webhooks.queue_tests, text)
+    send_test = audited(
+        webhooks.queue_tests,
+        "{} test event(s) queued; see Webhook deliveries in a minute. Disabled webhooks get none.",
+        "Send a test event",
+        permissions=["change"],
+    )
 
     @admin.action(permissions=["change"], description="Replace the secret with a new one")
     def replace_secret(
         self, request: HttpRequest, chosen: QuerySet[models.WebhookEndpoint]
     ) -> HttpResponse | None:
         """Give the selected endpoint a new secret and show it; the old one is no longer used."""
-        if len(chosen) != 1:
-            self.message_user(request, "Select exactly one webhook.", messages.ERROR)
-            return None
-        endpoint = chosen.get()
-        secret = webhooks.replace_secret(endpoint)
-        self.log_change(request, endpoint, "Replaced the secret.")
-        return self._shown(request, endpoint, secret)
+        texts = "Select exactly one webhook.", "Replaced the secret."
+        return self.replace(request, chosen, webhooks.replace_secret, texts)
 
     def save_model(self, request: HttpRequest, obj: Any, form: "ModelForm[Any]", change: bool) -> None:
         """Save the endpoint. A new one gets a secret; turning one on or off resets its failures."""
@@ -119,21 +122,6 @@ class WebhookEndpointAdmin(Audited, ModelAdmin):
         super().save_model(request, obj, form, change)
         if "enabled" in form.changed_data:
             webhooks.reset_failures(obj)
-
-    def response_add(
-        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
-    ) -> HttpResponse:
-        """Show the new endpoint's secret, which is not shown a second time."""
-        return self._shown(request, obj, obj.secret)
-
-    def _shown(self, request: HttpRequest, endpoint: models.WebhookEndpoint, secret: str) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "New secret",
-            "endpoint": endpoint,
-            "secret": secret,
-        }
-        return TemplateResponse(request, "admin/feedback/webhookendpoint/created.html", context)
 
 
 @admin.register(models.WebhookDelivery)

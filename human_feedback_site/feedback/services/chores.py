@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def forget_leases() -> str:
-    """Delete leases that expired long ago without an answer; return a summary for the log.
+    """Delete leases that expired long ago without an answer.
 
     This only keeps the table small: expired leases do no harm, because every query checks whether a lease is
     live. An answer that arrives late still needs its lease, and a closed browser can hold an unsent answer
@@ -71,8 +71,7 @@ def expire_media() -> str:
 
     If ``MEDIA_KEEP_DAYS`` is 0, nothing is deleted. The open comparisons are closed first, so that labelers
     never see deleted clips if an experiment is reopened. ``media_deleted_at`` is set when no clips are left;
-    if the media store is unreachable or time runs out, the next run continues. Returns a summary for the
-    log.
+    if the media store is unreachable or time runs out, the next run continues.
     """
     if not settings.MEDIA_KEEP_DAYS:
         return "kept forever"
@@ -147,7 +146,7 @@ def forget_stale_runs() -> str:
 
 
 def forget_sessions() -> str:
-    """Delete expired sessions; return a summary for the log."""
+    """Delete expired sessions."""
     deleted, _ = Session.objects.filter(expire_date__lt=timezone.now()).delete()
     return f"{deleted} deleted"
 
