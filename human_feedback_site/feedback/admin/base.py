@@ -129,11 +129,9 @@ class ReadOnly:
     """Mixin that forbids adding, changing and deleting rows."""
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: rows can't be added."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: rows can't be changed."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:

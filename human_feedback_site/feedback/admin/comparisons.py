@@ -31,7 +31,6 @@ class LabelInline(ReadOnly, TabularInline):
 
     @admin.display(boolean=True)
     def undone(self, label: models.Label) -> bool:
-        """Return True if the labeler undid the label or a researcher withdrew it."""
         return hasattr(label, "undo")
 
 
@@ -84,7 +83,6 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
         js = (Script("feedback/js/media.js", type="module"),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Comparison]:
-        """Annotate each comparison with its current decision."""
         return with_decisions(super().get_queryset(request))
 
     ask_again = audited(
@@ -113,17 +111,14 @@ class ComparisonAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(ordering="decision")
     def outcome(self, comparison: Any) -> str | None:
-        """Return the comparison's current decision, or None if it is undecided."""
         return comparison.decision or None
 
     @admin.display(description="first")
     def first_clip(self, comparison: models.Comparison) -> SafeString:
-        """Return a video player for the first clip."""
         return _player(comparison, "first")
 
     @admin.display(description="second")
     def second_clip(self, comparison: models.Comparison) -> SafeString:
-        """Return a video player for the second clip."""
         return _player(comparison, "second")
 
 
@@ -150,12 +145,10 @@ class LabelAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(ordering="comparison__experiment")
     def experiment(self, label: models.Label) -> models.Experiment:
-        """Return the label's experiment."""
         return label.comparison.experiment
 
     @admin.display(boolean=True)
     def undone(self, label: models.Label) -> bool:
-        """Return True if the labeler undid the label or a researcher withdrew it."""
         return hasattr(label, "undo")
 
 
@@ -171,7 +164,6 @@ class UndoAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(ordering="label__labeler")
     def labeler(self, undo: models.Undo) -> models.Labeler:
-        """Return the labeler who gave the undone label."""
         return undo.label.labeler
 
 

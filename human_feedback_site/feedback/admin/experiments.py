@@ -83,11 +83,9 @@ class ExperimentAdmin(Audited, ModelAdmin):
     actions = ("pause", "resume", "finish", "weigh")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: only trainers create experiments."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False for an experiment that is being deleted; otherwise check the user's permission."""
         return super().has_change_permission(request, obj) and (obj is None or obj.deletion_asked_at is None)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
@@ -153,7 +151,6 @@ class ExperimentAdmin(Audited, ModelAdmin):
             aggregate.revise_everything(obj)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Experiment]:
-        """Include experiments that are being deleted; annotate ``asked``, ``answered`` and ``away``."""
         wanted = ~Q(comparisons__status=models.Comparison.Status.CANCELLED)
         return models.Experiment.everything.annotate(
             asked=Count("comparisons", filter=wanted),
@@ -169,12 +166,10 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(ordering="asked")
     def asked(self, experiment: Any) -> int:
-        """Return the number of comparisons that aren't canceled."""
         return int(experiment.asked)
 
     @admin.display(ordering="answered")
     def answered(self, experiment: Any) -> int:
-        """Return the number of comparisons with at least one label."""
         return int(experiment.answered)
 
     @admin.display(description="agreement (Krippendorff's alpha)")
@@ -206,7 +201,6 @@ class ExperimentAdmin(Audited, ModelAdmin):
 
     @admin.display(description="page")
     def page(self, experiment: models.Experiment) -> SafeString:
-        """Return a link to the experiment's page, or an empty string while it is being deleted."""
         if experiment.deletion_asked_at is not None:
             return SafeString("")
         return format_html('<a href="{}">progress</a>', reverse("experiment", args=[experiment.name]))

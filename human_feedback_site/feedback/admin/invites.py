@@ -63,7 +63,6 @@ class ConsentTextAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(description="text")
     def beginning(self, text: Any) -> str:
-        """Return the first 80 characters of the text."""
         return str(text.text[:80])
 
 
@@ -78,5 +77,4 @@ class ConsentAnswerAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(ordering="text__experiment")
     def experiment(self, answer: models.ConsentAnswer) -> str:
-        """Return the experiment's name."""
         return answer.text.experiment.name

@@ -48,11 +48,9 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
     actions = ("block", "readmit")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: labelers are created by invitations."""
         return False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.Labeler]:
-        """Annotate each labeler with ``answers``, the number of labels that are not void."""
         found: QuerySet[models.Labeler] = super().get_queryset(request)
         return found.annotate(answers=Count("labels", filter=~Q(labels__status=models.Label.Status.VOID)))
 
@@ -76,12 +74,10 @@ class LabelerAdmin(DeletedOnlyUnused, Audited, ModelAdmin):
 
     @admin.display(ordering="answers")
     def answers(self, labeler: Any) -> int:
-        """Return how many labels the labeler has given, including undone labels but excluding void ones."""
         return int(labeler.answers)
 
     @admin.display(boolean=True, ordering="user__is_active")
     def active(self, labeler: models.Labeler) -> bool:
-        """Return the user's ``is_active`` flag: True if the labeler may sign in."""
         return labeler.user.is_active
 
 
@@ -101,7 +97,6 @@ class ParticipationAdmin(ReadOnly, Audited, ModelAdmin):
 
     @admin.display(description="standing")
     def standing(self, participation: models.Participation) -> str:
-        """Return the labeler's attention-check standing: "good", "warned" or "stopped"."""
         return participation.notice or "good"
 
     @admin.display(description="estimated reliability")
@@ -140,7 +135,6 @@ class ApiTokenAdmin(SecretOnce, ModelAdmin):
     actions = ("rotate",)
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Return False: tokens can't be edited, to prevent reassigning one to a different user."""
         return False
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:

@@ -48,13 +48,11 @@ class FailingFilter(admin.SimpleListFilter):
     parameter_name = "failing"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the choices, named as in the filters of Boolean fields."""
         return [("1", "Yes"), ("0", "No")]
 
     def queryset(
         self, request: HttpRequest, queryset: QuerySet[models.WebhookEndpoint]
     ) -> QuerySet[models.WebhookEndpoint]:
-        """Return the endpoints that fail, those that don't, or all."""
         if self.value() not in {"1", "0"}:
             return queryset
         return queryset.filter(failing_since__isnull=self.value() == "0")
@@ -76,13 +74,11 @@ class WebhookEndpointAdmin(SecretOnce, Audited, ModelAdmin):
     actions = ("send_test", "replace_secret")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[models.WebhookEndpoint]:
-        """Annotate each endpoint with ``last_delivery``, the time of its last successful delivery."""
         found: QuerySet[models.WebhookEndpoint] = super().get_queryset(request)
         return found.annotate(last_delivery=Max("deliveries__delivered_at"))
 
     @admin.display(ordering="last_delivery")
     def last_delivery(self, endpoint: Any) -> Any:
-        """Return the time of the last successful delivery that is still listed."""
         return endpoint.last_delivery
 
     @admin.display(ordering="failing_since")
@@ -95,7 +91,6 @@ class WebhookEndpointAdmin(SecretOnce, Audited, ModelAdmin):
 
     @admin.display
     def events(self, endpoint: models.WebhookEndpoint) -> str:
-        """Return the names of the events that the endpoint receives."""
         chosen = [name.replace("_", ".") for name in EVENTS if getattr(endpoint, name)]
         return ", ".join(str(models.WebhookDelivery.Event(event).label) for event in chosen)
 
@@ -149,5 +144,4 @@ class WebhookDeliveryAdmin(ReadOnly, ModelAdmin):
 
     @admin.display(description="next attempt")
     def due(self, delivery: models.WebhookDelivery) -> Any:
-        """Return the time of the next attempt, or None if there is none."""
         return delivery.due_at if delivery.status == models.WebhookDelivery.Status.PENDING else None

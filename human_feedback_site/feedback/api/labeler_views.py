@@ -44,6 +44,9 @@ def _lease_json(lease: Lease) -> dict[str, Any]:
     }
 
 
+_STATE = ("state", "prompt", "fps", "answered", "wanted", "waiting_for", "notice")
+
+
 class LeasesView(LabelerView):
     """Grants leases to the signed-in labeler."""
 
@@ -67,13 +70,7 @@ class LeasesView(LabelerView):
                 "leases": [_lease_json(lease) for lease in grant.new],
                 "renewed": grant.renewed,
                 "lost": grant.lost,
-                "state": who.state,
-                "prompt": who.prompt,
-                "fps": who.fps,
-                "answered": who.answered,
-                "wanted": who.wanted,
-                "waiting_for": who.waiting_for,
-                "notice": who.notice,
+                **{name: getattr(who, name) for name in _STATE},
             }
         )
 

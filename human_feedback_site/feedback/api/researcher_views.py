@@ -260,9 +260,6 @@ class LeaseDetailView(ResearcherView):
         return Response(s.LeaseDetailSerializer(answer).data)
 
 
-_CSV, _PARQUET = "text/csv", "application/vnd.apache.parquet"
-
-
 class _AnyType(BaseContentNegotiation):
     """Content negotiation that ignores ``Accept`` headers: the URL sets the file type; errors are JSON."""
 
@@ -274,41 +271,27 @@ class _AnyType(BaseContentNegotiation):
         return first, str(first.media_type)
 
 
-class _ExportView(ResearcherView):
-    content_negotiation_class = _AnyType
+def _export(table: str, extension: str) -> type[ResearcherView]:
+    """Return the view that exports a table as CSV or Parquet."""
+
+    def get(self: ResearcherView, request: Request, name: str) -> StreamingHttpResponse:
+        return download(self.experiment(name), table, extension)
+
+    get.__doc__ = _EXPORTED[table]
+    content_type, samples = _TYPES[extension]
+    documented = download_endpoint(f"export_{table}_{extension}", content_type, example=samples.get(table))
+    return type(
+        "ExportView", (ResearcherView,), {"content_negotiation_class": _AnyType, "get": documented(get)}
+    )
 
 
-class ComparisonsCsvView(_ExportView):
-    """Export of an experiment's comparisons as CSV."""
-
-    @download_endpoint("export_comparisons_csv", _CSV, example=COMPARISONS_CSV)
-    def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export all comparisons with their decisions, in order of registration."""
-        return download(self.experiment(name), "comparisons", "csv")
-
-
-class ComparisonsParquetView(_ExportView):
-    """Export of an experiment's comparisons as Parquet."""
-
-    @download_endpoint("export_comparisons_parquet", _PARQUET)
-    def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export all comparisons with their decisions, in order of registration."""
-        return download(self.experiment(name), "comparisons", "parquet")
-
-
-class LabelsCsvView(_ExportView):
-    """Export of an experiment's labels as CSV."""
-
-    @download_endpoint("export_labels_csv", _CSV, example=LABELS_CSV)
-    def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export all labels, including withdrawn ones, in order of arrival."""
-        return download(self.experiment(name), "labels", "csv")
-
-
-class LabelsParquetView(_ExportView):
-    """Export of an experiment's labels as Parquet."""
-
-    @download_endpoint("export_labels_parquet", _PARQUET)
-    def get(self, request: Request, name: str) -> StreamingHttpResponse:
-        """Export all labels, including withdrawn ones, in order of arrival."""
-        return download(self.experiment(name), "labels", "parquet")
+_EXPORTED = {
+    "comparisons": "Export all comparisons with their decisions, in order of registration.",
+    "labels": "Export all labels, including withdrawn ones, in order of arrival.",
+}
+_TYPES: dict[str, tuple[str, dict[str, str]]] = {
+    "csv": ("text/csv", {"comparisons": COMPARISONS_CSV, "labels": LABELS_CSV}),
+    "parquet": ("application/vnd.apache.parquet", {}),
+}
+EXPORTS = {f"{table}.{extension}": _export(table, extension) for table in _EXPORTED for extension in _TYPES}
+"""Views by URL."""

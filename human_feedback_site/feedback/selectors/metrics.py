@@ -4,9 +4,8 @@ They come from the database alone, so every web process reports the same figures
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from django.db.models import Count, F, FloatField, Min, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
@@ -23,56 +22,40 @@ _NO_PAIRS = {"open": 0, "age": timedelta(0)}
 _NO_LABELERS = {"given": 0, "withdrawn": 0, "live": 0, "below_chance": 0}
 
 
-@dataclass(frozen=True)
-class Figures:
-    """Figures about one experiment."""
-
-    experiment: str  # name of the experiment
-    labels: int  # number of valid labels, including withdrawn ones, so that it never decreases
-    withdrawn_labels: int  # number of these labels that were withdrawn
-    decisions: int  # number of decisions in the feed
-    live_leases: int  # number of leases that are neither answered nor expired
-    open_comparisons: int  # number of comparisons that still need labels
-    oldest_open_seconds: float  # age of the oldest open comparison in seconds; 0 if none is open
-    # number of labels that training is waiting for; 0 if it isn't waiting, or if the experiment is paused or
-    # finished
-    awaited_labels: int
-    # seconds since the trainer's last request, accurate to half a minute; None before the first request
-    trainer_silence_seconds: float | None
-    feed_lag: int | None  # number of decisions that the trainer has not read yet; None if it is unknown
-    labelers_below_chance: int  # number of labelers that match :func:`is_below_chance`
+Figures: TypeAlias = Mapping[str, float | None]
 
 
-def current_figures() -> list[Figures]:
-    """Return the figures about each experiment, except those that finished over ten minutes ago."""
+def current_figures() -> dict[str, Figures]:
+    """Return named figures about each experiment, by name, except those that ended over ten minutes ago."""
     ended = Q(state=Experiment.State.FINISHED, finished_at__lt=Now() - SHOWN_AFTER_END)
     current = Experiment.objects.exclude(ended).order_by("pk")
     pairs, labelers = _open_pairs(current), _labelers(current)
     rows = current.values("pk", "name", "state", "waiting_for", "feed_cursor").annotate(
         last_seq=F("counter__last_seq"), silence=Now() - F("trainer_seen_at")
     )
-    return [
-        _figures({**row, **pairs.get(row["pk"], _NO_PAIRS), **labelers.get(row["pk"], _NO_LABELERS)})
+    return {
+        row["name"]: _figures(
+            {**row, **pairs.get(row["pk"], _NO_PAIRS), **labelers.get(row["pk"], _NO_LABELERS)}
+        )
         for row in rows
-    ]
+    }
 
 
 def _figures(row: Mapping[str, Any]) -> Figures:
     last_seq, cursor, silence = row["last_seq"], row["feed_cursor"], row["silence"]
     is_running = row["state"] == Experiment.State.RUNNING
-    return Figures(
-        experiment=row["name"],
-        labels=row["given"],
-        withdrawn_labels=row["withdrawn"],
-        decisions=last_seq,
-        live_leases=row["live"],
-        open_comparisons=row["open"],
-        oldest_open_seconds=max(0.0, row["age"].total_seconds()),
-        awaited_labels=(row["waiting_for"] or 0) if is_running else 0,
-        trainer_silence_seconds=None if silence is None else max(0.0, silence.total_seconds()),
-        feed_lag=None if cursor is None else max(0, last_seq - cursor),
-        labelers_below_chance=row["below_chance"],
-    )
+    return {
+        "labels": row["given"],
+        "withdrawn_labels": row["withdrawn"],
+        "decisions": last_seq,
+        "live_leases": row["live"],
+        "open_comparisons": row["open"],
+        "oldest_open_comparison_seconds": max(0.0, row["age"].total_seconds()),
+        "awaited_labels": (row["waiting_for"] or 0) if is_running else 0,
+        "trainer_silence_seconds": None if silence is None else max(0.0, silence.total_seconds()),
+        "feed_lag_decisions": None if cursor is None else max(0, last_seq - cursor),
+        "labelers_below_chance": row["below_chance"],
+    }
 
 
 def _open_pairs(experiments: QuerySet[Experiment]) -> dict[int, Mapping[str, Any]]:

@@ -16,8 +16,6 @@ from human_feedback_site.feedback.errors import BackupError, MediaStoreError
 
 
 class Command(BaseCommand):
-    """Command that backs up the database, clips, run directories and secrets."""
-
     help = (
         "Copy the database, clips, run directories and secrets into a new folder while everything keeps "
         "running. The copies are verified. If the backup fails or is interrupted, the folder isn't created."
@@ -25,7 +23,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("folder", type=Path, help="folder to create for the backup; must not exist")
         parser.add_argument(
             "--runs",
@@ -43,7 +40,6 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, folder: Path, runs: Path, without_lost_clips: bool = False, **options: Any
     ) -> None:
-        """Make the backup and print a line for each step; raise ``CommandError`` if it fails."""
         os.umask(0o077)  # the backup contains secrets
         with one_line_errors("No backup was made"):
             for line in back_up(folder, runs, without_lost_clips=without_lost_clips):

@@ -9,8 +9,6 @@ from human_feedback_site.feedback.services.chores import CHORES
 
 
 class Command(BaseCommand):
-    """Command that runs every periodic maintenance task once."""
-
     help = (
         "Run all periodic maintenance tasks once: continue experiment deletions, clear the waiting status of "
         "absent trainers, re-estimate labeler reliability, send webhooks' events, and "
@@ -19,7 +17,6 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run each task even if others fail; at the end, raise ``CommandError`` if any failed."""
         failed = []
         for name, chore in CHORES.items():
             try:

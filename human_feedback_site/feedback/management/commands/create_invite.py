@@ -12,12 +12,9 @@ from human_feedback_site.feedback.services.invites import invite_by_name, link_o
 
 
 class Command(BaseCommand):
-    """Command that prints an invitation link."""
-
     help = "Print a link that signs in a labeler and opens an experiment's labeling page."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("experiment", help="name of the experiment")
         parser.add_argument("labeler", help="name of the labeler; created if it doesn't exist")
         parser.add_argument(
@@ -27,7 +24,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, experiment: str, labeler: str, site_url: str | None, **options: Any) -> str:
-        """Create the invitation and return its link, which Django prints."""
         if site_url is None:
             raise CommandError(
                 "The site's URL is unknown. Set TEACHER_PUBLIC_URL or pass --site-url, for example "

@@ -16,12 +16,9 @@ MOST_DAYS = 3650
 
 
 class Command(BaseCommand):
-    """Command that creates an API token and prints it; the token can't be shown again."""
-
     help = "Create an API token for a staff user and print it. Pass it to the trainer as TEACHER_TOKEN."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("user", help="username of the staff user whose account the trainer uses")
         parser.add_argument(
             "--name", default="trainer", help="description of the token's use, shown in the admin"
@@ -37,7 +34,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, user: str, name: str, experiment: str, days: int, **options: Any) -> str:
-        """Create the token and return it for Django to print."""
         owner = User.objects.filter(username=User.normalize_username(user)).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}; create one with: manage.py createsuperuser")

@@ -25,8 +25,6 @@ def _where() -> str:
 
 
 class Command(BaseCommand):
-    """Command that deletes an experiment."""
-
     help = (
         "Delete an experiment with its labels, comparisons, stored clips and invitations, after showing how "
         "many there are and asking for confirmation. Labeler accounts and the run's own folder are kept. The "
@@ -34,7 +32,6 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("name", metavar="NAME", help="name of the experiment")
         parser.add_argument(
             "--no-input",
@@ -50,7 +47,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, name: str, ask: bool, without_clips: bool = False, **options: Any) -> str:
-        """Show what will be deleted, ask for confirmation and delete the experiment."""
         experiment = Experiment.everything.filter(name=name).first()
         if experiment is None:
             raise CommandError(f"There is no experiment {name!r}{_where()}.")

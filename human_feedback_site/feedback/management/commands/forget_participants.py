@@ -10,15 +10,12 @@ from human_feedback_site.feedback.services.invites import forget_participants
 
 
 class Command(BaseCommand):
-    """Command that deletes participants' platform IDs."""
-
     help = (
         "Delete the IDs under which a recruitment platform sent participants. Their labels are kept under "
         "the pseudonyms. A participant who returns afterwards counts as a new one."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument(
             "participants",
             nargs="*",
@@ -31,7 +28,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, participants: list[str], experiment: str | None, **options: Any) -> str:
-        """Delete the platform IDs and return how many were deleted, as a string for Django to print."""
         if not participants and experiment is None:
             raise CommandError(
                 "Pass the platform IDs of the participants to forget, or --experiment NAME to forget all of "

@@ -23,15 +23,12 @@ from human_feedback_site.feedback.services.imports import import_tables
 
 
 class Command(BaseCommand):
-    """Command that imports exported comparisons and labels."""
-
     help = (
         "Add comparisons and labels from an earlier export (CSV or Parquet) to an experiment. Existing rows "
         "are left unchanged, so importing twice is harmless. On any error, nothing is imported."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("experiment", help="name of the experiment")
         parser.add_argument("comparisons", type=Path, help="file of exported comparisons (CSV or Parquet)")
         parser.add_argument("labels", type=Path, help="file of exported labels (CSV or Parquet)")
@@ -51,7 +48,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> str:
-        """Import both files and return a summary for Django to print."""
         try:
             with transaction.atomic():  # a failed import must not leave a new, empty experiment
                 found = Experiment.objects.filter(name=options["experiment"]).first()

@@ -20,10 +20,7 @@ _PARTIAL = ("app_label", "check_unapplied", "fake", "fake_initial", "plan", "pru
 
 
 class Command(DjangoCommand):
-    """Django's ``migrate`` with a lock, so that only one process at a time migrates the database."""
-
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrate the database; if it's empty, create its tables directly, which is faster."""
         with setting_up(options["database"]):
             connection = connections[options["database"]]
             is_partial = any(options[name] for name in _PARTIAL)

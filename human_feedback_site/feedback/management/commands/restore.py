@@ -12,8 +12,6 @@ from human_feedback_site.feedback.management.commands.backup import one_line_err
 
 
 class Command(BaseCommand):
-    """Command that restores a backup made by ``manage.py backup``."""
-
     help = (
         "Check a backup against its manifest, restore it into a system that has no database, clips or runs "
         "yet, and migrate the database. If the restore is interrupted, run it again."
@@ -21,7 +19,6 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("folder", type=Path, help="backup folder to restore")
         parser.add_argument(
             "--runs",
@@ -31,7 +28,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, folder: Path, runs: Path, **options: Any) -> None:
-        """Restore the backup and print a line for each step; raise ``CommandError`` if it fails."""
         os.umask(0o077)
         with one_line_errors("Not restored"):
             for line in restore(folder, runs):

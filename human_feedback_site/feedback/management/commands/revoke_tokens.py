@@ -10,19 +10,15 @@ from human_feedback_site.feedback.services.accounts import revoke_tokens
 
 
 class Command(BaseCommand):
-    """Command that revokes API tokens."""
-
     help = (
         "Revoke a user's API tokens: all, or those with one name. Trainers that use them lose access at once."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("user", help="username of the user whose tokens to revoke")
         parser.add_argument("--name", help="revoke only tokens with this name (default: all)")
 
     def handle(self, *args: Any, user: str, name: str | None, **options: Any) -> str:
-        """Revoke the tokens and return how many were revoked, as a string for Django to print."""
         owner = User.objects.filter(username=User.normalize_username(user)).first()
         if owner is None:
             raise CommandError(f"There is no user {user!r}.")

@@ -21,19 +21,15 @@ ADMIN = "admin"
 
 
 class Command(BaseCommand):
-    """Command that migrates the database, and creates the first admin and an API token if needed."""
-
     help = (
         "Create or migrate the database. If they don't exist yet, create the first admin and an API token, "
         "and store them in the state folder, in the files admin_password and token."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument("--show", action="store_true", help="print the admin's password and the token")
 
     def handle(self, *args: Any, show: bool, **options: Any) -> None:
-        """Set up the site; this is idempotent."""
         call_command("migrate", interactive=False, verbosity=0)
         password_file, token_file = settings.STATE_DIR / "admin_password", settings.STATE_DIR / "token"
         with setting_up():

@@ -11,8 +11,6 @@ from human_feedback_site.feedback.media.store import media_store
 
 
 class Command(BaseCommand):
-    """Command that sets up and checks the media store configured in ``TEACHER_STORAGE``; idempotent."""
-
     help = (
         "Create the bucket in TEACHER_STORAGE if it doesn't exist, allow pages on TEACHER_PUBLIC_URL to read "
         "from it, and check that it is private and that clips can be stored, linked and deleted. If "
@@ -20,7 +18,6 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command-line arguments."""
         parser.add_argument(
             "--wait",
             type=float,
@@ -29,7 +26,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, wait: float, **options: Any) -> None:
-        """Set up the store and print a line for each step; raise ``CommandError`` if it can't be used."""
         try:
             for line in set_up(media_store(), wait):
                 self.stdout.write(line)
