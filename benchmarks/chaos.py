@@ -35,7 +35,7 @@ from rich.console import Console
 from benchmarks.chaos_link import Link
 from benchmarks.chaos_upgrade import Versions, roll
 from benchmarks.results import append, load
-from stack.display import Display
+from stack.supervisor import Display
 from stack.process import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder

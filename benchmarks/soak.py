@@ -34,7 +34,7 @@ from benchmarks.load_servers import Teacher, cpu_seconds, run
 from benchmarks.load_turns import quantile
 from benchmarks.results import append, load
 from benchmarks.soak_report import draw, report
-from stack.display import Display
+from stack.supervisor import Display
 from stack.process import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder

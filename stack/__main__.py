@@ -21,12 +21,11 @@ from typing import NoReturn
 from rich.console import Console
 from rich.markup import escape
 
-from stack.display import Display
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
 from stack.process import StackError, State
 from stack.site import ADMIN, Site
-from stack.supervisor import ASKED_TO_END, Supervisor
+from stack.supervisor import ASKED_TO_END, Display, Supervisor
 from teacher.errors import TeacherError
 from teacher.settings.arguments import INTERRUPTED, OneLineParser
 

@@ -11,10 +11,9 @@ from typing import Any
 import psycopg
 
 from stack.audit import Audit, Evidence, audit
-from stack.display import Display
 from stack.process import Process, Service, StackError, State
 from stack.site import STORAGE, Site
-from stack.supervisor import Supervisor
+from stack.supervisor import Display, Supervisor
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import CONFIG_NAME

@@ -37,11 +37,11 @@ from benchmarks.chaos import (
 )
 from benchmarks.chaos_link import Link
 from benchmarks.chaos_upgrade import Versions
-from stack.display import Display
 from stack.experiment import ExperimentOptions
 from stack.folder import Folder
 from stack.postgres import PostgreSQL
 from stack.process import Service, State
+from stack.supervisor import Display
 from tests.databases import database_of
 
 SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, steps=6000, bots=3, seconds=2.0)

@@ -22,13 +22,12 @@ from rich.console import Console
 
 from human_feedback_site import embedded
 from stack import process as stack_process
-from stack.display import Display
 from stack.folder import PORTS, Folder
 from stack.postgres import PostgreSQL
 from stack.process import Process, Service, StackError, State
 from stack.servers import Redis, program
 from stack.site import Site
-from stack.supervisor import ASKED_TO_END, Supervisor
+from stack.supervisor import ASKED_TO_END, Display, Supervisor
 from tests.simulated_time import WEEK, SimulatedTime
 
 

@@ -14,7 +14,7 @@ from human_feedback_site.feedback.models import (
     Labeler,
     Participation,
 )
-from human_feedback_site.feedback.services import completion, moderation
+from human_feedback_site.feedback.services import moderation, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from tests.site.coming_by_links import (
     answer,
@@ -85,7 +85,7 @@ def test_what_the_end_completed_is_found_out_anew_when_an_answer_is_taken_back(
         trainer.put(state="finished")
     else:
         ask(api)
-        long_ago = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
+        long_ago = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
         Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
     assert shown(api) == (2, "OTHER77")
     undo(api, labels[0])
@@ -103,7 +103,7 @@ def test_who_changes_an_answer_has_given_as_many_as_before(
     arrive(api.client, named["second"])
     labels = work(api, 2)
     ask(api)
-    long_ago = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
+    long_ago = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
     Participation.objects.exclude(empty_since=None).update(empty_since=long_ago)
     assert shown(api) == (2, "OTHER77")
     trainer.register(1)  # it would not be earned by waiting now

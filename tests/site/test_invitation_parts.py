@@ -17,7 +17,7 @@ from human_feedback_site.feedback.models import (
     Lease,
     Participation,
 )
-from human_feedback_site.feedback.services import completion, invites, moderation, parts
+from human_feedback_site.feedback.services import invites, moderation, parts
 from tests.site.coming_by_links import (
     OTHER,
     PID,
@@ -95,8 +95,8 @@ def test_the_researcher_sees_what_each_participant_did_for_each_link(
     arrive(other.client, links["second"], OTHER)
     work(other, 4)
     arrivals = list(Arrival.objects.order_by("pk"))
-    complete, going_on = completion.Part.COMPLETE, completion.Part.GOING_ON
-    assert completion.parts_of(arrivals) == [(2, complete), (1, going_on), (4, complete)]
+    complete, going_on = parts.Part.COMPLETE, parts.Part.GOING_ON
+    assert parts.parts_of(arrivals) == [(2, complete), (1, going_on), (4, complete)]
     client = Client()
     client.force_login(trainer.user)
     html = client.get("/experiments/hopper/participants").content.decode()
@@ -241,7 +241,7 @@ def test_quality_belongs_to_the_labeler_whatever_the_link(trainer: Trainer, link
 
 def test_each_link_waits_before_an_empty_queue_for_itself(trainer: Trainer, links: dict[str, Invite]) -> None:
     api = somebody()
-    waited = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
+    waited = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
     arrive(api.client, links["first"])
     ask(api)
     Participation.objects.exclude(empty_since=None).update(empty_since=waited)

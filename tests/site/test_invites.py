@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from human_feedback_site.feedback.errors import UsedUpError
 from human_feedback_site.feedback.models import Invite, Label, Labeler, Lease, Participation
-from human_feedback_site.feedback.services import accounts, completion, invites
+from human_feedback_site.feedback.services import accounts, invites, parts
 from human_feedback_site.feedback.services.invites import pseudonym
 from tests.site.conftest import Api, Trainer
 
@@ -312,7 +312,7 @@ def test_who_waited_before_an_empty_queue_has_done_its_part(
     assert "DONE1" not in ending(api)
     assert ask(api)["leases"] == []
     assert "DONE1" not in ending(api)
-    waited = Now() - completion.EMPTY_FOR - timedelta(seconds=1)
+    waited = Now() - parts.EMPTY_FOR - timedelta(seconds=1)
     Participation.objects.filter(invite__isnull=False).update(empty_since=waited)
     ask(api)  # asking again begins no new wait
     [uuid] = trainer.register()

@@ -3,6 +3,6 @@
 Labels, undos and decisions are read-only here, because they are research data.
 """
 
-from human_feedback_site.feedback.admin import comparisons, experiments, invites, people, webhooks
+from human_feedback_site.feedback.admin import comparisons, experiments, people, webhooks
 
-__all__ = ["comparisons", "experiments", "invites", "people", "webhooks"]
+__all__ = ["comparisons", "experiments", "people", "webhooks"]

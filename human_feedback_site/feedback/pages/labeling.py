@@ -31,7 +31,7 @@ from human_feedback_site.feedback.pages.views import (
 )
 from human_feedback_site.feedback.selectors import labeling
 from human_feedback_site.feedback.selectors.labeling import before_after
-from human_feedback_site.feedback.services import accounts, completion
+from human_feedback_site.feedback.services import accounts, parts
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.wording import text_to_answer
 
@@ -218,7 +218,7 @@ def labeler_in(request: HttpRequest, name: str) -> tuple[Labeler, Experiment]:
 def done(request: HttpRequest, name: str) -> HttpResponse:
     """Show the labeler's status, any code for the platform, and videos of the agent."""
     labeler, experiment = labeler_in(request, name)
-    ending = completion.conclude(accounts.participation_of(labeler, experiment))
+    ending = parts.conclude(accounts.participation_of(labeler, experiment))
     context = {
         "experiment": experiment,
         "ending": ending,

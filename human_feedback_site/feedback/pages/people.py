@@ -28,7 +28,7 @@ from human_feedback_site.feedback.models import (
 from human_feedback_site.feedback.pages.labeling import labeler_in
 from human_feedback_site.feedback.pages.views import acts, managed, message, shows, signed_in
 from human_feedback_site.feedback.selectors import monitoring
-from human_feedback_site.feedback.services import accounts, completion, moderation
+from human_feedback_site.feedback.services import accounts, moderation, parts
 from human_feedback_site.feedback.services import invites as invitations
 from human_feedback_site.feedback.services import wording as service
 from human_feedback_site.feedback.services.invites import PROLIFIC_RETURN_URL
@@ -115,11 +115,11 @@ INVITES_PER_PAGE = 20
 PARTICIPANTS_PER_PAGE = 50
 FORMS = {Invite.Kind.NAMED: NamedForm, Invite.Kind.ANONYMOUS: AnonymousForm}
 _PARTS = {
-    completion.Part.GOING_ON: _("in progress"),
-    completion.Part.COMPLETE: _("complete"),
-    completion.Part.SCREENED_OUT: _("screened out"),
+    parts.Part.GOING_ON: _("in progress"),
+    parts.Part.COMPLETE: _("complete"),
+    parts.Part.SCREENED_OUT: _("screened out"),
 }
-_BADGES = {completion.Part.COMPLETE: " running", completion.Part.SCREENED_OUT: " paused"}
+_BADGES = {parts.Part.COMPLETE: " running", parts.Part.SCREENED_OUT: " paused"}
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def participants(request: HttpRequest, name: str) -> HttpResponse:
     )
     rows = [
         ParticipantRow(arrival, answered, _PARTS[part], _BADGES.get(part, ""))
-        for arrival, (answered, part) in zip(page, completion.parts_of(list(page)), strict=True)
+        for arrival, (answered, part) in zip(page, parts.parts_of(list(page)), strict=True)
     ]
     return render(request, "pages/participants.html", {"experiment": experiment, "page": page, "rows": rows})
 

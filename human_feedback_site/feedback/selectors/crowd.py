@@ -57,7 +57,9 @@ class LabelerQuality:
 
 def agreement(experiment: Experiment) -> Agreement:
     """Return the agreement among the experiment's labelers."""
-    units = count_units(experiment.pk)
+    units: dict[Sequence[int], int] = {
+        tuple(map(int, counts)): number for *counts, number in _rows(_UNITS, experiment)
+    }
     pairs = sum(number for counts, number in units.items() if sum(counts) > 1)
     return Agreement(krippendorff_alpha(units), pairs)
 
@@ -101,7 +103,7 @@ def _gold(experiment: Experiment) -> Mapping[int, Rate]:
 
 
 def _consensus(experiment: Experiment) -> Mapping[int, Rate]:
-    return {labeler: Rate(*counts) for labeler, counts in count_consensus(experiment.pk).items()}
+    return {labeler: Rate(int(hits), int(total)) for labeler, hits, total in _rows(_CONSENSUS, experiment)}
 
 
 def _left(experiment: Experiment) -> Mapping[int, Rate]:
@@ -172,25 +174,8 @@ _CONSENSUS = f"""
     GROUP BY labeler_id"""  # noqa: S608
 
 
-def count_units(experiment: int) -> dict[Sequence[int], int]:
-    """Return the number of comparisons for each combination of ``(first, equal, second)`` vote counts."""
-    return {
-        (int(first), int(equal), int(second)): int(number)
-        for first, equal, second, number in _rows(_UNITS, experiment)
-    }
-
-
-def count_consensus(experiment: int) -> dict[int, tuple[int, int]]:
-    """Return ``(number of matching votes, number of comparable votes)``, keyed by labeler ID.
-
-    A vote is comparable if the other labelers' votes on the comparison have a unique plurality winner. A
-    vote matches if it equals that winner.
-    """
-    return {labeler: (int(hits), int(total)) for labeler, hits, total in _rows(_CONSENSUS, experiment)}
-
-
-def _rows(statement: str, experiment: int) -> list[tuple[int, ...]]:
+def _rows(statement: str, experiment: Experiment) -> list[tuple[int, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(statement, [experiment])
+        cursor.execute(statement, [experiment.pk])
         found: list[tuple[int, ...]] = cursor.fetchall()
     return found

@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, OuterRef, Subquery
-from django.db.models.functions import Coalesce
 
 from human_feedback_site.feedback.models import (
     Comparison,
@@ -23,7 +21,7 @@ from human_feedback_site.feedback.models import (
     Participation,
     meaning_of,
 )
-from human_feedback_site.feedback.models.querysets import eligible_labels, lock_comparisons, not_undone
+from human_feedback_site.feedback.models.querysets import eligible_labels, lock_comparisons
 from human_feedback_site.feedback.quality.aggregation import (
     Triple,
     Verdict,
@@ -130,13 +128,12 @@ _Status = Comparison.Status
 
 def promote(comparisons: Collection[int], changed: Collection[int] = ()) -> None:
     """Promote surplus labels of locked comparisons, oldest first; decide them and ``changed`` again."""
-    counted = Label.objects.filter(not_undone(), status=Label.Status.COUNTED, comparison=OuterRef("pk"))
-    number = counted.order_by().values("comparison").annotate(number=Count("pk")).values("number")
-    rows = Comparison.objects.filter(pk__in=comparisons, status__in=(_Status.OPEN, _Status.ANSWERED))
-    lacking = rows.annotate(lack=F("wanted") - Coalesce(Subquery(number), 0)).filter(lack__gt=0)
-    lack = dict(lacking.values_list("pk", "lack"))
+    asked = Comparison.objects.filter(pk__in=comparisons, status__in=(_Status.OPEN, _Status.ANSWERED))
+    rows = list(asked)
+    counted = labels_of(rows)  # n_labels is out of date if a label has just been withdrawn
+    lack = {row.pk: row.wanted - len(counted[row.pk]) for row in rows}
     promoted = []
-    for label in eligible_labels().filter(comparison__in=lack).order_by("pk") if lack else ():
+    for label in eligible_labels().filter(comparison__in=rows).order_by("pk"):
         if lack[label.comparison_id] > 0:
             lack[label.comparison_id] -= 1
             promoted.append(label)
