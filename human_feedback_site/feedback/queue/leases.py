@@ -238,7 +238,7 @@ def _lock_expired(who: Participant, uuids: Iterable[UUID], shown: UUID | None) -
 def _renew(
     who: Participant, request: LeaseRequest, live: Sequence[Lease], expired: Sequence[Lease]
 ) -> dict[UUID, Lease]:
-    """Extend live leases and revive expired ones; return the renewed leases by UUID."""
+    """Extend live leases, and revive expired ones whose comparisons are locked; return them by UUID."""
     live = live[: max(request.count, len(set(request.held)))]
     chosen = [*live, *expired]
     if not chosen:

@@ -16,7 +16,6 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core import signing
-from django.core.signing import BadSignature
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
@@ -29,9 +28,13 @@ from human_feedback_site.feedback.errors import NotFoundError, WithdrawnError
 from human_feedback_site.feedback.models import MAX_LABELER_NAME, ApiToken, Experiment, Labeler, Participation
 from human_feedback_site.feedback.models.names import name_from, normalized
 
-INVITE_SALT = "feedback.invite"
+INVITE_SALT, _WATCH_SALT = "feedback.invite", "feedback.watch"
 TOKEN_DAYS = 365  # default lifetime of a token
 _TOKEN_PREFIX = "tt_"  # noqa: S105  (lets secret scanners recognize a token)
+_SYMBOLS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
+_SIGNATURE_LENGTH = 10
+_CODE = re.compile(rf"([0-9a-z]{{1,12}})-([0-9a-z]{{1,12}})-([0-9a-z]{{1,6}})-([{_SYMBOLS}]{{10}})")
+_HOUR = 3600
 
 
 def create_token(user: User, name: str = "trainer", **limits: Any) -> str:
@@ -203,12 +206,6 @@ def labeler_of(user: User) -> Labeler:
     return labeler
 
 
-_SYMBOLS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
-_SIGNATURE_LENGTH = 10
-_CODE = re.compile(rf"([0-9a-z]{{1,12}})-([0-9a-z]{{1,12}})-([0-9a-z]{{1,6}})-([{_SYMBOLS}]{{10}})")
-_HOUR = 3600
-
-
 @dataclass(frozen=True)
 class ShortCode:
     """Content of a code whose signature has not been checked yet."""
@@ -256,13 +253,10 @@ def _signature(salt: str, numbers: tuple[int, ...], key: str | bytes) -> str:
     return symbols
 
 
-_SALT = "feedback.watch"
-
-
 def watch_url(experiment: Experiment, labeler_name: str, token: ApiToken, base_url: str) -> str:
     """Return a signed watch link under ``base_url``. It signs in ``labeler_name`` if no one is signed in."""
     labeler = Labeler.objects.get(invited_by=experiment.owner_id, name=labeler_name)
-    code = make_code(experiment.pk, labeler.pk, _SALT, token.digest)
+    code = make_code(experiment.pk, labeler.pk, _WATCH_SALT, token.digest)
     return base_url.rstrip("/") + reverse("watch", args=[code])
 
 
@@ -270,11 +264,11 @@ def open_link(link: str) -> tuple[Experiment, ApiToken, Labeler | None]:
     """Return a watch link's experiment, its API token, and its labeler unless they were removed."""
     code = parse_code(link)
     if code is None:
-        raise BadSignature("The link is not complete.")
+        raise signing.BadSignature("The link is not complete.")
     experiment = Experiment.objects.filter(pk=code.experiment).first()
     if experiment is None:
         raise WithdrawnError("This link's experiment no longer exists.")
-    token = next((each for each in _tokens_of(experiment) if code.check(_SALT, each.digest)), None)
+    token = next((each for each in _tokens_of(experiment) if code.check(_WATCH_SALT, each.digest)), None)
     if token is None:
         raise WithdrawnError("This link's API token no longer works.")
     invited = Labeler.objects.select_related("user").filter(
