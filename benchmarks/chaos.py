@@ -35,13 +35,11 @@ from rich.console import Console
 from benchmarks.chaos_link import Link
 from benchmarks.chaos_upgrade import Versions, roll
 from benchmarks.results import append, load
-from stack.supervisor import Display
-from stack.process import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
-from stack.process import Process, Service, State
+from stack.process import Process, Service, StackError, State
 from stack.site import Site
-from stack.supervisor import Supervisor
+from stack.supervisor import Display, Supervisor
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 PROGRAMS = ("postgres", "redis", "s3", "web-1", "web-2", "chores", "render-1", "trainer", "bots")

@@ -34,13 +34,11 @@ from benchmarks.load_servers import Teacher, cpu_seconds, run
 from benchmarks.load_turns import quantile
 from benchmarks.results import append, load
 from benchmarks.soak_report import draw, report
-from stack.supervisor import Display
-from stack.process import StackError
 from stack.experiment import Experiment, ExperimentOptions
 from stack.folder import Folder
-from stack.process import ROOT
+from stack.process import ROOT, StackError
 from stack.site import Site
-from stack.supervisor import Supervisor
+from stack.supervisor import Display, Supervisor
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 PICTURE = ROOT / "docs" / "pictures" / "soak.png"
