@@ -1,6 +1,6 @@
 """URL patterns of the HTML pages."""
 
-from django.urls import include, path, register_converter
+from django.urls import path, register_converter
 from django.urls.converters import IntConverter
 
 from human_feedback_site.feedback.pages import browser, clips, experiment, joining, labeling, people, views
@@ -17,47 +17,49 @@ class NumberConverter(IntConverter):
 
 register_converter(NumberConverter, "number")
 
-_ANSWER = "history/<uuid:label_uuid>"
-_COMPARISON = "comparisons/<uuid:uuid>"
-_experiment = [
-    path("", experiment.experiment, name="experiment"),
-    path("live", experiment.live, name="live"),
-    path("examples/<uuid:uuid>", experiment.use_as_example, name="use-as-example"),
-    path("examples/<uuid:uuid>/remove", experiment.remove_example, name="remove-example"),
-    path("label", labeling.label, name="label"),
-    path("history", labeling.history, name="history"),
+_ANSWER = "experiments/<slug:name>/history/<uuid:label_uuid>"
+_COMPARISON = "experiments/<slug:name>/comparisons/<uuid:uuid>"
+_EXAMPLE = "experiments/<slug:name>/examples/<uuid:uuid>"
+
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("experiments/<slug:name>/", experiment.experiment, name="experiment"),
+    path("experiments/<slug:name>/live", experiment.live, name="live"),
+    path(_EXAMPLE, experiment.use_as_example, name="use-as-example"),
+    path(f"{_EXAMPLE}/remove", experiment.remove_example, name="remove-example"),
+    path("experiments/<slug:name>/label", labeling.label, name="label"),
+    path("experiments/<slug:name>/history", labeling.history, name="history"),
     path(_ANSWER, labeling.change, name="change"),
     *(
         path(f"{_ANSWER}/{side}", clips.of_answer, {"side": side}, f"{side}-clip")
         for side in ("left", "right")
     ),
-    path("episodes/<number:step>", clips.of_episode, name="episode"),
-    path("done", labeling.done, name="done"),
-    path("invite", views.invite, name="invite"),
-    path("<slug:table>.<slug:extension>", experiment.export, name="export"),
-    *(path(step, experiment.steer, {"step": step}, name=step) for step in experiment.STEPS),
-    path("finish", experiment.finish, name="finish"),
-    path("prompt", experiment.edit_prompt, name="prompt"),
-    path("comparisons", browser.comparisons, name="comparisons"),
+    path("experiments/<slug:name>/episodes/<number:step>", clips.of_episode, name="episode"),
+    path("experiments/<slug:name>/done", labeling.done, name="done"),
+    path("experiments/<slug:name>/invite", views.invite, name="invite"),
+    path("experiments/<slug:name>/<slug:table>.<slug:extension>", experiment.export, name="export"),
+    *(
+        path(f"experiments/<slug:name>/{step}", experiment.steer, {"step": step}, name=step)
+        for step in experiment.STEPS
+    ),
+    path("experiments/<slug:name>/finish", experiment.finish, name="finish"),
+    path("experiments/<slug:name>/prompt", experiment.edit_prompt, name="prompt"),
+    path("experiments/<slug:name>/comparisons", browser.comparisons, name="comparisons"),
     path(_COMPARISON, browser.comparison, name="comparison"),
     *(
         path(f"{_COMPARISON}/{side}", clips.of_comparison, {"side": side}, f"{side}-clip")
         for side in ("first", "second")
     ),
     path(f"{_COMPARISON}/act", browser.act, name="act"),
-    path("labelers/<number:number>", people.labeler, name="labeler"),
-    path("labelers/<number:number>/block", people.block, name="block"),
-    path("labelers/<number:number>/readmit", people.readmit, name="readmit"),
-    path("invites", people.invites, name="invites"),
-    path("invites/<number:number>/revoke", people.revoke, name="revoke"),
-    path("consent", people.consent, name="consent"),
-    path("consent/text", people.edit_consent, name="consent-text"),
-    path("participants", people.participants, name="participants"),
-    path("participants/forget", people.forget, name="forget"),
-]
-urlpatterns = [
-    path("", views.home, name="home"),
-    path("experiments/<slug:name>/", include(_experiment)),
+    path("experiments/<slug:name>/labelers/<number:number>", people.labeler, name="labeler"),
+    path("experiments/<slug:name>/labelers/<number:number>/block", people.block, name="block"),
+    path("experiments/<slug:name>/labelers/<number:number>/readmit", people.readmit, name="readmit"),
+    path("experiments/<slug:name>/invites", people.invites, name="invites"),
+    path("experiments/<slug:name>/invites/<number:number>/revoke", people.revoke, name="revoke"),
+    path("experiments/<slug:name>/consent", people.consent, name="consent"),
+    path("experiments/<slug:name>/consent/text", people.edit_consent, name="consent-text"),
+    path("experiments/<slug:name>/participants", people.participants, name="participants"),
+    path("experiments/<slug:name>/participants/forget", people.forget, name="forget"),
     path("join/<str:token>", joining.join, name="join"),
     path("j/<str:token>", joining.join, name="short-join"),
     path("w/<str:token>", joining.watch, name="watch"),
