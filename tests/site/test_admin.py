@@ -129,7 +129,6 @@ def form_of(root: Client, trainer: Trainer) -> dict[str, object]:
     }
 
 
-@pytest.mark.both_databases
 def test_a_stale_form_overwrites_nothing(root: Client, trainer: Trainer) -> None:
     stale = form_of(root, trainer)
     trainer.put(prompt="Which one turns over?", state="finished")
@@ -279,7 +278,6 @@ def test_labelers_are_weighed_at_once_and_by_another_rule(
     assert before == 0.5
 
 
-@pytest.mark.both_databases
 def test_comparisons_are_cancelled_requeued_and_asked_about_again(
     root: Client, trainer: Trainer, browser: Browser
 ) -> None:
@@ -295,7 +293,6 @@ def test_comparisons_are_cancelled_requeued_and_asked_about_again(
     assert (pair.status, pair.wanted, pair.n_labels) == ("open", 2, 1)
 
 
-@pytest.mark.both_databases
 def test_what_a_labeler_holds_is_given_to_others(
     root: Client, trainer: Trainer, invite: Callable[[str], Browser]
 ) -> None:
@@ -371,7 +368,6 @@ def test_withdrawing_a_label_tells_nothing_of_a_pair_whose_answer_is_known(
     assert pair.n_labels == 0
 
 
-@pytest.mark.both_databases
 def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> None:
     now = timezone.now()
     old = create_token(researcher, expires_at=now - timedelta(days=5))
@@ -390,7 +386,6 @@ def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> N
     assert owner_of(token) == researcher
 
 
-@pytest.mark.both_databases
 @pytest.mark.usefixtures("story")
 def test_links_are_revoked_and_participants_forgotten_and_the_log_knows_by_whom(
     root: Client, trainer: Trainer

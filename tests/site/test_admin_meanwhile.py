@@ -84,7 +84,6 @@ def account(trainer: Trainer) -> User:
     return trainer.user
 
 
-@pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("make", "field", "first", "second"),
     [
@@ -157,7 +156,6 @@ def test_a_box_that_was_ticked_meanwhile_is_told(admins: tuple[Client, Client], 
     assert admins[1].post(address(row), forms[1]).status_code == 302  # the same change
 
 
-@pytest.mark.both_databases
 def test_lists_are_compared_and_those_that_were_not_touched_stay(
     admins: tuple[Client, Client], trainer: Trainer, stranger: Trainer, browser: Browser
 ) -> None:

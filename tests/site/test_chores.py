@@ -20,8 +20,6 @@ from human_feedback_site.feedback.services import chores
 from human_feedback_site.feedback.services.experiments import trainer_away
 from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.both_databases
-
 MONTH = timedelta(days=31)
 
 
@@ -57,6 +55,7 @@ def test_an_answer_that_is_surplus_arrives_after_weeks(
     assert browser.answer(lease)["status"] == "surplus"
 
 
+@pytest.mark.both_databases
 @pytest.mark.parametrize("end", ["answered", "cancelled", "finished"])
 def test_leases_that_nobody_answered_go_when_no_answer_can_count(
     trainer: Trainer, browser: Browser, invite: Callable[[str], Browser], end: str
@@ -88,6 +87,7 @@ def test_leases_with_an_answer_or_from_an_undo_are_evidence(trainer: Trainer, br
     assert Label.objects.get().lease.uuid.hex == answered["uuid"].replace("-", "")
 
 
+@pytest.mark.both_databases
 def test_many_leases_go_in_batches(
     trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +182,7 @@ def test_what_a_trainer_asks_is_its_sign_of_life(trainer: Trainer, sign: Callabl
     assert not is_away()
 
 
+@pytest.mark.both_databases
 def test_signs_of_life_are_written_at_most_twice_a_minute(trainer: Trainer) -> None:
     silence(5)
     before = trainer.experiment.trainer_seen_at
@@ -194,6 +195,7 @@ def test_signs_of_life_are_written_at_most_twice_a_minute(trainer: Trainer) -> N
     assert abs(timezone.now() - seen) < timedelta(minutes=2)
 
 
+@pytest.mark.both_databases
 def test_a_database_whose_clock_is_ahead_takes_every_sign_of_life(trainer: Trainer) -> None:
     Experiment.objects.update(trainer_seen_at=timezone.now() + timedelta(hours=1))
     trainer.decisions()
@@ -296,6 +298,7 @@ def run_chores() -> str:
     return out.getvalue()
 
 
+@pytest.mark.both_databases
 def test_the_command_does_all_chores_and_says_what_each_did(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     age(browser.lease()[0])

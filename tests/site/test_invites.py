@@ -18,8 +18,6 @@ from human_feedback_site.feedback.services import accounts, invites, parts
 from human_feedback_site.feedback.services.invites import pseudonym
 from tests.site.conftest import Api, Trainer
 
-pytestmark = pytest.mark.both_databases
-
 LABEL = "/experiments/hopper/label"
 DONE = "/experiments/hopper/done"
 Make = Callable[..., Invite]
@@ -188,6 +186,7 @@ def test_the_command_and_the_api_make_links_that_are_listed(trainer: Trainer) ->
     assert (invite.kind, invite.uses, invite.labeler and invite.labeler.name) == ("named", 1, "mia")
 
 
+@pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 def test_uses_never_exceed_the_limit_however_many_come_at_once(make: Make) -> None:
     invite = make(limit=4)
@@ -279,6 +278,7 @@ def test_an_answer_taken_back_is_wanted_again(trainer: Trainer, comer: Callable[
     assert ask(api, held=[lease["uuid"]])["renewed"] == [lease["uuid"]]
 
 
+@pytest.mark.both_databases
 def test_what_was_held_beyond_the_part_goes_to_others_and_a_late_answer_is_kept(
     trainer: Trainer, comer: Callable[..., Api]
 ) -> None:

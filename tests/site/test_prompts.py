@@ -8,8 +8,6 @@ from human_feedback_site.feedback.models import Experiment, Label, PromptVersion
 from human_feedback_site.feedback.services.wording import edit_prompt
 from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.both_databases
-
 LANDS = "Which lands better?"
 
 
@@ -75,6 +73,7 @@ def test_an_answer_that_is_changed_is_given_under_the_present_prompt(
     assert versions() == [1, 1, 2, 2]
 
 
+@pytest.mark.both_databases
 def test_the_feed_tells_the_newest_version_of_the_labels_that_count(
     trainer: Trainer, browser: Browser, reword: Any
 ) -> None:

@@ -11,8 +11,6 @@ from human_feedback_site.feedback.models import Comparison, Decision, Experiment
 from human_feedback_site.feedback.services import aggregate, chores, moderation
 from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.both_databases
-
 SideOf = Callable[[Any, str], str]
 Invite = Callable[[str], Browser]
 
@@ -64,6 +62,7 @@ def test_labelers_of_whom_nothing_is_known_are_worth_the_same(
     assert newest(trainer)[uuid][0] == "first"
 
 
+@pytest.mark.both_databases
 def test_the_chore_revises_what_a_liar_helped_to_decide_and_the_feed_tells(
     trainer: Trainer, weighing: Experiment, judge: Callable[..., None]
 ) -> None:
@@ -87,6 +86,7 @@ def test_the_chore_revises_what_a_liar_helped_to_decide_and_the_feed_tells(
     assert chores.weigh_labelers() == "0 decisions revised"
 
 
+@pytest.mark.both_databases
 def test_a_new_label_is_weighed_at_once_by_what_its_labeler_turned_out_to_be(
     trainer: Trainer, weighing: Experiment, judge: Callable[..., None], invite: Invite, side_of: SideOf
 ) -> None:
@@ -144,6 +144,7 @@ def test_another_rule_decides_everything_anew(
     assert Comparison.objects.filter(score_first=2.0, score_second=1.0).count() == 3
 
 
+@pytest.mark.both_databases
 def test_weighing_takes_few_statements_for_many_pairs(
     trainer: Trainer, weighing: Experiment, judge: Callable[..., None]
 ) -> None:

@@ -90,6 +90,7 @@ def test_without_a_connection_nine_pairs_are_here_and_then_it_does_not_say_go_on
     expect(away).to_contain_text("You can keep answering: your answers are kept")
     labeling.press("ArrowRight")
     labeling.wait_for("offline")
+    assert site.labels() == []
     expect(away.locator("span:visible")).to_have_text(
         ["No connection.", "Your answers are kept in this browser and sent when the site is back."]
     )
@@ -123,7 +124,17 @@ def test_whoever_leaves_a_pair_on_screen_keeps_it_from_nobody_and_may_come_back(
 
 
 # Phones, upright and on their side, and pages enlarged to 150, 200 and 300 %.
-WINDOWS = [(720, 450), (640, 360), (844, 390), (390, 844), (320, 568), (568, 320), (853, 480), (480, 300)]
+WINDOWS = [
+    (720, 450),
+    (640, 360),
+    (844, 390),
+    (390, 844),
+    (360, 740),
+    (320, 568),
+    (568, 320),
+    (853, 480),
+    (480, 300),
+]
 BOXES = """() => {
     const box = (each) => {
         const {left, top, right, bottom} = each.getBoundingClientRect();

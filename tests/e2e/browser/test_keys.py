@@ -43,27 +43,31 @@ def test_a_key_is_changed_for_good_and_shown_everywhere(site: Site, labeling: La
     labeling.expect_saved(1)
 
 
-def test_a_key_in_use_is_swapped(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    page = labeling.page
-    page.keyboard.press("?")
-    change(page, "left", "ArrowRight")
-    expect(page.locator("#key-note")).to_have_text("The keys → and ← have been swapped.")
-    change(page, "equal", "Space")
-    expect(page.locator("#key-note")).to_have_text("The keys Space and ↑ have been swapped.")
-    page.keyboard.press("Escape")
-    labeling.press("ArrowRight")
-    labeling.expect_saved(1)
-    labeling.press("Space")
-    labeling.expect_saved(2)
-    assert [label.choice for label in site.labels()] == ["left", "equal"]
-
-
-def test_keys_that_browsers_need_are_refused_and_escape_changes_nothing(
+def test_the_help_fits_a_laptop_and_elsewhere_the_note_about_keys_stays_in_view(
     site: Site, labeling: LabelingPage
 ) -> None:
+    site.explain("first", "It goes up.")
+    site.film(20_480)
     site.add(1)
+    page = labeling.page
+    page.goto(site.invite())
+    expect(page.locator("#examples")).to_be_visible()
+    page.keyboard.press("Escape")
+    labeling.wait_for("judging")
+    expect(page.locator(".tools [data-action=episode]")).to_be_visible()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.get_by_role("button", name="Help").click()
+    assert page.evaluate("(({ scrollHeight: all, clientHeight: seen }) => all - seen)(help)") <= 0
+    page.set_viewport_size({"width": 360, "height": 640})
+    change(page, "left", "a")
+    expect(page.locator("#key-note")).to_have_text("The new key is A.")
+    expect(page.locator("#key-note")).to_be_in_viewport()
+
+
+def test_keys_are_swapped_refused_and_single_characters_switched_off(
+    site: Site, labeling: LabelingPage
+) -> None:
+    site.add(4)
     labeling.open(site.invite())
     page = labeling.page
     note, reset = page.locator("#key-note"), page.locator("#reset-keys")
@@ -86,46 +90,30 @@ def test_keys_that_browsers_need_are_refused_and_escape_changes_nothing(
     expect(page.locator("[aria-pressed=true]")).to_have_count(0)
     expect(reset).to_be_hidden()
 
-
-def test_the_help_fits_a_laptop_and_elsewhere_the_note_about_keys_stays_in_view(
-    site: Site, labeling: LabelingPage
-) -> None:
-    site.explain("first", "It goes up.")
-    site.film(20_480)
-    site.add(1)
-    page = labeling.page
-    page.goto(site.invite())
-    expect(page.locator("#examples")).to_be_visible()
+    change(page, "left", "ArrowRight")
+    expect(note).to_have_text("The keys → and ← have been swapped.")
+    change(page, "equal", "Space")
+    expect(note).to_have_text("The keys Space and ↑ have been swapped.")
     page.keyboard.press("Escape")
-    labeling.wait_for("judging")
-    expect(page.locator(".tools [data-action=episode]")).to_be_visible()
-    page.set_viewport_size({"width": 1280, "height": 800})
-    page.get_by_role("button", name="Help").click()
-    assert page.evaluate("(({ scrollHeight: all, clientHeight: seen }) => all - seen)(help)") <= 0
-    page.set_viewport_size({"width": 360, "height": 640})
-    change(page, "left", "a")
-    expect(page.locator("#key-note")).to_have_text("The new key is A.")
-    expect(page.locator("#key-note")).to_be_in_viewport()
+    labeling.press("ArrowRight")
+    labeling.expect_saved(1)
+    labeling.press("Space")
+    labeling.expect_saved(2)
 
-
-def test_a_letter_for_an_answer_is_a_single_character_shortcut(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    page = labeling.page
-    left = page.get_by_role("button", name="Left", exact=True)
     page.keyboard.press("?")
     change(page, "left", "a")
     change(page, "undo", "Delete")
     page.get_by_role("checkbox", name="Use single-character shortcuts").uncheck()
     page.keyboard.press("Escape")
+    left = page.get_by_role("button", name="Left", exact=True)
     expect(left.locator("kbd")).to_be_hidden()
     assert left.get_attribute("aria-keyshortcuts") is None
     labeling.press("a")
-    labeling.press("ArrowRight")
-    labeling.expect_saved(1)
-    assert [label.choice for label in site.labels()] == ["right"]
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(3)
+    assert [label.choice for label in site.labels()] == ["left", "equal", "right"]
     page.keyboard.press("Delete")
-    labeling.expect_saved(0)
+    labeling.expect_saved(2)
 
 
 # A key press by what it types and which key it is, and the shortcuts that it may have.

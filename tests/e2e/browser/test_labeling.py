@@ -8,7 +8,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import Dialog, Page, Route, expect
 
-from human_feedback_site.feedback.models import Comparison, Label, Undo
+from human_feedback_site.feedback.models import Comparison, Label
 from tests.e2e.browser.conftest import LabelingPage, Site
 
 LABELS = "**/api/v1/labels"
@@ -17,59 +17,6 @@ API = "**/api/v1/**"
 PRESS = """
 const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
 """
-AFTER_SPACE = f"""() => {{
-  {PRESS}
-  press(" ");
-  return [...document.querySelectorAll(".frame video")].map((video) => video.currentTime);
-}}"""
-
-
-def test_both_clips_play_together_and_start_again_together(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    playing = labeling.until_they_play_together(after=0.6)
-    assert all(video["videoWidth"] > 0 and video["muted"] for video in playing)
-    assert labeling.page.evaluate(AFTER_SPACE) == [0, 0]
-    labeling.until_they_play_together(after=0.6)
-    labeling.until_they_play_together(after=0.0, before=0.5)  # and now without a key
-
-
-def test_the_clip_that_was_chosen_is_the_one_preferred(site: Site, labeling: LabelingPage) -> None:
-    site.add(4)
-    labeling.open(site.invite())
-    for answered, better in enumerate(("red", "blue", "blue", "red"), 1):
-        side = labeling.side_of(better)
-        labeling.press({"left": "ArrowLeft", "right": "ArrowRight"}[side])
-        labeling.expect_saved(answered)
-    labeling.wait_for("empty")
-    labels = site.labels()
-    assert [site.decision(label.comparison) for label in labels] == ["first", "second", "second", "first"]
-    assert len({label.comparison_id for label in labels}) == 4
-    assert all(label.uuid.version == 4 for label in labels)
-
-
-def test_up_is_equal_and_down_is_cannot_tell(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    labeling.press("ArrowUp")
-    labeling.expect_saved(1)
-    labeling.press("ArrowDown")
-    labeling.expect_saved(2)
-    assert [label.choice for label in site.labels()] == ["equal", "cant_tell"]
-    assert [site.decision(label.comparison) for label in site.labels()] == ["equal", "cant_tell"]
-    assert all(label.response_ms is not None and label.response_ms >= 400 for label in site.labels())
-
-
-def test_a_click_on_a_clip_or_a_button_is_an_answer(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    labeling.watch()
-    labeling.page.locator(".clip").nth(1).click()
-    labeling.expect_saved(1)
-    labeling.watch()
-    labeling.page.get_by_role("button", name="Left", exact=True).click()
-    labeling.expect_saved(2)
-    assert [label.choice for label in site.labels()] == ["right", "left"]
 
 
 def replying(**reply: Any) -> Callable[[Route], None]:
@@ -91,15 +38,40 @@ def double_click(page: Page) -> None:
     page.get_by_role("button", name="Left", exact=True).evaluate("(it) => { it.click(); it.click(); }")
 
 
-def test_a_clumsy_press_gives_one_label(site: Site, labeling: LabelingPage) -> None:
-    site.add(5)
+def test_each_way_to_answer_gives_one_label(site: Site, labeling: LabelingPage) -> None:
+    site.add(11)
     labeling.open(site.invite())
-    for answered, act in enumerate((held_key, two_presses, double_click), 1):
+    page, answers = labeling.page, 0
+
+    def expect_one_more() -> None:
+        nonlocal answers
+        answers += 1
+        labeling.expect_saved(answers)
+
+    for better in ("red", "blue", "blue", "red"):
+        labeling.press(f"Arrow{labeling.side_of(better).capitalize()}")
+        expect_one_more()
+    for key in ("ArrowUp", "ArrowDown"):
+        labeling.press(key)
+        expect_one_more()
+    for target in (page.locator(".clip").nth(1), page.get_by_role("button", name="Left", exact=True)):
         labeling.watch()
-        act(labeling.page)
-        labeling.expect_saved(answered)
-        labeling.page.wait_for_timeout(300)
-        assert len(site.labels()) == answered, act.__name__
+        target.click()
+        expect_one_more()
+    for clumsily in (held_key, two_presses, double_click):
+        labeling.watch()
+        clumsily(page)
+        expect_one_more()
+        page.wait_for_timeout(300)
+        assert len(site.labels()) == answers, clumsily.__name__
+    labeling.wait_for("empty")
+    labels = site.labels()
+    decisions = [site.decision(label.comparison) for label in labels]
+    assert decisions[:6] == ["first", "second", "second", "first", "equal", "cant_tell"]
+    assert [label.choice for label in labels[6:8]] == ["right", "left"]
+    assert len({label.comparison_id for label in labels}) == 11
+    assert all(label.uuid.version == 4 for label in labels)
+    assert all(label.response_ms is not None and label.response_ms >= 400 for label in labels)
 
 
 def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPage) -> None:
@@ -115,8 +87,19 @@ def test_two_tabs_give_two_pairs_one_label_each(site: Site, labeling: LabelingPa
     assert len({label.comparison_id for label in site.labels()}) == len(site.labels()) == 2
 
 
-def test_a_site_that_cannot_save_says_so_and_answers_are_kept(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
+REFUSALS: list[dict[str, Any]] = [
+    {"status": 404},
+    {"status": 409},
+    {"status": 400, "errors": [{"pointer": "#", "detail": "x"}]},
+]
+
+
+def test_failed_requests_are_repeated_and_refused_answers_dropped(site: Site, labeling: LabelingPage) -> None:
+    def lose_the_reply(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    site.add(len(REFUSALS) + 3)
     labeling.open(site.invite())
     full = json.dumps({"status": 503, "detail": "The disk of the database is full. Try again soon."})
     labeling.page.route(LABELS, replying(status=503, content_type=PROBLEM, body=full))
@@ -130,25 +113,21 @@ def test_a_site_that_cannot_save_says_so_and_answers_are_kept(site: Site, labeli
     labeling.expect_saved(1)
     expect(away).to_be_hidden()
 
+    labeling.page.route(LABELS, lose_the_reply, times=1)
+    labeling.press("ArrowLeft")
+    expect(away).to_be_visible()
+    labeling.expect_saved(2)
+    assert len(site.labels()) == 2
 
-def test_the_next_pairs_are_here_before_they_are_needed(site: Site, labeling: LabelingPage) -> None:
-    site.add(3)
-    fetched: list[str] = []
-    labeling.page.on("requestfinished", lambda request: fetched.append(request.url))
-    labeling.open(site.invite())
-    while sum("/media/" in url for url in fetched) < 6:
-        labeling.page.wait_for_timeout(50)
-    labeling.page.context.set_offline(offline=True)
-    for unsaved in (1, 2):
-        labeling.press("ArrowRight")
-        labeling.wait_for("judging")
-        expect(labeling.unsaved).to_contain_text(str(unsaved))
-        assert [video["videoWidth"] for video in labeling.videos()] == [128, 128]
-    labeling.press("ArrowRight")
-    labeling.wait_for("offline")
-    assert site.labels() == []
-    labeling.page.context.set_offline(offline=False)
-    labeling.expect_saved(3)
+    for problem in REFUSALS:
+        why = f"No, because of {problem['status']}."
+        body = json.dumps({**problem, "detail": why})
+        labeling.page.route(LABELS, replying(status=problem["status"], body=body, content_type=PROBLEM))
+        labeling.press("ArrowLeft")
+        expect(labeling.toast).to_have_text(f"The site rejected an answer: {why}")
+        expect(labeling.unsaved).to_be_hidden()
+        labeling.page.unroute(LABELS)
+    assert len(site.labels()) == 2
 
 
 @pytest.mark.parametrize("storage", ["s3"], indirect=True)
@@ -161,52 +140,15 @@ def test_clips_come_straight_from_the_object_store(site: Site, labeling: Labelin
     labeling.expect_saved(1)
 
 
-def test_undo_brings_the_pair_back_and_takes_the_decision_away(site: Site, labeling: LabelingPage) -> None:
-    site.add(3)
-    labeling.open(site.invite())
-    labeling.page.keyboard.press("z")
-    expect(labeling.toast).to_have_text("There is no answer to undo.")
-    assert not Undo.objects.exists()
-    labeling.press("ArrowUp")
-    labeling.expect_saved(1)
-    [label] = site.labels()
-    labeling.page.keyboard.press("z")
-    expect(labeling.answered).to_have_text("0")
-    labeling.wait_for("judging")
-    assert site.decision(label.comparison) is None
-    side = labeling.side_of("blue")
-    labeling.press({"left": "ArrowLeft", "right": "ArrowRight"}[side])
-    labeling.expect_saved(1)
-    first, second = site.labels()
-    assert first.comparison == second.comparison
-    assert site.decision(label.comparison) == "second"
-    assert Undo.objects.get().label == first
-
-
-def test_the_last_answer_can_be_undone_after_a_reload(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    labeling.press("ArrowUp")
-    labeling.expect_saved(1)
-    labeling.open(site.label_url)
-    labeling.page.keyboard.press("z")
-    expect(labeling.answered).to_have_text("0")
-    labeling.wait_for("judging")
-    assert Undo.objects.get().label == site.labels()[0]
-
-
 AWAY = [{"status": 503, "body": "busy"}, {"status": 200, "body": "<h1>Welcome, room 12</h1>"}]
 STUCK = [
     {"status": 404, "body": "<h1>No such backend</h1>"},
-    {"status": 413, "body": "{}", "content_type": PROBLEM},
     {"status": 400, "body": "{}", "content_type": PROBLEM},  # names no error of the answer
 ]
 
 
-@pytest.mark.parametrize("faults", [AWAY, STUCK], ids=["away", "stuck"])
-def test_answers_survive_a_site_that_fails_and_a_reload(
-    site: Site, labeling: LabelingPage, faults: list[dict[str, Any]]
-) -> None:
+def test_answers_survive_a_failing_site_and_a_reload(site: Site, labeling: LabelingPage) -> None:
+    faults = AWAY + STUCK
     site.add(2 * len(faults) + 1)
     labeling.open(site.invite())
     for answered, fault in enumerate(faults):
@@ -214,7 +156,7 @@ def test_answers_survive_a_site_that_fails_and_a_reload(
         labeling.press("ArrowLeft")
         labeling.press("ArrowUp")
         expect(labeling.unsaved).to_contain_text("2")
-        if faults is AWAY:
+        if fault in AWAY:
             expect(labeling.page.locator("#away")).to_be_visible()
         else:
             expect(labeling.toast).to_contain_text(f"will be retried later: HTTP {fault['status']}")
@@ -226,7 +168,7 @@ def test_answers_survive_a_site_that_fails_and_a_reload(
         labeling.expect_saved(2 * answered + 2)
         choices = [label.choice for label in site.labels()[-2:]]
         # What was refused on the way may come after what was not tried yet.
-        assert choices == ["left", "equal"] or (faults is STUCK and choices == ["equal", "left"])
+        assert choices == ["left", "equal"] or (fault in STUCK and choices == ["equal", "left"])
 
 
 def test_an_answer_that_a_proxy_refuses_for_ever_holds_up_no_later_one(
@@ -254,27 +196,6 @@ def test_an_answer_that_a_proxy_refuses_for_ever_holds_up_no_later_one(
     labeling.expect_saved(2)
 
 
-REFUSALS: list[dict[str, Any]] = [
-    {"status": 404},
-    {"status": 409},
-    {"status": 400, "errors": [{"pointer": "#", "detail": "x"}]},
-]
-
-
-def test_an_answer_that_the_site_refuses_is_said_and_given_up(site: Site, labeling: LabelingPage) -> None:
-    site.add(len(REFUSALS) + 1)
-    labeling.open(site.invite())
-    for problem in REFUSALS:
-        why = f"No, because of {problem['status']}."
-        body = json.dumps({**problem, "detail": why})
-        labeling.page.route(LABELS, replying(status=problem["status"], body=body, content_type=PROBLEM))
-        labeling.press("ArrowLeft")
-        expect(labeling.toast).to_have_text(f"The site rejected an answer: {why}")
-        expect(labeling.unsaved).to_be_hidden()
-        labeling.page.unroute(LABELS)
-    assert site.labels() == []
-
-
 def test_leaving_is_questioned_while_answers_are_in_memory_only(site: Site, labeling: LabelingPage) -> None:
     site.add(2)
     page = labeling.page
@@ -298,46 +219,20 @@ def test_leaving_is_questioned_while_answers_are_in_memory_only(site: Site, labe
     assert asked == ["beforeunload"]
 
 
-def test_an_answer_that_arrived_but_was_not_acknowledged_counts_once(
-    site: Site, labeling: LabelingPage
-) -> None:
-    def lose_the_reply(route: Route) -> None:
-        route.fetch()
-        route.abort()
-
-    site.add(2)
-    labeling.open(site.invite())
-    labeling.page.route(LABELS, lose_the_reply, times=1)
-    labeling.press("ArrowLeft")
-    expect(labeling.page.locator("#away")).to_be_visible()
-    labeling.expect_saved(1)
-    assert len(site.labels()) == 1
-
-
-def test_answers_survive_a_closed_tab(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    labeling.page.route(API, lambda route: route.abort())
-    labeling.press("ArrowRight")
-    expect(labeling.unsaved).to_contain_text("1")
-    tab = labeling.page.context.new_page()
-    labeling.page.close()
-    type(labeling)(tab).open(site.label_url).expect_saved(1)
-    assert [label.choice for label in site.labels()] == ["right"]
-
-
-def test_an_expired_session_leads_to_sign_in_and_the_answer_is_sent(
-    site: Site, labeling: LabelingPage
-) -> None:
-    site.add(2)
+def test_an_answer_is_sent_after_signing_in_again(site: Site, labeling: LabelingPage) -> None:
+    site.add(4)
     labeling.open(site.invite())
     name = site.give_password("mia")
     labeling.open(site.invite())
-    labeling.page.wait_for_load_state("networkidle")  # else it is fetching a pair that finds the session gone
-    Session.objects.all().delete()
-    labeling.press("ArrowLeft")
     dialog = labeling.page.locator("#signed-out")
-    expect(dialog).to_be_visible()
+
+    def answer_signed_out() -> None:
+        labeling.page.wait_for_load_state("networkidle")  # else it fetches a pair and finds the session gone
+        Session.objects.all().delete()
+        labeling.press("ArrowLeft")
+        expect(dialog).to_be_visible()
+
+    answer_signed_out()
     expect(dialog).to_contain_text("Unsaved answers: 1")
     assert site.labels() == []
     dialog.get_by_role("link", name="Sign in").click()
@@ -346,20 +241,13 @@ def test_an_expired_session_leads_to_sign_in_and_the_answer_is_sent(
     labeling.expect_saved(1)
     assert [(label.choice, label.labeler.name) for label in site.labels()] == [("left", "mia")]
 
-
-def test_the_invitation_signs_in_again_in_another_tab(site: Site, labeling: LabelingPage) -> None:
-    site.add(2)
-    labeling.open(site.invite())
-    labeling.page.wait_for_load_state("networkidle")
-    Session.objects.all().delete()
-    labeling.press("ArrowLeft")
-    expect(labeling.page.locator("#signed-out")).to_be_visible()
+    answer_signed_out()
     other = labeling.page.context.new_page()
-    type(labeling)(other).open(site.invite()).expect_saved(1)
+    type(labeling)(other).open(site.invite()).expect_saved(2)
     labeling.come_back()
-    expect(labeling.page.locator("#signed-out")).to_be_hidden()
+    expect(dialog).to_be_hidden()
     labeling.press("ArrowLeft")
-    labeling.expect_saved(2)
+    labeling.expect_saved(3)
 
 
 def test_answers_wait_for_the_account_that_gave_them(site: Site, labeling: LabelingPage) -> None:
@@ -379,35 +267,30 @@ def test_answers_wait_for_the_account_that_gave_them(site: Site, labeling: Label
     assert [label.labeler.name for label in site.labels()] == ["mia"]
 
 
-def test_an_empty_queue_fills_by_itself(site: Site, labeling: LabelingPage) -> None:
+def test_the_page_follows_an_experiment(site: Site, labeling: LabelingPage) -> None:
     site.set(waiting_for=7)
     labeling.open(site.invite(), state="empty")
     panel = labeling.page.locator("[data-panel=empty]")
     expect(panel).to_contain_text("No pairs to judge right now")
     expect(panel).to_contain_text("Answers training is waiting for: 7")
     labeling.page.keyboard.press("ArrowLeft")
-    site.add(1)
+    site.add(3)
     labeling.wait_for("judging")
     labeling.press("ArrowLeft")
     labeling.expect_saved(1)
-
-
-def test_paused_and_finished_are_said_and_a_resumed_experiment_goes_on(
-    site: Site, labeling: LabelingPage
-) -> None:
-    site.add(2)
-    site.set(state="paused", waiting_for=7)
-    labeling.open(site.invite(), state="paused")
+    site.set(state="paused")
+    labeling.come_back()
+    labeling.wait_for("paused")
     expect(labeling.page.locator(".bar [data-waiting]")).to_be_hidden()
     expect(labeling.page.get_by_role("heading", name="Paused")).to_be_visible()
     site.set(state="running")
     labeling.wait_for("judging")
     labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
+    labeling.expect_saved(2)
     site.set(state="finished")
     labeling.come_back()
     labeling.wait_for("finished")
-    expect(labeling.page.locator("[data-panel=finished]")).to_contain_text("Your answers: 1")
+    expect(labeling.page.locator("[data-panel=finished]")).to_contain_text("Your answers: 2")
     labeling.page.context.set_offline(offline=True)  # as when the site ends with its run
     with labeling.page.expect_event("requestfailed", lambda request: "/leases" in request.url):
         labeling.come_back()
@@ -459,19 +342,6 @@ def test_clips_are_shown_in_a_browser_that_does_not_say_when_they_can_play(
     assert video["videoWidth"] == 128
 
 
-def test_help_opens_by_key_and_holds_the_answers_back(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    labeling.press("?")
-    help_dialog = labeling.page.locator("#help")
-    expect(help_dialog).to_be_visible()
-    labeling.page.keyboard.press("ArrowLeft")
-    labeling.page.keyboard.press("Escape")
-    expect(help_dialog).to_be_hidden()
-    labeling.wait_for("judging")
-    assert site.labels() == []
-
-
 def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())
@@ -499,12 +369,17 @@ def test_keys_that_type_a_character_can_be_switched_off_for_good(site: Site, lab
     labeling.expect_saved(1)
 
 
-def test_a_key_that_comes_before_the_closed_help_has_left_the_screen_is_taken(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_keys_while_help_is_open_and_just_closed(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())
     page = labeling.page
+    labeling.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    labeling.wait_for("judging")
+    assert site.labels() == []
     page.get_by_role("button", name="Help").click()
     page.get_by_role("checkbox", name="Use single-character shortcuts").focus()
     left_behind = page.evaluate("""() => {
@@ -530,39 +405,3 @@ def test_a_chinese_browser_gets_a_chinese_page(
     expect(page.locator("#toast")).to_have_text("没有可以撤销的回答。")
     page.get_by_role("button", name="English").click()
     expect(page.get_by_role("button", name="Left", exact=True)).to_be_visible()
-
-
-def test_a_narrow_screen_shows_the_instruction_both_clips_and_every_answer(
-    site: Site, labeling: LabelingPage
-) -> None:
-    site.add(1)
-    labeling.page.set_viewport_size({"width": 360, "height": 740})
-    labeling.open(site.invite())
-    for selector in ("#prompt", ".frame video", ".answer"):
-        for element in labeling.page.locator(selector).all():
-            box = element.bounding_box()
-            assert box is not None
-            assert box["x"] >= 0
-            assert box["y"] >= 0
-            assert box["x"] + box["width"] <= 360
-            assert box["y"] + box["height"] <= 740
-    upper, lower = (video.bounding_box() for video in labeling.page.locator(".frame video").all())
-    assert upper is not None
-    assert lower is not None
-    assert upper["y"] + upper["height"] <= lower["y"]
-    assert upper["height"] > 180
-
-
-def test_a_researcher_plays_both_clips_of_a_comparison(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    page = labeling.page
-    page.goto(f"{site.url}/experiments/hopper/")
-    labeling.sign_in("ada")
-    play = page.get_by_role("button", name="Play or pause both clips")
-    play.click()
-    expect(page.locator(".clips.playing")).to_be_visible()
-    videos = "[...document.querySelectorAll('video')]"
-    # An arrow function, because the page's policy forbids to evaluate text.
-    page.wait_for_function(f"() => {videos}.every(({{ currentTime }}) => currentTime > 0.1)")
-    play.click()
-    assert page.evaluate(f"{videos}.every((video) => video.paused)")

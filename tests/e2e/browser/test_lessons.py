@@ -5,13 +5,11 @@ from playwright.sync_api import expect
 from tests.e2e.browser.conftest import LabelingPage, Site
 
 
-def test_examples_and_practice_come_before_the_first_pair_and_count_for_nothing(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_examples_and_practice_come_once_before_the_first_pair(site: Site, labeling: LabelingPage) -> None:
     site.explain("first", "It goes up.")
     site.explain("first", "It goes up, too.", practice=True)
     site.explain("equal", "Neither <b>moves</b>.", practice=True)
-    site.add(1)
+    site.add(2)
     page = labeling.page
     page.goto(site.invite())
     examples = page.locator("#examples")
@@ -40,23 +38,11 @@ def test_examples_and_practice_come_before_the_first_pair_and_count_for_nothing(
     expect(note).to_be_hidden()
     expect(page.locator("#practice-at")).to_have_text("")
     assert site.labels() == []
+    labeling.open(site.label_url)
     labeling.press("ArrowUp")
     labeling.expect_saved(1)
     assert [label.choice for label in site.labels()] == ["equal"]
-
-
-def test_who_has_practiced_or_answered_is_not_taught_again(site: Site, labeling: LabelingPage) -> None:
-    site.explain("first", "It goes up.", practice=True)
-    site.add(2)
-    labeling.open(site.invite(), state="practice")
-    labeling.press("ArrowLeft")
-    labeling.wait_for("feedback")
-    labeling.page.keyboard.press("Enter")
-    labeling.wait_for("judging")
-    labeling.open(site.label_url)
-    labeling.press("ArrowLeft")
-    labeling.expect_saved(1)
-    labeling.page.evaluate("localStorage.clear()")
+    page.evaluate("localStorage.clear()")
     labeling.open(site.label_url)
 
 

@@ -62,22 +62,25 @@ def test_answers_can_be_looked_at(
 
 
 @pytest.mark.parametrize(
-    ("path", "storage"),
-    [("", "folder"), ("comparisons", "folder"), ("comparisons", "s3")],
-    indirect=["storage"],
+    ("paths", "storage"), [(("", "comparisons"), "folder"), (("comparisons",), "s3")], indirect=["storage"]
 )
-def test_researchers_can_look_at_comparisons(
-    site: Site, page: Page, labeling: LabelingPage, path: str, grow_old: Callable[[Page], None]
+def test_researchers_play_clips_of_an_old_page(
+    site: Site, page: Page, labeling: LabelingPage, paths: tuple[str, ...], grow_old: Callable[[Page], None]
 ) -> None:
     site.add(12)
-    page.goto(f"{site.url}/experiments/hopper/{path}")
+    page.goto(f"{site.url}/experiments/hopper/")
     labeling.sign_in("ada")
-    cards = page.locator("li.comparison")
-    expect(cards).to_have_count(12)
-    grow_old(page)
-    for card in (cards.last, cards.first):
-        card.get_by_role("button", name="Play or pause both clips").click()
-        expect_to_play(card.locator("video"), 2)
+    for path in paths:
+        page.goto(f"{site.url}/experiments/hopper/{path}")
+        cards = page.locator("li.comparison")
+        expect(cards).to_have_count(12)
+        grow_old(page)
+        for card in (cards.last, cards.first):
+            play = card.get_by_role("button", name="Play or pause both clips")
+            play.click()
+            expect_to_play(card.locator("video"), 2)
+            play.click()
+            assert card.locator("video").evaluate_all("(videos) => videos.every(({ paused }) => paused)")
 
 
 def expect_renewal(video: Locator, start: str = "video.play().catch(() => {})") -> None:
@@ -99,20 +102,18 @@ RESEARCHERS_PAGES = {
 }
 
 
-@pytest.mark.parametrize(("path", "videos"), RESEARCHERS_PAGES.items())
-def test_what_broke_off_is_fetched_anew_for_researchers(
-    site: Site, page: Page, labeling: LabelingPage, path: str, videos: str
-) -> None:
+def test_researchers_pages_resume_a_broken_download(site: Site, page: Page, labeling: LabelingPage) -> None:
     User.objects.update(is_superuser=True)
     site.film(100)
     [uuid] = site.add(1)
     site.set(state="finished")  # no news come
     page.clock.install()
-    path = path.format(uuid=uuid, id=Comparison.objects.get(uuid=uuid).pk)
-    page.goto(f"{site.url}/accounts/login/?next=/{path}")
+    page.goto(f"{site.url}/accounts/login/?next=/")
     labeling.sign_in("ada")
-    page.wait_for_url(f"**/{path}")
-    expect_renewal(page.locator(videos).first)
+    page.wait_for_url(f"{site.url}/")
+    for path, videos in RESEARCHERS_PAGES.items():
+        page.goto(f"{site.url}/{path.format(uuid=uuid, id=Comparison.objects.get(uuid=uuid).pk)}")
+        expect_renewal(page.locator(videos).first)
 
 
 def test_what_was_started_before_the_scripts_came_plays_again(
@@ -139,8 +140,7 @@ def test_what_was_started_before_the_scripts_came_plays_again(
     expect_renewal(video, start="")
 
 
-@BOTH_STORES
-def test_what_broke_off_is_fetched_anew_for_labelers(
+def test_labelers_pages_resume_a_broken_download(
     site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]
 ) -> None:
     page = labeling.page

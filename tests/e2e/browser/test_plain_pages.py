@@ -1,6 +1,5 @@
 """The pages that are mostly other people's: the API's and the admin's lists."""
 
-import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
@@ -28,33 +27,29 @@ def test_the_page_of_the_api_is_as_dark_as_the_system(site: Site, page: Page) ->
     page.wait_for_url(f"{site.url}/accounts/login/?next=/")
 
 
-@pytest.mark.parametrize("wanted", ["Leases", "Sequence counters"])
-def test_what_is_folded_away_in_the_admin_is_found_by_its_filter(
-    site: Site, page: Page, labeling: LabelingPage, wanted: str
+def test_the_admin_is_searched_and_shows_a_token_on_a_phone(
+    site: Site, page: Page, labeling: LabelingPage
 ) -> None:
     User.objects.create_superuser("root", password=PASSWORD)
     page.goto(f"{site.url}/accounts/login/?next=/admin/feedback/experiment/")
     labeling.sign_in("root")
     page.wait_for_url("**/admin/feedback/experiment/")  # and for the scripts on it
-    link = page.locator("#nav-sidebar").get_by_role("link", name=wanted)
-    expect(link).to_be_hidden()
-    find = page.locator("#nav-filter")
-    find.press_sequentially(wanted[:6])
-    expect(link).to_be_visible()
-    find.fill("")
-    find.press("Escape")
-    expect(link).to_be_hidden()
-    page.locator("#nav-sidebar summary").click()
-    link.click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Select")
-    expect(link).to_be_visible()  # the fold stays open where the page is of something in it
-
-
-def test_a_new_token_is_not_cut_off_on_a_phone(site: Site, page: Page, labeling: LabelingPage) -> None:
-    User.objects.create_superuser("root", password=PASSWORD)
+    for wanted in ("Leases", "Sequence counters"):
+        page.goto(f"{site.url}/admin/feedback/experiment/")
+        link = page.locator("#nav-sidebar").get_by_role("link", name=wanted)
+        expect(link).to_be_hidden()
+        find = page.locator("#nav-filter")
+        find.press_sequentially(wanted[:6])
+        expect(link).to_be_visible()
+        find.fill("")
+        find.press("Escape")
+        expect(link).to_be_hidden()
+        page.locator("#nav-sidebar summary").click()
+        link.click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Select")
+        expect(link).to_be_visible()  # the fold stays open where the page is of something in it
     page.set_viewport_size({"width": 360, "height": 740})
-    page.goto(f"{site.url}/accounts/login/?next=/admin/feedback/apitoken/add/")
-    labeling.sign_in("root")
+    page.goto(f"{site.url}/admin/feedback/apitoken/add/")
     page.locator("#id_user").select_option(label="root")
     page.locator("[name=_save]").click()
     token = page.locator("#token")

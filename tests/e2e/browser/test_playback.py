@@ -45,6 +45,7 @@ def test_both_clips_start_and_start_again_in_the_same_frame(site: Site, labeling
     page.add_init_script(WATCH)
     labeling.open(site.invite())
     shown = starts(page)
+    assert all(video["videoWidth"] > 0 and video["muted"] for video in labeling.videos())
     assert page.evaluate(APART) < 0.06
     page.keyboard.press(" ")
     again = starts(page)
@@ -101,7 +102,7 @@ def test_pause_slow_motion_and_replay(site: Site, labeling: LabelingPage) -> Non
         assert rates() == [1, 1]
 
 
-def test_clips_are_searched_by_picture_and_by_hand(site: Site, labeling: LabelingPage) -> None:
+def test_seeking_and_full_screen(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())
     page = labeling.page
@@ -119,12 +120,7 @@ def test_clips_are_searched_by_picture_and_by_hand(site: Site, labeling: Labelin
     page.keyboard.press("ArrowRight")  # moves the slider and is no answer
     assert site.labels() == []
     labeling.wait_for("judging")
-
-
-def test_full_screen_by_key_and_by_button(site: Site, labeling: LabelingPage) -> None:
-    site.add(1)
-    labeling.open(site.invite())
-    page = labeling.page
+    slider.blur()
     is_full = "document.fullscreenElement !== null"
     page.keyboard.press("f")
     expect(page.locator(".bar")).to_be_hidden()

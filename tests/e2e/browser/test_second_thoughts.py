@@ -10,9 +10,12 @@ from human_feedback_site.feedback.models import Comparison, Label, Lease, Partic
 from tests.e2e.browser.conftest import LabelingPage, Site
 
 
-def test_answers_are_taken_back_one_after_the_other(site: Site, labeling: LabelingPage) -> None:
+def test_answers_are_undone_one_after_the_other(site: Site, labeling: LabelingPage) -> None:
     site.add(5)
     labeling.open(site.invite())
+    labeling.page.keyboard.press("z")
+    expect(labeling.toast).to_have_text("There is no answer to undo.")
+    assert not Undo.objects.exists()
     for answered in range(1, 4):
         labeling.press("ArrowLeft")
         labeling.expect_saved(answered)
@@ -23,14 +26,15 @@ def test_answers_are_taken_back_one_after_the_other(site: Site, labeling: Labeli
         labeling.wait_for("judging")
     labels = site.labels()
     assert [undo.label for undo in Undo.objects.order_by("pk")] == labels[::-1]
+    assert [site.decision(label.comparison) for label in labels] == [None] * 3
     labeling.page.keyboard.press("z")
     expect(labeling.toast).to_have_text("There is no answer to undo.")
-    for answered in range(1, 4):  # the same pairs come back, the one taken back last first
-        labeling.press("ArrowRight")
+    for answered in range(1, 4):  # the same pairs come back, the last undone first
+        labeling.press(f"Arrow{labeling.side_of('blue').capitalize()}")
         labeling.expect_saved(answered)
     again = site.labels()[3:]
     assert [label.comparison for label in again] == [label.comparison for label in labels]
-    assert {label.choice for label in again} == {"right"}
+    assert {site.decision(label.comparison) for label in labels} == {"second"}
 
 
 def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPage) -> None:

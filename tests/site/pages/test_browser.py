@@ -17,8 +17,6 @@ from human_feedback_site.feedback.pages import browser as pages
 from human_feedback_site.feedback.selectors import browse
 from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.both_databases
-
 PATH = "/experiments/hopper/comparisons"
 LINK = re.compile(r'href="/experiments/hopper/comparisons/([0-9a-f-]{36})"')
 
@@ -77,12 +75,14 @@ QUERIES = {
 }
 
 
+@pytest.mark.both_databases
 def test_it_finds_what_is_asked_for(researcher_browser: Client, pairs: dict[str, str]) -> None:
     names = {uuid: name for name, uuid in pairs.items()}
     listed = {query: [names[uuid] for uuid in found(researcher_browser, query)] for query in QUERIES}
     assert listed == QUERIES
 
 
+@pytest.mark.both_databases
 def test_it_finds_by_labeler_and_by_the_beginning_of_a_uuid(
     researcher_browser: Client, pairs: dict[str, str]
 ) -> None:
@@ -130,6 +130,7 @@ def test_pages_keep_the_filters(
     assert found(researcher_browser, "order=oldest&page=99") == uuids[4:]
 
 
+@pytest.mark.both_databases
 def test_a_great_many_are_not_all_counted(
     trainer: Trainer, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_great_many_are_not_all_counted(
     assert len(LINK.findall(html)) == 2
 
 
+@pytest.mark.both_databases
 def test_what_is_seldom_said_is_found_also_where_it_is_said_often(
     researcher_browser: Client, pairs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +183,7 @@ def test_not_all_are_compared_where_many_have_several_labels(
         ) in html
 
 
+@pytest.mark.both_databases
 def test_it_takes_the_same_statements_for_few_and_for_many(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:

@@ -19,8 +19,6 @@ from human_feedback_site.feedback.pages import live
 from human_feedback_site.feedback.selectors import monitoring
 from tests.site.conftest import Browser, Trainer
 
-pytestmark = pytest.mark.both_databases
-
 PATH = "/experiments/hopper/live"
 
 
@@ -70,6 +68,7 @@ def test_nothing_is_sent_again_while_nothing_changes(
     assert researcher_browser.get(PATH, headers=known).status_code == 200
 
 
+@pytest.mark.both_databases
 def test_it_is_read_in_the_same_number_of_statements_however_much_there_is(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:
@@ -106,6 +105,7 @@ def test_how_labelers_do_is_not_read_each_time(
     assert not [query for query in queries if "said" in query["sql"]]
 
 
+@pytest.mark.both_databases
 def test_the_pace_is_that_of_the_last_ten_minutes(
     trainer: Trainer, browser: Browser, look: Callable[[], monitoring.ExperimentStatus]
 ) -> None:
@@ -172,6 +172,7 @@ def test_it_shows_what_the_run_reports(trainer: Trainer, researcher_browser: Cli
     assert '<b class="number">82%</b><span class="muted small">held-out accuracy</span>' in html
 
 
+@pytest.mark.both_databases
 def test_it_shows_how_labelers_agree_and_how_each_does(
     trainer: Trainer,
     invite: Callable[[str], Browser],

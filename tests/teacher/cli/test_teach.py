@@ -131,37 +131,25 @@ def test_an_existing_run_is_neither_overwritten_nor_guessed_to_be_resumed(
     assert (run_dir / "config.json").read_text() == "{}"
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("--site_url http://127.0.0.1:9 --storage s3://clips", "no response from the labeling site"),
-        ("--state_dir a-file", "--state_dir"),
-    ],
-)
-def test_a_run_that_cannot_begin_leaves_nothing_and_may_be_given_again(
-    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_that_cannot_begin_leaves_the_folder_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEACHER_TOKEN", "tt_wrong")
     monkeypatch.setattr(human, "_START_DELAYS", (0.01,))
     (tmp_path / "a-file").touch()
-    for _ in range(2):
+    notes = tmp_path / "runs" / "ShortHopper-v1" / "x" / "notes.txt"
+    unreachable = "--site_url http://127.0.0.1:9 --storage s3://clips", "no response from the labeling site"
+    no_folder = "--state_dir a-file", "--state_dir"
+    for line, said in (unreachable, no_folder):
         assert main(["-p", "human", "-e", "ShortHopper-v1", "-n", "x", *line.split()]) != 0
         error = capsys.readouterr().err
         assert said in error
         assert error.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_run_that_cannot_begin_removes_no_folder_that_was_there_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    notes = tmp_path / "runs" / "ShortHopper-v1" / "x" / "notes.txt"
+        assert not (tmp_path / "runs").exists()
     notes.parent.mkdir(parents=True)
     notes.write_text("somebody's own")
-    (tmp_path / "a-file").touch()
-    assert main("-p human -e ShortHopper-v1 -n x --state_dir a-file".split()) != 0
+    assert main(["-p", "human", "-e", "ShortHopper-v1", "-n", "x", *no_folder[0].split()]) != 0
     assert notes.read_text() == "somebody's own"
 
 

@@ -69,10 +69,9 @@ def test_a_wrapper_that_cannot_draw_says_what_to_type(no_opengl: dict[str, str])
     assert last == install_command()
 
 
-@pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1"])
-def test_what_pygame_draws_needs_no_opengl(no_opengl: dict[str, str], env_id: str) -> None:
+def test_what_pygame_draws_needs_no_opengl(no_opengl: dict[str, str]) -> None:
     environment = {**no_opengl, "PYTHONPATH": str(ROOT)}
-    said = subprocess.check_output([sys.executable, "-c", TRIAL, env_id], env=environment, text=True)
+    said = subprocess.check_output([sys.executable, "-c", TRIAL, "Pendulum-v1"], env=environment, text=True)
     assert said == ""
 
 

@@ -81,7 +81,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[Architecture]:
 
 
 def test_networks_take_over_once_they_predict_clearly_better(
-    ask: Ask, make_segment: Callable[..., Segment]
+    ask: Ask, make_segment: Callable[..., Segment], tmp_path: Path
 ) -> None:
     segment = make_segment(0, observation_size=3)
     model = predictor()
@@ -95,6 +95,15 @@ def test_networks_take_over_once_they_predict_clearly_better(
     given = predictor(model="network", features="plain")
     assert given.fit(ask(product, FIRST), max_updates=10_000).updates == report.updates
     np.testing.assert_array_equal(rewards(model), rewards(given))
+    save_predictor(tmp_path / "a.npz", model, *SPACES)
+    again = load_predictor(tmp_path / "a.npz")
+    assert again.model == "network"
+    for _ in range(2):
+        np.testing.assert_array_equal(rewards(again), rewards(model))
+        again.fit(ask(product, FIRST), max_epochs=2)
+        model.fit(ask(product, FIRST), max_epochs=2)
+    with pytest.raises(DataError, match="does not match these --reward settings"):
+        predictor(model="linear").load_state_dict(model.state_dict())
     assert model.fit(ask(sum_of, SECOND), max_epochs=1).choice == ""
     assert model.model == "network"
 
@@ -166,20 +175,6 @@ def test_what_was_tried_is_saved(ask: Ask, fits: list[Architecture], tmp_path: P
     assert len(fits) == 1
     again.fit(ask(sum_of, SECOND))
     assert len(fits) == 5
-
-
-def test_networks_are_restored_and_go_on(ask: Ask, tmp_path: Path) -> None:
-    model, answers = predictor(), ask(product, FIRST)
-    model.fit(answers)
-    save_predictor(tmp_path / "a.npz", model, *SPACES)
-    again = load_predictor(tmp_path / "a.npz")
-    for _ in range(2):
-        assert again.model == "network"
-        np.testing.assert_array_equal(rewards(again), rewards(model))
-        again.fit(answers, max_epochs=2)
-        model.fit(answers, max_epochs=2)
-    with pytest.raises(DataError, match="does not match these --reward settings"):
-        predictor(model="linear").load_state_dict(model.state_dict())
 
 
 def test_a_linear_model_is_restored_although_a_default_of_networks_has_changed(ask: Ask) -> None:
