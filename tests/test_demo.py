@@ -19,9 +19,7 @@ PRETRAINING = 20
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("env_id", "enough"), [("ShortHopper-v1", 3), ("Pendulum-v1", PRETRAINING + 6)])
-def test_the_demo_with_bots_goes_on_by_itself_to_answers_about_what_the_agent_does(
-    tmp_path: Path, no_opengl: dict[str, str], env_id: str, enough: int
-) -> None:
+def test_demo_reaches_training(tmp_path: Path, no_opengl: dict[str, str], env_id: str, enough: int) -> None:
     """A hopper, or where no OpenGL draws it a pendulum."""
     variables = no_opengl if env_id == "Pendulum-v1" else os.environ
     said = tmp_path / "demo.log"

@@ -166,9 +166,7 @@ def test_a_check_installs_its_own_tool_first(tmp_path: Path, target: str, tool: 
     [(0, "no type errors"), (2, "label.js(1,1): error"), (None, "NOT CHECKED")],
     ids=["sound", "wrong", "not installed"],
 )
-def test_type_errors_of_scripts_fail_a_check_that_says_where_it_cannot_look(
-    tmp_path: Path, status: int | None, said: str
-) -> None:
+def test_type_errors_in_scripts_fail_the_check(tmp_path: Path, status: int | None, said: str) -> None:
     installed = tmp_path / "installed"
     if status is not None:
         installed.touch()

@@ -117,9 +117,7 @@ def test_what_is_clipped_to_the_action_shown_is_no_error(make_agent: Callable[..
     assert clone(agent, demonstrations, n_epochs=30, learning_rate=1e-2)[-1].validation < 1e-3
 
 
-def test_sac_learns_what_is_shown_and_acts_so_from_the_first_step(
-    counting_envs: Callable[..., SyncVectorEnv],
-) -> None:
+def test_sac_learns_demonstrations_from_the_first_step(counting_envs: Callable[..., SyncVectorEnv]) -> None:
     config = SACConfig(hidden_sizes=(32, 32), learning_starts=1000, normalize_observations=True)
     agent, demonstrations = SAC(counting_envs(), config, seed=0), shown(steer)
     before = {name: value.clone() for name, value in agent.policy.critic.state_dict().items()}
@@ -168,9 +166,7 @@ def test_a_second_call_goes_on(case: tuple[Callable[..., PPO], Shown]) -> None:
         np.testing.assert_allclose(value, before[name], atol=1e-6)
 
 
-def test_reinforcement_learning_goes_on_from_the_cloned_weights(
-    case: tuple[Callable[..., PPO], Shown],
-) -> None:
+def test_rl_continues_from_the_cloned_weights(case: tuple[Callable[..., PPO], Shown]) -> None:
     """Also where the gradient step keeps the parameters in an array of its own."""
     make, demonstrations = case
     trained = []
@@ -184,9 +180,7 @@ def test_reinforcement_learning_goes_on_from_the_cloned_weights(
         np.testing.assert_allclose(value, trained[1][name], rtol=1e-6, atol=1e-8)
 
 
-def test_an_untouched_normaliser_takes_in_the_observations_to_train_on(
-    make_agent: Callable[..., PPO],
-) -> None:
+def test_new_normalizer_takes_in_the_training_observations(make_agent: Callable[..., PPO]) -> None:
     agent, demonstrations = make_agent(), shown(steer)
     for _ in range(2):
         clone(agent, demonstrations, n_epochs=1)
@@ -272,9 +266,7 @@ def test_the_same_calls_give_the_same_weights(make_agent: Callable[..., PPO]) ->
         ({"learning_rate": float("nan")}, "learning_rate must be positive and finite, not nan"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(
-    make_agent: Callable[..., PPO], number: dict[str, Any], message: str
-) -> None:
+def test_invalid_values_refused(make_agent: Callable[..., PPO], number: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidConfigError, match=message):
         clone(make_agent(), shown(steer), **{"n_epochs": 1, **number})
 
@@ -357,9 +349,7 @@ def test_a_loss_that_explodes_changes_nothing(make_agent: Callable[..., PPO]) ->
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
-def test_an_observation_that_is_not_a_number_changes_nothing(
-    part: str, make_agent: Callable[..., PPO]
-) -> None:
+def test_nan_observation_changes_nothing(part: str, make_agent: Callable[..., PPO]) -> None:
     agent, demonstrations = make_agent(), shown(steer)
     getattr(demonstrations, part)[0][7, 1] = np.nan
     before = copy.deepcopy(agent.state_dict())

@@ -77,9 +77,7 @@ def test_the_learning_rate_falls_over_the_run_where_the_row_says_so() -> None:
         (MultiDiscrete([3, 3]), 1),  # of these sb3-contrib adds the divergences
     ],
 )
-def test_trpo_limits_the_joint_action_as_sb3_contrib_limits_the_mean_dimension(
-    space: gym.Space[Any], factor: int
-) -> None:
+def test_trpo_limits_the_kl_of_the_joint_action(space: gym.Space[Any], factor: int) -> None:
     row = BY_NAME["HalfCheetah"]
     config = row.trpo_for(space, normalize_rewards=True)
     assert config.target_kl == pytest.approx(factor * 0.04)

@@ -53,9 +53,7 @@ def ranks(folder: Path) -> list[Results]:
     return [dict(np.load(folder / f"{rank}-of-{SIZE}.npz")) for rank in range(SIZE)]
 
 
-def test_ranks_learn_what_one_process_with_all_their_environments_learns(
-    alone: Results, ranks: list[Results]
-) -> None:
+def test_ranks_learn_what_one_process_learns(alone: Results, ranks: list[Results]) -> None:
     for name, expected in alone.items():
         if not name.endswith("/own_valid"):
             np.testing.assert_allclose(ranks[0][name], expected, rtol=1e-5, atol=1e-7, err_msg=name)
@@ -95,9 +93,7 @@ def test_a_rank_that_dies_is_told_of_in_one_line(folder: Path, ranks: list[Resul
         {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "none"},
     ],
 )
-def test_variables_that_do_not_fit_together_are_refused(
-    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inconsistent_variables_refused(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     refusal = (

@@ -39,9 +39,7 @@ class Shown:
         yield from np.array_split(np.arange(len(self.train[0])), 16)
 
 
-def test_a_policy_is_cloned_from_observations_far_from_0(
-    counting_envs: Callable[..., SyncVectorEnv],
-) -> None:
+def test_policy_is_cloned_far_from_zero(counting_envs: Callable[..., SyncVectorEnv]) -> None:
     random, losses = np.random.default_rng(0), []
     observations = random.normal(0, [1, 10, 0.5], (512, 3)).round(3)
     actions = 0.5 * np.tanh(observations[:, :2] / [1, 10]).astype(np.float32)

@@ -100,9 +100,7 @@ def test_an_update_estimates_advantages_by_the_critic_that_was_trained() -> None
         np.testing.assert_array_equal(value, parameters(other)[name])
 
 
-def test_rewards_are_scaled_once_however_often_the_critic_is_trained(
-    make_agent: Callable[..., PPO],
-) -> None:
+def test_rewards_are_scaled_once_for_several_critic_updates(make_agent: Callable[..., PPO]) -> None:
     states = []
     for epochs in (0, 5):
         agent = make_agent(normalize_rewards=True)

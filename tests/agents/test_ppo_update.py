@@ -104,9 +104,7 @@ def test_an_update_ends_and_clips_values_as_in_stable_baselines3(
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
-def test_a_policy_that_has_moved_too_far_before_is_left_alone(
-    allow_numpy: bool, made_up_rollout: MakeRollout
-) -> None:
+def test_policy_past_the_kl_limit_is_unchanged(allow_numpy: bool, made_up_rollout: MakeRollout) -> None:
     envs = SyncVectorEnv([lambda: gymnasium.make("Pendulum-v1")] * NUM_ENVS)
     agent = PPO(envs, replace(CONFIG, target_kl=1e-3), seed=0, allow_numpy=allow_numpy)
     rollout = made_up_rollout(agent)
@@ -191,9 +189,7 @@ def test_statistics_of_observations_change_only_between_rollouts(make_agent: Cal
     np.testing.assert_allclose(agent.normalizer.statistics.variance, seen.var(0))
 
 
-def test_rewards_that_are_not_finite_or_do_not_fit_leave_the_agent_alone(
-    make_agent: Callable[..., PPO],
-) -> None:
+def test_non_finite_or_misshapen_rewards_change_nothing(make_agent: Callable[..., PPO]) -> None:
     agent = make_agent(normalize_rewards=True)
     rollout = agent.collect()
     before = parameters(agent)

@@ -86,9 +86,7 @@ def test_state_is_restored(folder: Path | None) -> None:
 
 
 @pytest.mark.parametrize("on_macos", [False, True])
-def test_files_grow_and_are_not_in_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_macos: bool
-) -> None:
+def test_files_grow_off_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_macos: bool) -> None:
     if on_macos:
         monkeypatch.delattr("os.posix_fallocate")
     monkeypatch.setattr(replay, "_FIRST_ROWS", 4)

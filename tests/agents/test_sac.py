@@ -65,9 +65,7 @@ def test_actions_are_uniform_before_learning_starts(counting_envs: MakeEnvs) -> 
 
 
 @pytest.mark.parametrize(("gradient_steps", "taken"), [(0, 0), (3, 3), (-1, 24)])
-def test_gradient_steps_are_as_many_as_configured(
-    counting_envs: MakeEnvs, gradient_steps: int, taken: int
-) -> None:
+def test_number_of_gradient_steps(counting_envs: MakeEnvs, gradient_steps: int, taken: int) -> None:
     agent = make_agent(
         counting_envs(AutoresetMode.SAME_STEP), learning_starts=0, gradient_steps=gradient_steps
     )
@@ -87,9 +85,7 @@ def test_it_learns_a_continuous_target_and_explores_less() -> None:
 
 
 @pytest.mark.parametrize("in_files", [False, True])
-def test_a_restored_agent_continues_as_the_original(
-    counting_envs: MakeEnvs, tmp_path: Path, *, in_files: bool
-) -> None:
+def test_restored_agent_continues_alike(counting_envs: MakeEnvs, tmp_path: Path, *, in_files: bool) -> None:
     def make(seed: int) -> SAC:
         return make_agent(counting_envs(), seed, tmp_path if in_files else None)
 

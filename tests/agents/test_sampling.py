@@ -43,9 +43,7 @@ def expected_transitions(env: int, count: int) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_valid_transitions_are_those_of_the_episodes(
-    mode: AutoresetMode, make_agent: Callable[..., PPO]
-) -> None:
+def test_valid_transitions_match_the_episodes(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
     agent = make_agent(mode=mode)
     rollouts = [agent.collect() for _ in range(3)]
     for env in range(3):
@@ -75,9 +73,7 @@ def test_only_next_step_autoreset_has_dummies(mode: AutoresetMode, make_agent: C
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_truncation_is_valued_at_the_final_observation(
-    mode: AutoresetMode, make_agent: Callable[..., PPO]
-) -> None:
+def test_truncation_uses_the_final_observation(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
     agent = make_agent(mode=mode)
     rollout = agent.collect()
     expected = np.zeros_like(rollout.bootstrap_values)
@@ -90,9 +86,7 @@ def test_truncation_is_valued_at_the_final_observation(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_step_is_followed_by_what_its_own_episode_went_on_to(
-    mode: AutoresetMode, make_agent: Callable[..., PPO]
-) -> None:
+def test_next_observations_stay_in_the_episode(mode: AutoresetMode, make_agent: Callable[..., PPO]) -> None:
     agent = make_agent(mode=mode, num_steps=29)
     rollouts = [agent.collect(), agent.collect()]
     edge = rollouts[0].valid[-1] & rollouts[0].ended[-1]
@@ -185,9 +179,7 @@ def test_what_is_not_a_number_stops_the_rollout(what: str, mode: AutoresetMode) 
         PPO(envs, PPOConfig(num_steps=30), seed=0).collect()
 
 
-def test_a_vector_environment_that_hides_its_autoreset_mode_is_refused(
-    counting_envs: Callable[..., SyncVectorEnv],
-) -> None:
+def test_hidden_autoreset_mode_is_refused(counting_envs: Callable[..., SyncVectorEnv]) -> None:
     envs = counting_envs()
     del envs.metadata["autoreset_mode"]
     with pytest.raises(UnsupportedEnvironmentError, match="autoreset_mode"):

@@ -87,9 +87,7 @@ def test_an_update_gives_the_parameters_that_sb3_contrib_gives(
     assert metrics["line_search_success"] == 1.0
 
 
-def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(
-    made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_without_gain_is_undone(made_up_rollout: MakeRollout, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_agent("Pendulum-v1", line_search_max_iter=3)
     rollout = made_up_rollout(agent)
     before = parameters(agent)
@@ -103,9 +101,7 @@ def test_a_step_that_does_not_improve_leaves_the_policy_as_it_was(
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
-def test_advantages_that_are_all_alike_leave_the_policy_as_it_was(
-    allow_numpy: bool, made_up_rollout: MakeRollout
-) -> None:
+def test_equal_advantages_change_nothing(allow_numpy: bool, made_up_rollout: MakeRollout) -> None:
     agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy)
     rollout = made_up_rollout(agent)
     zero = np.zeros_like(rollout.values)
@@ -139,9 +135,7 @@ def test_entropy_is_gained_where_it_counts(allow_numpy: bool, made_up_rollout: M
 
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
-def test_actions_in_a_box_of_any_shape_are_numbers_in_a_row(
-    allow_numpy: bool, counting_envs: Callable[..., SyncVectorEnv]
-) -> None:
+def test_box_actions_are_flattened(allow_numpy: bool, counting_envs: Callable[..., SyncVectorEnv]) -> None:
     """Only the environment sees the shape."""
 
     def trained(shape: tuple[int, ...]) -> TRPO:

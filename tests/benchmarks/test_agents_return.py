@@ -24,9 +24,7 @@ def test_both_sides_train_and_are_evaluated(side: str, algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(-50.0, "below"), (0.0, "level"), (50.0, "above")])
-def test_sides_differ_where_the_interval_of_the_difference_leaves_zero_out(
-    shift: float, verdict: str
-) -> None:
+def test_sides_differ_if_the_interval_excludes_zero(shift: float, verdict: str) -> None:
     reached = [100.0, 110.0, 105.0, 95.0, 90.0]
     results = [result("theirs", seed, value) for seed, value in enumerate(reached)]
     results += [result("ours", seed, value + shift) for seed, value in enumerate(reached)]

@@ -45,9 +45,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert whole["curve"].count(None) < 15
 
 
-def test_an_environment_that_a_side_cant_train_in_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unsupported_environment_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
         "--env",
         "CartPole-v1",

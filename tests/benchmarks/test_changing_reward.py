@@ -63,9 +63,7 @@ def test_the_agent_of_a_stored_run_repeats_it_on_its_predictors(stored: Path, tm
     assert all(np.array_equal(values, copied[name]) for name, values in policy.items())
 
 
-def test_unfinished_runs_are_refused(
-    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unfinished_runs_refused(stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copied = tmp_path / "Pendulum-v1" / stored.name
     shutil.copytree(stored, copied)
     shutil.rmtree(copied / bpref_run.PREDICTORS_NAME)
@@ -74,9 +72,7 @@ def test_unfinished_runs_are_refused(
     assert "has no predictors; make it with benchmarks.bpref --keep_predictors" in capsys.readouterr().err
 
 
-def test_missing_runs_are_made_and_lock_in_is_shown(
-    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_runs_are_made(stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.jsonl"
     command = ["--run", str(stored), "--agent", "ppo", "--runs", str(tmp_path), "--results", str(path)]
     command += ["--reward", "true", "last", "linear", "sequence"]
@@ -142,9 +138,7 @@ def test_resets_draw_new_networks_and_keep_transitions(monkeypatch: pytest.Monke
     assert len(agent.buffer) == 64
 
 
-def test_mixed_replay_draws_half_of_each_minibatch_from_the_newest_episodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_half_of_each_minibatch_is_new_in_mixed_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_variants, "NEWEST", 10)
     agent = trained(sac(MixedReplaySAC, learning_starts=1000), 200)
     agent.buffer.relabel(lambda *columns: np.arange(len(columns[0])))
@@ -155,9 +149,7 @@ def test_mixed_replay_draws_half_of_each_minibatch_from_the_newest_episodes(
 
 
 @pytest.mark.parametrize("kind", [ExtraStepsSAC, CriticRefitSAC])
-def test_a_changed_reward_is_followed_by_extra_steps(
-    kind: type[ExtraStepsSAC], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_reward_adds_extra_steps(kind: type[ExtraStepsSAC], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_variants, "EXTRA_STEPS", 16)
     both = [trained(sac(kind, learning_starts=8), 16) for _ in range(2)]
     both[1].relabel(lambda *columns: np.ones(len(columns[0])))

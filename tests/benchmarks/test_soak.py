@@ -63,9 +63,7 @@ def test_processes_that_come_and_go_are_left_out_but_those_of_the_database() -> 
     assert (list(web.memory_mb), list(web.handles), web.processes) == ([2, 3, 3], [5, 6, 6], 1)
 
 
-def test_a_growing_program_is_named_and_the_picture_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_growing_program_is_named_and_plotted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines: list[dict[str, Any]] = [{"minutes": 60.0, "labelers": 20, "pace": 2.0}]
     lines += [
         line(20 * n, web=[[2, 90_000, 30 + n]], chores=[[3, 50_000 + 500 * n, 9]]) for n in range(1, 181)

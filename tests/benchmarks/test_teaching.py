@@ -120,9 +120,7 @@ def test_f_is_the_share_of_the_way_from_random_actions_to_the_true_reward() -> N
     assert as_markdown(five).startswith("| five | 50 | 1 | -300 (-300 to -300) | 0.88 (0.87 to 0.88)")
 
 
-def test_only_the_tasks_that_are_asked_for_are_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_requested_tasks_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.jsonl"
     for task in ("Pendulum", "Reacher", "Ant"):
         append(path, line_of(Point(task, "random", 0, STEPS, 1), {"return": -1.0}))

@@ -202,9 +202,7 @@ def test_a_link_passes_on_is_cut_slowed_and_mended(server: socket.socket, link: 
         assert served.recv(100) == b""
 
 
-def test_what_a_server_breaks_off_is_broken_off_behind_a_link(
-    server: socket.socket, link: tuple[Link, int]
-) -> None:
+def test_closed_connections_close_behind_a_link(server: socket.socket, link: tuple[Link, int]) -> None:
     _, port = link
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         served, _ = server.accept()
@@ -248,9 +246,7 @@ def test_a_full_disk_takes_nothing_until_there_is_room(tmp_path: Path) -> None:
         (tmp_path / "s3" / "clip").write_bytes(bytes(100_000))
 
 
-def test_a_program_that_is_killed_whenever_it_is_back_is_started_again_after_a_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_program_restarts_after_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack.process, "FIRST_DELAY_SECONDS", 0.001)
     monkeypatch.setattr(stack.process, "LONGEST_DELAY_SECONDS", 0.002)
     said = StringIO()

@@ -8,9 +8,7 @@ from tests.containers.experiment import Experiment
 LABELS = "SELECT uuid, choice, swapped FROM feedback_label ORDER BY id"
 
 
-def test_a_backup_restores_every_label_after_all_volumes_are_removed(
-    stack: Stack, finished: Experiment
-) -> None:
+def test_backup_restores_labels_after_volumes_are_removed(stack: Stack, finished: Experiment) -> None:
     stack.documented("run --rm manage backup backups/monday")
     labels = stack.query(LABELS)
     assert len(labels) >= finished.labels

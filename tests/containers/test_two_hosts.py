@@ -64,9 +64,7 @@ def start(stack: Stack) -> Iterator[Callable[[str], list[Host]]]:
         host.process.wait()
 
 
-def test_a_run_on_two_hosts_resumes_after_one_is_killed_and_finishes(
-    start: Callable[[str], list[Host]],
-) -> None:
+def test_run_on_two_hosts_resumes_after_a_kill(start: Callable[[str], list[Host]]) -> None:
     assert RENDEZVOUS in PAGE
     hosts = start("-p synth -e ShortHopper-v1 -n two -l 40 -L 20 -i 20 -t 40000 -V")
     until(lambda: any(host.has_started() for host in hosts), "progress")

@@ -85,9 +85,7 @@ def earlier(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_upgrade_migrates_and_keeps_every_label(
-    earlier: Path, images: str, build: Build, make_stack: MakeStack
-) -> None:
+def test_upgrade_keeps_every_label(earlier: Path, images: str, build: Build, make_stack: MakeStack) -> None:
     build(earlier, "site", f"{IMAGES}-earlier-site")
     stack = make_stack("rl-teacher-test-upgrade")
     stack.write(earlier, f"{IMAGES}-earlier")

@@ -95,9 +95,7 @@ write_manifest(folder, "2026-01-01", postgresql.dump(folder / "database", last)[
 """
 
 
-def test_a_backup_of_an_older_version_is_brought_up_to_date(
-    migrated_postgresql: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_older_backup_is_upgraded(migrated_postgresql: Callable[[str], str], tmp_path: Path) -> None:
     site = {
         "SECRET_KEY": SITE_KEY,
         "DATABASE_URL": migrated_postgresql("older"),
@@ -118,9 +116,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(
     assert ("0002_0_2_0",) in found
 
 
-def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
-    run_dir: Path, tmp_path: Path
-) -> None:
+def test_embedded_site_and_runs_are_restored_while_in_use(run_dir: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     site = {"TEACHER_STATE_DIR": str(state)}
     put_clips(state / "media")
@@ -155,9 +151,7 @@ def test_an_embedded_site_comes_back_with_its_runs_while_both_are_in_use(
     assert len(after["feedback_apitoken"]) == len(before["feedback_apitoken"])
 
 
-def test_clips_are_copied_from_where_the_embedded_site_was_started_with(
-    tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
-) -> None:
+def test_clips_come_from_the_sites_store(tmp_path: Path, embedded: Callable[[Path], dict[str, str]]) -> None:
     """As by ``teach --storage``; the command is told the state folder alone, and deletes there, too."""
     site, clips = embedded(tmp_path / "state"), tmp_path / "clips"
     (tmp_path / "state/media").rename(clips)

@@ -29,9 +29,7 @@ from tests.forks import run_python
 SETTINGS = "human_feedback_site.settings"
 
 
-def test_a_second_backup_into_one_folder_is_refused_and_changes_nothing(
-    tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
-) -> None:
+def test_second_backup_is_refused(tmp_path: Path, embedded: Callable[[Path], dict[str, str]]) -> None:
     site = embedded(tmp_path / "state")
     done("backup backup", site, tmp_path)
     before = files_below(tmp_path / "backup")
@@ -76,9 +74,7 @@ def test_a_backup_that_cannot_be_made_leaves_nothing(
         assert "media, which lacks 2 of 2 clips that the site shows, such as hopper/first.mp4" in said
 
 
-def test_a_disk_that_gets_full_leaves_nothing(
-    tmp_path: Path, embedded: Callable[[Path], dict[str, str]]
-) -> None:
+def test_full_disk_leaves_nothing(tmp_path: Path, embedded: Callable[[Path], dict[str, str]]) -> None:
     site = embedded(tmp_path / "state")
     limited = ["bash", "-c", 'ulimit -f "$0"; exec "$@"', "50", sys.executable, str(ROOT / "manage.py")]
     answer = subprocess.run(
@@ -146,9 +142,7 @@ for folder in sys.argv[1:]:
 """
 
 
-def test_a_backup_that_is_not_whole_restores_nothing(
-    tmp_path: Path, backed_up: Callable[[Path], None]
-) -> None:
+def test_incomplete_backup_restores_nothing(tmp_path: Path, backed_up: Callable[[Path], None]) -> None:
     """In one process: each is refused before anything is changed."""
     folders = [str(number) for number in range(len(HARMS))]
     for folder, (harm, _) in zip(folders, HARMS, strict=True):

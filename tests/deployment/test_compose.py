@@ -58,7 +58,7 @@ def test_the_services_are_those_of_the_documentation(compose: Any) -> None:
         ),
     ],
 )
-def test_the_store_lets_pages_of_the_sites_origin_read_clips(
+def test_store_allows_the_site_origin(
     secrets: dict[str, str], variables: dict[str, str], origin: str
 ) -> None:
     media = composed({**secrets, **variables})["services"]["media"]

@@ -198,9 +198,7 @@ def test_a_pod_that_may_do_more_would_be_noticed(
     assert obstacles(pod) == {obstacle}
 
 
-def test_pods_have_what_they_may_use_and_no_access_to_the_cluster(
-    pods: dict[str, Resource], stages: dict[str, Any]
-) -> None:
+def test_pods_have_least_privileges(pods: dict[str, Resource], stages: dict[str, Any]) -> None:
     (user,) = {
         step.rest
         for role in ("site", "render", "trainer")

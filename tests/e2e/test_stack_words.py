@@ -30,9 +30,7 @@ def run(line: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("folder", [".", "env", "a folder", "-x", "below/[b]it", "../beside"])
-def test_what_is_printed_works_in_a_fresh_shell(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printed_command_works(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -61,9 +59,7 @@ def test_what_is_printed_works_in_a_fresh_shell(
         ({"env_id": ""}, "--env: expected an environment ID; got ''"),
     ],
 )
-def test_an_error_names_the_option_as_it_is_called_here(
-    changed: dict[str, object], said: str, tmp_path: Path
-) -> None:
+def test_error_names_the_stacks_option(changed: dict[str, object], said: str, tmp_path: Path) -> None:
     options = {"env_id": "ShortHopper-v1", "labels": 8, "pretrain_labels": None, "steps": 9, "bots": 1}
     with pytest.raises(StackError) as caught:
         Experiment(site_in(str(tmp_path / "stack")), ExperimentOptions(**options | changed))  # type: ignore[arg-type]
@@ -91,9 +87,7 @@ def test_a_folder_of_other_files_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["secrets.json", "ports.json"])
-def test_a_damaged_file_of_a_stack_is_refused_in_one_line(
-    tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]], name: str
-) -> None:
+def test_damaged_file_refused(tmp_path: Path, damaged: Callable[[bytes], Iterator[bytes]], name: str) -> None:
     folder = Folder(tmp_path)
     with folder.held():
         folder.secrets()

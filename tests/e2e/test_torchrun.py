@@ -115,9 +115,7 @@ def test_a_rank_that_is_killed_ends_the_run_and_one_process_goes_on_with_it(
     assert load_state(checkpoint)["agent"]["total_steps"] >= 16000
 
 
-def test_what_rank_0_refuses_is_said_once_and_ends_all(
-    tmp_path: Path, launched: list[Launched], free_port: Callable[[], int]
-) -> None:
+def test_rank_0_refuses_once(tmp_path: Path, launched: list[Launched], free_port: Callable[[], int]) -> None:
     launched += start_ranks("-p rl -e ShortHoper-v1 -n x".split(), tmp_path, free_port())
 
     assert [rank.wait() for rank in launched] == [2, 2]

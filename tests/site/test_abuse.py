@@ -21,9 +21,7 @@ Invite = Callable[[str], Browser]
 SCRIPT = "<script>alert(1)</script>"
 
 
-def test_an_undo_that_overtakes_its_answer_is_refused_and_can_be_sent_again(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_undo_before_its_answer_is_refused_and_repeatable(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [lease] = browser.lease()
     label = browser.label(lease)
@@ -46,9 +44,7 @@ def test_an_answer_sent_again_after_its_undo_stays_undone(trainer: Trainer, brow
     assert trainer.decisions()["items"][-1]["decision"] is None
 
 
-def test_of_answers_that_arrive_in_another_order_each_counts_for_its_own_pair(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_reordered_answers_count_for_their_own_leases(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     given = browser.lease(3)
     for lease, choice in zip(reversed(given), ("left", "right", "equal"), strict=True):
@@ -58,9 +54,7 @@ def test_of_answers_that_arrive_in_another_order_each_counts_for_its_own_pair(
 
 
 @pytest.mark.parametrize("state", ["paused", "finished"])
-def test_a_closed_experiment_gives_nothing_and_takes_back_what_is_held(
-    trainer: Trainer, browser: Browser, state: str
-) -> None:
+def test_closed_experiment_leases_nothing(trainer: Trainer, browser: Browser, state: str) -> None:
     trainer.register(2)
     [lease] = browser.lease()
     Experiment.objects.update(state=state)
@@ -69,9 +63,7 @@ def test_a_closed_experiment_gives_nothing_and_takes_back_what_is_held(
 
 
 @pytest.mark.both_databases
-def test_an_abandoned_pair_is_given_to_the_next_who_asks(
-    trainer: Trainer, invite: Invite, settings: Settings
-) -> None:
+def test_abandoned_lease_goes_to_the_next(trainer: Trainer, invite: Invite, settings: Settings) -> None:
     settings.LEASE_SECONDS = 1
     trainer.register()
     leaver, other = invite("leaver"), invite("other")
@@ -94,9 +86,7 @@ def test_a_browsers_clock_says_nothing(trainer: Trainer, browser: Browser, said:
     assert label.lease.created_at <= label.created_at
 
 
-def test_html_in_what_a_trainer_says_is_text_on_every_page(
-    trainer: Trainer, browser: Browser, client: Client
-) -> None:
+def test_html_from_a_trainer_is_escaped(trainer: Trainer, browser: Browser, client: Client) -> None:
     trainer.put(prompt=SCRIPT, env_id=SCRIPT)
     client.force_login(trainer.user)
     for who, path in [(browser.client, "/experiments/hopper/label"), (client, "/experiments/hopper/")]:

@@ -139,9 +139,7 @@ def test_a_stale_form_overwrites_nothing(root: Client, trainer: Trainer) -> None
 
 
 @pytest.mark.both_databases
-def test_a_smaller_overlap_closes_what_has_enough_labels(
-    root: Client, trainer: Trainer, browser: Browser
-) -> None:
+def test_smaller_overlap_closes_comparisons(root: Client, trainer: Trainer, browser: Browser) -> None:
     trainer.overlap(2)
     trainer.register(2)
     browser.answer(browser.lease()[0])
@@ -255,18 +253,14 @@ def judge_by_two(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
             other.answer(lease, "equal")
 
 
-def test_an_experiment_shows_how_each_labeler_does(
-    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
-) -> None:
+def test_labeler_quality_is_shown(root: Client, trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     judge_by_two(trainer, invite)
     shown = root.get(page("change", models.Experiment, trainer.experiment.pk)).content.decode()
     assert re.search(r"<td>leo</td><td>3</td><td></td><td>100% of 3</td>", shown)
 
 
 @pytest.mark.both_databases
-def test_labelers_are_weighed_at_once_and_by_another_rule(
-    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
-) -> None:
+def test_labelers_are_reweighed(root: Client, trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     judge_by_two(trainer, invite)
     change = page("change", models.Experiment, trainer.experiment.pk)
     before = trainer.decisions()["items"][-1]["probability"]
@@ -278,9 +272,7 @@ def test_labelers_are_weighed_at_once_and_by_another_rule(
     assert before == 0.5
 
 
-def test_comparisons_are_cancelled_requeued_and_asked_about_again(
-    root: Client, trainer: Trainer, browser: Browser
-) -> None:
+def test_cancel_requeue_and_request_again(root: Client, trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     pair = models.Comparison.objects.get()
     assert "1 closed." in act(root, models.Comparison, "cancel", pair)
@@ -293,9 +285,7 @@ def test_comparisons_are_cancelled_requeued_and_asked_about_again(
     assert (pair.status, pair.wanted, pair.n_labels) == ("open", 2, 1)
 
 
-def test_what_a_labeler_holds_is_given_to_others(
-    root: Client, trainer: Trainer, invite: Callable[[str], Browser]
-) -> None:
+def test_leases_are_released(root: Client, trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     trainer.register()
     ann, bob = invite("ann"), invite("bob")
     ann.ask(shown=ann.lease()[0]["uuid"])
@@ -342,9 +332,7 @@ def test_a_blocked_labeler_is_given_nothing_and_its_labels_count_no_more(
     assert len(ann.lease(5)) == 2
 
 
-def test_a_labeler_is_blocked_everywhere_and_given_work_again(
-    root: Client, trainer: Trainer, browser: Browser
-) -> None:
+def test_labeler_is_blocked_everywhere(root: Client, trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     browser.answer(browser.lease()[0])
     labeler = models.Labeler.objects.get()
@@ -354,9 +342,7 @@ def test_a_labeler_is_blocked_everywhere_and_given_work_again(
     assert browser.ask()["notice"] is None
 
 
-def test_withdrawing_a_label_tells_nothing_of_a_pair_whose_answer_is_known(
-    root: Client, trainer: Trainer, browser: Browser
-) -> None:
+def test_withdrawing_reveals_no_gold_answer(root: Client, trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     label = browser.answer(browser.lease()[0], "equal")
     pair = models.Comparison.objects.get()
@@ -387,9 +373,7 @@ def test_a_token_is_replaced_and_shown_once(root: Client, researcher: User) -> N
 
 
 @pytest.mark.usefixtures("story")
-def test_links_are_revoked_and_participants_forgotten_and_the_log_knows_by_whom(
-    root: Client, trainer: Trainer
-) -> None:
+def test_links_and_participants_are_removed_and_logged(root: Client, trainer: Trainer) -> None:
     invite, arrival = models.Invite.objects.latest("pk"), models.Arrival.objects.get()
     assert "1 revoked." in act(root, models.Invite, "revoke", invite)
     assert "0 revoked." in act(root, models.Invite, "revoke", invite)

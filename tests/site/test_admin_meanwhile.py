@@ -112,9 +112,7 @@ def test_the_second_is_told_what_the_field_holds_now(
     assert str(getattr(type(row).objects.get(pk=row.pk), field)) == second
 
 
-def test_other_fields_of_the_same_form_are_saved_and_stay(
-    admins: tuple[Client, Client], trainer: Trainer
-) -> None:
+def test_other_fields_of_the_form_are_saved(admins: tuple[Client, Client], trainer: Trainer) -> None:
     for row, one, two in (
         (experiment(trainer), ("overlap", "2"), ("min_watch_ms", "300")),
         (example(trainer), ("explanation", "It lands."), ("better", "second")),

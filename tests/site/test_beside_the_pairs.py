@@ -34,9 +34,7 @@ def test_an_answer_says_how_long_its_clips_were_in_sight(trainer: Trainer, brows
     assert list(Label.objects.order_by("pk").values_list("shown_ms", flat=True)) == [1_200, None]
 
 
-def test_examples_come_with_the_answer_by_side(
-    trainer: Trainer, browser: Browser, media_folder: Path
-) -> None:
+def test_examples_come_with_answers(trainer: Trainer, browser: Browser, media_folder: Path) -> None:
     made = [example(trainer, "first", explanation="It jumps."), example(trainer, "second", practice=True)]
     made += [example(trainer, "equal"), example(trainer, "cant_tell")]
     items = browser.get(f"{trainer.path}/examples")["items"]
@@ -108,9 +106,7 @@ def test_progress_counts_the_pairs_of_everybody(trainer: Trainer, browser: Brows
     assert (progress["answered"], progress["wanted"]) == (1, 700)
 
 
-def test_training_that_has_started_does_not_start_again_because_an_answer_is_taken_back(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_training_does_not_restart_after_an_undo(trainer: Trainer, browser: Browser) -> None:
     trainer.put(pretrain_labels=2)
     trainer.register(3, phase="pretraining")
     first, second = browser.lease(2)

@@ -258,9 +258,7 @@ def test_what_redis_can_be_at_is_taken(monkeypatch: pytest.MonkeyPatch, url: str
     ],
     ids=str,
 )
-def test_a_worker_that_cannot_work_says_why_in_one_line(
-    tmp_path: Path, variables: dict[str, str], message: str
-) -> None:
+def test_broken_worker_says_why(tmp_path: Path, variables: dict[str, str], message: str) -> None:
     command = [str(BIN / "celery"), "--app", "human_feedback_site.celery", "worker", "--beat"]
     environment = {
         "PATH": os.environ["PATH"],

@@ -43,9 +43,7 @@ def test_an_answer_that_could_count_arrives_after_any_time(trainer: Trainer, bro
     assert browser.answer(lease)["status"] == "counted"
 
 
-def test_an_answer_that_is_surplus_arrives_after_weeks(
-    trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
-) -> None:
+def test_surplus_after_weeks(trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]) -> None:
     trainer.register()
     [lease] = browser.lease()
     age(lease, by=timedelta(days=29))
@@ -88,9 +86,7 @@ def test_leases_with_an_answer_or_from_an_undo_are_evidence(trainer: Trainer, br
 
 
 @pytest.mark.both_databases
-def test_many_leases_go_in_batches(
-    trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leases_go_in_batches(trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chores, "_LEASES_AT_ONCE", 2)
     trainer.register(5)
     for lease in browser.lease(5):
@@ -99,9 +95,7 @@ def test_many_leases_go_in_batches(
     assert chores.forget_leases() == "5 deleted"
 
 
-def test_a_chore_that_ran_out_of_time_leaves_the_rest(
-    trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chores_stop_on_time(trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chores, "WORK_SECONDS", -1.0)
     trainer.register()
     age(browser.lease()[0])
@@ -127,9 +121,7 @@ def wait_for(trainer: Trainer, answers: int) -> None:
 
 
 @pytest.mark.parametrize("state", ["running", "paused"])
-def test_a_trainer_that_is_away_waits_for_nobody_until_it_is_back(
-    trainer: Trainer, browser: Browser, state: str
-) -> None:
+def test_absent_trainer_waits_for_nobody(trainer: Trainer, browser: Browser, state: str) -> None:
     wait_for(trainer, 7)
     Experiment.objects.update(state=state)
     silence(120)

@@ -49,9 +49,7 @@ def test_all_chores_at_once_do_what_one_does(trainer: Trainer, browser: Browser,
     assert trainer.decisions()["open"] == 0
 
 
-def test_an_answer_is_recorded_with_its_lease_or_its_lease_is_gone(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_answer_keeps_its_lease_or_the_lease_is_gone(trainer: Trainer, browser: Browser) -> None:
     for _ in range(ROUNDS):
         trainer.put(state="running")
         trainer.register()
@@ -65,9 +63,7 @@ def test_an_answer_is_recorded_with_its_lease_or_its_lease_is_gone(
         assert Lease.objects.filter(uuid=lease["uuid"]).exists() == (status == 201)
 
 
-def test_answers_that_arrive_while_clips_expire_are_kept(
-    trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
-) -> None:
+def test_answers_during_expiry(trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]) -> None:
     others = [invite(name) for name in ("mia", "leo")]
     for _ in range(ROUNDS):
         Experiment.objects.update(media_deleted_at=None)

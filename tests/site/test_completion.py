@@ -43,9 +43,7 @@ def named(trainer: Trainer) -> dict[str, Invite]:
     return two_links_by_name(trainer.experiment)
 
 
-def test_who_takes_an_answer_back_has_to_earn_the_code_again(
-    trainer: Trainer, named: dict[str, Invite]
-) -> None:
+def test_undo_requires_earning_the_code_again(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(4)
     api = somebody()
     arrive(api.client, named["first"])
@@ -74,9 +72,7 @@ def test_an_answer_beyond_the_part_may_be_taken_back(trainer: Trainer, named: di
 
 
 @pytest.mark.parametrize("end", ["waited", "finished"])
-def test_what_the_end_completed_is_found_out_anew_when_an_answer_is_taken_back(
-    trainer: Trainer, named: dict[str, Invite], end: str
-) -> None:
+def test_undo_reconsiders_completion(trainer: Trainer, named: dict[str, Invite], end: str) -> None:
     trainer.register(2)
     api = somebody()
     arrive(api.client, named["second"])
@@ -95,9 +91,7 @@ def test_what_the_end_completed_is_found_out_anew_when_an_answer_is_taken_back(
     assert shown(api)[1] == ""
 
 
-def test_who_changes_an_answer_has_given_as_many_as_before(
-    trainer: Trainer, named: dict[str, Invite]
-) -> None:
+def test_changed_answers_keep_the_count(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(2)
     api = somebody()
     arrive(api.client, named["second"])
@@ -119,9 +113,7 @@ def test_who_changes_an_answer_has_given_as_many_as_before(
         ("0" * 10, "Too many of your answers"),
     ],
 )
-def test_whoever_gets_no_more_pairs_reads_why(
-    trainer: Trainer, named: dict[str, Invite], checks: str, said: str
-) -> None:
+def test_no_more_pairs_says_why(trainer: Trainer, named: dict[str, Invite], checks: str, said: str) -> None:
     api = somebody()
     arrive(api.client, named["first"])
     Participation.objects.update(gold_checks=checks)

@@ -107,9 +107,7 @@ def answer_together(race: Callable[..., list[Any]], browsers: list[Browser]) -> 
     return answer
 
 
-def test_eight_labelers_share_the_pairs_while_a_reader_polls(
-    trainer: Trainer, browsers: list[Browser], start: Start
-) -> None:
+def test_eight_labelers_and_a_reader(trainer: Trainer, browsers: list[Browser], start: Start) -> None:
     trainer.register(28)
     workers = [start(answer_everything, browser, 1) for browser in browsers]
     cursor = 0
@@ -127,9 +125,7 @@ def test_eight_labelers_share_the_pairs_while_a_reader_polls(
     assert not Label.objects.filter(status=Label.Status.SURPLUS).exists()
 
 
-def test_with_pairs_fetched_ahead_each_pair_still_gets_exactly_one_label_that_counts(
-    trainer: Trainer, answer_together: Callable[[int], int]
-) -> None:
+def test_prefetched_leases_count_once(trainer: Trainer, answer_together: Callable[[int], int]) -> None:
     uuids = trainer.register(28)
     answered = answer_together(3)
     counted = Label.objects.filter(status=Label.Status.COUNTED)
@@ -138,9 +134,7 @@ def test_with_pairs_fetched_ahead_each_pair_still_gets_exactly_one_label_that_co
     assert trainer.decisions()["last_seq"] == 28
 
 
-def test_with_overlap_each_pair_is_judged_by_that_many_different_labelers(
-    trainer: Trainer, answer_together: Callable[[int], int]
-) -> None:
+def test_overlap_gives_different_labelers(trainer: Trainer, answer_together: Callable[[int], int]) -> None:
     trainer.overlap(3)
     trainer.register(10)
     answer_together(1)
@@ -148,9 +142,7 @@ def test_with_overlap_each_pair_is_judged_by_that_many_different_labelers(
     assert Counter(judged.values_list("n_labels", "judges", "all")) == {(3, 3, 3): 10}
 
 
-def test_the_feed_waits_for_a_transaction_that_is_still_open(
-    trainer: Trainer, browsers: list[Browser], start: Start
-) -> None:
+def test_feed_waits_for_open_transactions(trainer: Trainer, browsers: list[Browser], start: Start) -> None:
     trainer.register(2)
     slow, quick = browsers[:2]
     [slow_lease], [quick_lease] = slow.lease(), quick.lease()
@@ -316,9 +308,7 @@ def test_many_registrations_at_once_are_one(trainer: Trainer, race: Callable[...
     assert Comparison.objects.count() == 10
 
 
-def test_of_two_runs_that_want_a_name_at_once_one_gets_it(
-    trainer: Trainer, race: Callable[..., list[Any]]
-) -> None:
+def test_one_of_two_runs_gets_a_name(trainer: Trainer, race: Callable[..., list[Any]]) -> None:
     for number in range(ROUNDS):
         bodies = [trainer.description(run_id=str(uuid4())) for _ in range(3)]
         path = f"/experiments/new-{number}"
@@ -338,9 +328,7 @@ def test_an_overlap_that_shrinks_during_answers_leaves_nothing_open_that_has_eno
         assert trainer.decisions()["open"] == 0
 
 
-def test_a_name_invited_twice_at_once_makes_one_labeler_with_one_link(
-    trainer: Trainer, race: Callable[..., list[Any]]
-) -> None:
+def test_one_name_invited_twice_is_one_labeler(trainer: Trainer, race: Callable[..., list[Any]]) -> None:
     for number in range(ROUNDS):
         name = f"new-{number}"
         invite = lambda name=name: trainer.send("POST", f"{trainer.path}/invites", {"labeler": name})  # noqa: E731

@@ -72,9 +72,7 @@ def test_who_does_not_agree_is_shown_nothing_and_may_think_again(text: ConsentTe
 
 
 @pytest.mark.both_databases
-def test_another_text_is_asked_for_again_and_an_old_one_is_remembered(
-    text: ConsentText, browser: Browser, trainer: Trainer
-) -> None:
+def test_new_text_is_asked_again(text: ConsentText, browser: Browser, trainer: Trainer) -> None:
     say(browser, "yes", text.digest)
     [lease] = browser.lease()
     set_text(trainer.experiment, "Something else.")
@@ -90,18 +88,14 @@ def test_another_text_is_asked_for_again_and_an_old_one_is_remembered(
 @pytest.mark.parametrize(
     "form", [{}, {"answer": "yes"}, {"answer": "maybe"}, {"answer": "yes", "version": "0"}]
 )
-def test_an_answer_to_another_version_or_none_is_no_answer(
-    text: ConsentText, browser: Browser, form: dict[str, str]
-) -> None:
+def test_consent_to_another_version(text: ConsentText, browser: Browser, form: dict[str, str]) -> None:
     assert "I agree" in browser.client.post(PAGE, form).content.decode()
     assert not ConsentAnswer.objects.exists()
     assert refused(browser)
 
 
 @pytest.mark.both_databases
-def test_agreeing_in_one_experiment_is_not_agreeing_in_another(
-    text: ConsentText, browser: Browser, trainer: Trainer
-) -> None:
+def test_consent_is_per_experiment(text: ConsentText, browser: Browser, trainer: Trainer) -> None:
     second = type(trainer)(trainer.user, "cheetah")
     second.put(invite="you")
     set_text(second.experiment, text.text)
@@ -110,9 +104,7 @@ def test_agreeing_in_one_experiment_is_not_agreeing_in_another(
     assert Participation.objects.filter(consented_to=text).count() == 1
 
 
-def test_the_researcher_writes_the_text_and_sees_how_many_agreed(
-    trainer: Trainer, browser: Browser, researcher_client: Client
-) -> None:
+def test_researcher_edits_the_text(trainer: Trainer, browser: Browser, researcher_client: Client) -> None:
     response: Any = researcher_client.post(EDIT, {"text": "Read this. 😀"})
     assert response.headers["Location"] == "/experiments/hopper/invites"
     text = ConsentText.objects.get()
@@ -131,9 +123,7 @@ def test_what_cannot_be_a_text_is_refused(trainer: Trainer, researcher_client: C
     assert trainer.experiment.consent is None
 
 
-def test_only_who_manages_the_experiment_writes_its_text(
-    trainer: Trainer, stranger: Trainer, browser: Browser
-) -> None:
+def test_only_managers_edit_the_text(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
     other = Client()
     other.force_login(stranger.user)
     for client in (other, browser.client):

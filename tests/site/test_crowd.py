@@ -93,9 +93,7 @@ def test_a_larger_overlap_opens_what_was_answered(trainer: Trainer, invite: Invi
     assert first["comparison"] in pairs(leases)
 
 
-def test_a_larger_overlap_does_not_open_what_has_no_clips_any_more(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_larger_overlap_skips_comparisons_without_clips(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     setting(media_deleted_at=Now())
@@ -152,9 +150,7 @@ def test_gold_takes_no_place(gold: list[str], invite: Invite) -> None:
     assert pairs(invite("d").lease(1)) == held[0]
 
 
-def test_who_fails_gold_is_warned_and_then_given_nothing(
-    gold: list[str], trainer: Trainer, browser: Browser, side_of: SideOf
-) -> None:
+def test_gold_failures_stop(gold: list[str], trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
     setting(warn_failures=2, stop_failures=4)
     notices = []
     for _ in range(6):
@@ -167,9 +163,7 @@ def test_who_fails_gold_is_warned_and_then_given_nothing(
     assert Participation.objects.get().gold_checks == "0000"
 
 
-def test_what_a_stopped_labeler_held_goes_to_others_and_its_late_answer_is_surplus(
-    gold: list[str], trainer: Trainer, invite: Invite, side_of: SideOf
-) -> None:
+def test_stopped_labelers_leases(gold: list[str], trainer: Trainer, invite: Invite, side_of: SideOf) -> None:
     setting(stop_failures=1)
     trainer.register()
     bad, good = invite("bad"), invite("good")
@@ -201,9 +195,7 @@ def test_right_answers_to_gold_are_no_failures(gold: list[str], browser: Browser
     assert Participation.objects.get().gold_checks == "1" * 10
 
 
-def test_an_undone_gold_answer_gives_the_same_pair_back_as_any_other(
-    gold: list[str], browser: Browser
-) -> None:
+def test_undone_gold_answer_returns_the_same_comparison(gold: list[str], browser: Browser) -> None:
     [lease] = browser.lease()
     label = browser.answer(lease)
     again = browser.undo(label)["lease"]
@@ -217,9 +209,7 @@ def test_one_gold_lease_gives_one_label_that_looks_counted(gold: list[str], brow
     assert [browser.answer(lease)["status"] for _ in range(2)] == ["counted", "surplus"]
 
 
-def test_labelers_with_large_numbers_are_given_gold_too(
-    gold: list[str], trainer: Trainer, browser: Browser
-) -> None:
+def test_gold_for_large_labeler_ids(gold: list[str], trainer: Trainer, browser: Browser) -> None:
     browser.ask()
     user = Labeler.objects.get(name="you").user
     newcomer = replace(participant_of(participation_in(user, trainer.name)), labeler=2**31 - 1)
@@ -269,9 +259,7 @@ def test_checks_fall_due_at_their_rate_at_places_that_differ(rate: float) -> Non
 # Time of watching
 
 
-def test_answers_faster_than_the_clips_can_be_watched_warn_and_stop(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_too_fast_answers_warn_and_stop(trainer: Trainer, browser: Browser) -> None:
     trainer.register(9)
     setting(min_watch_ms=1000, warn_failures=1, stop_failures=3)
     notices = []
@@ -286,9 +274,7 @@ def test_answers_faster_than_the_clips_can_be_watched_warn_and_stop(
 
 
 @pytest.mark.parametrize("said", [{"shown_ms": 5000}, {"shown_ms": None, "response_ms": 5000}], ids=str)
-def test_the_age_of_the_lease_bounds_what_a_browser_says(
-    trainer: Trainer, browser: Browser, said: dict[str, Any]
-) -> None:
+def test_lease_age_bounds_watch_time(trainer: Trainer, browser: Browser, said: dict[str, Any]) -> None:
     trainer.register(2)
     setting(min_watch_ms=1000)
     old, new = browser.lease(2)
@@ -312,9 +298,7 @@ def test_a_pair_that_came_back_by_undo_need_not_be_watched_again(trainer: Traine
 # Repeats
 
 
-def test_a_repeat_comes_late_once_and_changes_no_decision(
-    trainer: Trainer, browser: Browser, side_of: SideOf
-) -> None:
+def test_repeats_come_late_and_once(trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
     trainer.register(REPEAT_AFTER + 5)
     setting(repeat_rate=1.0)
     seen = []
@@ -476,9 +460,7 @@ def test_whatever_labelers_do_a_request_takes_few_statements(trainer: Trainer, i
     assert Label.objects.filter(status="counted").count() > 10
 
 
-def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_few_statements(
-    trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losing_all_races(trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.register(2)
     one = invite("one")
     one.client.get(f"/experiments/{trainer.name}/label")
@@ -501,9 +483,7 @@ def test_who_loses_every_pair_to_others_in_this_moment_is_done_within_few_statem
 
 @pytest.mark.parametrize("opened", [True, False], ids=["after the page", "of a script"])
 @pytest.mark.parametrize("there", ["pairs", "nothing", "fetched ahead", "on screens"])
-def test_the_first_request_of_a_labeler_takes_few_statements(
-    trainer: Trainer, invite: Invite, there: str, opened: bool
-) -> None:
+def test_first_request_statements(trainer: Trainer, invite: Invite, there: str, opened: bool) -> None:
     if there != "nothing":
         trainer.register(5)
     if there in {"fetched ahead", "on screens"}:
@@ -520,9 +500,7 @@ def test_the_first_request_of_a_labeler_takes_few_statements(
     assert (mine.empty_since is None) == bool(given[0]["leases"])
 
 
-def test_first_requests_at_once_make_one_participation(
-    trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_first_visit(trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.register(1)
     labeler_in = accounts.labeler_in
 
@@ -550,9 +528,7 @@ def test_taking_what_others_only_prefetched_takes_few_statements(trainer: Traine
 
 
 @pytest.mark.django_db(transaction=True)
-def test_with_gold_and_repeats_labels_and_leases_never_exceed_the_overlap(
-    trainer: Trainer, invite: Invite, django_db_blocker: DjangoDbBlocker
-) -> None:
+def test_gold_at_once(trainer: Trainer, invite: Invite, django_db_blocker: DjangoDbBlocker) -> None:
     trainer.overlap(2, more=3, share=0.5)
     trainer.register(14)
     trainer.register(5, gold="first")

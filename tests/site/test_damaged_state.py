@@ -17,9 +17,7 @@ from human_feedback_site.private import read_secret_key
 Damaged = Callable[[bytes], Iterator[bytes]]
 
 
-def test_a_damaged_secret_is_refused_or_another_one(
-    tmp_path: Path, damaged: Damaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_secret(tmp_path: Path, damaged: Damaged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY", raising=False)
     refused, intact = list[str](), read_secret_key(tmp_path, embedded=True)
     for content in damaged(intact.encode()):
@@ -52,9 +50,7 @@ def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path, d
     assert _last_port(lock) == 8000
 
 
-def test_the_announcement_of_a_site_is_empty_at_no_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_site_announcement_is_never_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who joins a site or looks for one reads it at any time."""
     lock = tmp_path / "lock"
     lock.write_text('{"port": 8000, "url": "http://[2001:db8::7]:8000", "storage": "s3://clips/of/many"}')

@@ -290,9 +290,7 @@ OTHER_STORE = (
 )
 
 
-def test_where_the_clips_are_in_another_store_nothing_is_deleted(
-    elsewhere: Path, trainer: Trainer, root: Client, settings: Settings
-) -> None:
+def test_another_store_refuses(elsewhere: Path, trainer: Trainer, root: Client, settings: Settings) -> None:
     models.Comparison.objects.update(status="cancelled")  # as the end of a run leaves what nobody answered
     before = rows()
     with pytest.raises(CommandError, match=OTHER_STORE + " Nothing was deleted"):
@@ -327,18 +325,14 @@ def test_a_deletion_does_not_go_on_with_another_store(
 
 
 @pytest.mark.parametrize("folder", ["another", "gone"])
-def test_clips_that_are_gone_for_good_are_left_out_where_that_is_asked_for(
-    elsewhere: Path, trainer: Trainer, settings: Settings, folder: str
-) -> None:
+def test_clips_may_be_missing(elsewhere: Path, trainer: Trainer, settings: Settings, folder: str) -> None:
     settings.TEACHER_STORAGE = str(Path(settings.TEACHER_STORAGE).with_name(folder))
     assert "with: 3 comparisons, 2 labels, 1 invitation" in delete(without_clips=True)
     assert rows() == dict.fromkeys(rows(), 0)
     assert clips_below(elsewhere) == 7
 
 
-def test_clips_in_two_stores_are_told_before_the_deletion(
-    elsewhere: Path, trainer: Trainer, settings: Settings
-) -> None:
+def test_clips_in_two_stores_are_reported(elsewhere: Path, trainer: Trainer, settings: Settings) -> None:
     first = next(elsewhere.rglob("first.mp4"))
     here = Path(settings.TEACHER_STORAGE) / first.relative_to(elsewhere)
     here.parent.mkdir(parents=True)
@@ -348,18 +342,14 @@ def test_clips_in_two_stores_are_told_before_the_deletion(
     assert (clips_below(here.parents[1]), clips_below(elsewhere)) == (0, 6)
 
 
-def test_what_was_imported_without_its_clips_can_be_deleted(
-    elsewhere: Path, trainer: Trainer, root: Client
-) -> None:
+def test_imported_experiment_is_deleted(elsewhere: Path, trainer: Trainer, root: Client) -> None:
     models.Comparison.objects.update(clips_missing=True)
     models.Episode.objects.all().delete()
     root.post(address(trainer), {"post": "yes"})
     assert not models.Experiment.everything.exists()
 
 
-def test_a_store_that_goes_away_meanwhile_is_told_and_tried_again(
-    trainer: Trainer, root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_lost_meanwhile(trainer: Trainer, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.register()
     silence(trainer)
 
@@ -393,9 +383,7 @@ def test_the_admin_names_what_goes_and_deletes_it(trainer: Trainer, browser: Bro
     assert (entry.object_repr, entry.user.username) == ("hopper", "root")
 
 
-def test_what_takes_too_long_for_one_request_is_left_to_the_chores(
-    trainer: Trainer, root: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_deletion_is_a_chore(trainer: Trainer, root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from human_feedback_site.feedback.admin import experiments as pages
 
     trainer.register(2)
@@ -411,9 +399,7 @@ def test_what_takes_too_long_for_one_request_is_left_to_the_chores(
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_the_admin_offers_no_deletion_that_cannot_work(
-    trainer: Trainer, browser: Browser, root: Client, used: bool
-) -> None:
+def test_admin_offers_no_deletion(trainer: Trainer, browser: Browser, root: Client, used: bool) -> None:
     """Of every row that has a button for it, the deletion succeeds; and so does that of many."""
     from django.contrib import admin
 

@@ -75,9 +75,7 @@ def test_a_fresh_state_folder_is_its_owners_alone(start: Start, tmp_path: Path) 
     assert mode(state / "site.sqlite3") == 0o600
 
 
-def test_hosts_without_an_address_are_warned_of_for_nobody_could_sign_in(
-    start: Start, tmp_path: Path
-) -> None:
+def test_hosts_without_an_address_are_warned_about(start: Start, tmp_path: Path) -> None:
     start(tmp_path / "state", ALLOWED_HOSTS="lab.local")
     said = [line for line in log_of(tmp_path / "state").read_text().splitlines() if "WARNING" in line]
     assert len(said) == 1
@@ -133,9 +131,7 @@ def test_an_exported_public_address_is_served_and_used_in_links(site: dict[str, 
     assert put.json()["invite_url"].startswith("http://labels.example:8080/j/")
 
 
-def test_a_folder_that_was_there_before_stays_open_but_not_what_the_site_writes(
-    site: dict[str, Any], state: Path
-) -> None:
+def test_existing_folder_keeps_its_mode(site: dict[str, Any], state: Path) -> None:
     assert mode(state) == 0o755
     assert {mode(state / name) for name in ("token", "secret_key", "admin_password", "site/lock")} == {0o600}
 

@@ -403,9 +403,7 @@ def test_other_methods_are_refused(clients: dict[str, Client], places: dict[str,
     assert wrong == []
 
 
-def test_pages_that_cannot_be_opened_say_so_in_a_page(
-    clients: dict[str, Client], places: dict[str, object]
-) -> None:
+def test_wrong_methods_get_an_html_page(clients: dict[str, Client], places: dict[str, object]) -> None:
     shown = set()
     for row in ROWS:
         for method in {"GET", "POST"} - {each.method for each in ROWS if each.route == row.route}:
@@ -422,9 +420,7 @@ def test_pages_that_cannot_be_opened_say_so_in_a_page(
     assert len({route for route, method in shown if method == "POST"}) > 5
 
 
-def test_nothing_is_written_without_the_csrf_token(
-    clients: dict[str, Client], places: dict[str, object]
-) -> None:
+def test_csrf_token_is_required(clients: dict[str, Client], places: dict[str, object]) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.cookies = clients["owner"].cookies
     writing = [row for row in ROWS if row.method != "GET"]
@@ -486,9 +482,7 @@ def test_somebody_who_is_called_is_noted(called: list[object]) -> None:
 @pytest.mark.parametrize(
     "address", ["https://example.org/", "//example.org", "/\\\\example.org", "https:///example.org"]
 )
-def test_signing_in_and_choosing_a_language_lead_to_pages_of_the_site_alone(
-    researcher: User, address: str
-) -> None:
+def test_redirects_stay_on_the_site(researcher: User, address: str) -> None:
     researcher.set_password("correct horse")
     researcher.save()
     client = Client()
@@ -542,9 +536,7 @@ def _routes(patterns: Any, prefix: str = "") -> Iterator[str]:
             yield route
 
 
-def test_every_address_of_the_django_admin_leads_others_to_its_login(
-    clients: dict[str, Client], tokens: dict[str, Client]
-) -> None:
+def test_admin_redirects_others_to_login(clients: dict[str, Client], tokens: dict[str, Client]) -> None:
     others = {role: (clients | tokens)[role] for role in ("nobody", "labeler", "owner", "own")}
     routes = [route for route in _routes(get_resolver().url_patterns) if route.startswith("admin/")]
     paths = {"/" + re.sub("<[^>]+>", "1", route) for route in routes if "(?P" not in route} - {

@@ -168,9 +168,7 @@ def id_of(operation: Operation) -> str:
 
 
 @pytest.mark.both_databases
-def test_each_operation_answers_as_its_schema_says(
-    schema: BaseSchema, credentials: Credentials, existing: Existing
-) -> None:
+def test_operations_fit_the_schema(schema: BaseSchema, credentials: Credentials, existing: Existing) -> None:
     operations = [found.ok() for found in schema.get_all_operations()]
     assert len(operations) == 18
     statuses = {id_of(each): check(each, credentials, existing, list(GenerationMode)) for each in operations}
@@ -207,9 +205,7 @@ def check(
     return statuses
 
 
-def test_stories_of_requests_are_answered_as_their_schema_says(
-    schema: BaseSchema, credentials: Credentials, existing: Existing
-) -> None:
+def test_stories_fit_the_schema(schema: BaseSchema, credentials: Credentials, existing: Existing) -> None:
     linked = {name for targets in LINKS.values() for name in targets}
     succeeded = set()
 

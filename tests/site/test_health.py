@@ -64,18 +64,14 @@ def test_probes_may_ask_for_the_head_alone_and_nothing_else(db: None, path: str)
         assert client.generic(method, path).status_code == 405
 
 
-def test_a_missing_migration_is_named_until_it_is_applied(
-    client: Client, one_migration_missing: None
-) -> None:
+def test_missing_migration_is_named_until_applied(client: Client, one_migration_missing: None) -> None:
     for _ in range(2):
         assert_not_ready(client.get("/readyz"), "1 migration(s) are not applied")  # type: ignore[arg-type]
     MigrationRecorder(connection).record_applied("sessions", "0001_initial")
     assert client.get("/readyz").status_code == 200
 
 
-def test_a_site_whose_database_is_new_becomes_ready_when_it_is_migrated(
-    client: Client, using: Using, migrated_database: Path, tmp_path: Path
-) -> None:
+def test_new_database(client: Client, using: Using, migrated_database: Path, tmp_path: Path) -> None:
     database = tmp_path / "site.sqlite3"
     with using(f"sqlite:///{database}"):
         unready: Any = client.get("/readyz")
@@ -84,17 +80,13 @@ def test_a_site_whose_database_is_new_becomes_ready_when_it_is_migrated(
         assert client.get("/readyz").status_code == 200
 
 
-def test_migrations_are_not_looked_up_again_once_they_were_complete(
-    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_migrations_are_checked_once(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.get("/readyz").status_code == 200
     monkeypatch.delattr(health, "MigrationExecutor")
     assert client.get("/readyz").status_code == 200
 
 
-def test_a_database_that_is_away_is_told_without_saying_where_it_should_be(
-    client: Client, no_database: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_database_away(client: Client, no_database: None, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         response = client.get("/readyz")
     assert_not_ready(response, "database does not answer")  # type: ignore[arg-type]
@@ -152,9 +144,7 @@ def test_a_disk_with_hardly_any_room_is_not_ready(
     assert_not_ready(response, "MB left")
 
 
-def test_frequent_probes_reuse_the_last_result(
-    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frequent_probes_are_cached(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health._Last, "checked_at", -60.0)
     monkeypatch.setattr(health, "CACHE_SECONDS", 60.0)
     assert client.get("/readyz").status_code == 200

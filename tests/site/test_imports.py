@@ -103,9 +103,7 @@ def story(trainer: Trainer, invite: Callable[[str], Browser]) -> Exported:
 
 
 @pytest.mark.both_databases
-def test_a_round_trip_gives_the_same_bytes(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_round_trip(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     forget()
     done = bring_back(story, owner="ada", prompt="Which?")
     assert done == "7 comparisons; 9 labels; 1 undone."
@@ -124,9 +122,7 @@ def as_parquet(name: str = "hopper") -> Exported:
     }
 
 
-def test_parquet_comes_back_as_csv_does(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_parquet_round_trip(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     exported = as_parquet()
     forget()
     done = bring_back(exported, owner="ada", prompt="Which?")
@@ -137,9 +133,7 @@ def test_parquet_comes_back_as_csv_does(
         bring_back({**exported, "comparisons": exported["labels"]})
 
 
-def test_what_does_not_fit_in_parquet_is_refused_with_its_row(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_bad_parquet_is_refused(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     label = Label.objects.latest("pk")
     Label.objects.filter(pk=label.pk).update(choice="up")
     wrong = as_parquet()
@@ -150,9 +144,7 @@ def test_what_does_not_fit_in_parquet_is_refused_with_its_row(
 
 
 @pytest.mark.both_databases
-def test_importing_twice_changes_nothing(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_importing_twice(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     for _ in range(2):
         assert bring_back(story) == "0 comparisons; 0 labels; 0 undone."
     assert export() == story
@@ -164,9 +156,7 @@ def test_importing_twice_changes_nothing(
 
 
 @pytest.mark.both_databases
-def test_imported_labels_reach_the_feed_without_a_gap(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_imported_feed_has_no_gap(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     forget()
     bring_back(story, owner="ada")
     feed = trainer.decisions()
@@ -182,9 +172,7 @@ def rows(exported: Exported, table: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.both_databases
-def test_labels_that_got_lost_come_back_and_revise_the_decision(
-    trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
-) -> None:
+def test_lost_labels_come_back(trainer: Trainer, browser: Browser, bring_back: Callable[..., str]) -> None:
     trainer.register()
     browser.answer(browser.lease()[0], "equal")
     exported = export()
@@ -198,9 +186,7 @@ def test_labels_that_got_lost_come_back_and_revise_the_decision(
 
 
 @pytest.mark.both_databases
-def test_an_undo_is_appended_to_a_known_label(
-    trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
-) -> None:
+def test_undo_of_a_known_label(trainer: Trainer, browser: Browser, bring_back: Callable[..., str]) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     exported = edited(export(), "labels", undo=uuid4(), undone_at="2026-01-01T00:00:00Z")
@@ -211,9 +197,7 @@ def test_an_undo_is_appended_to_a_known_label(
 
 
 @pytest.mark.both_databases
-def test_a_label_too_many_is_surplus(
-    trainer: Trainer, browser: Browser, bring_back: Callable[..., str]
-) -> None:
+def test_surplus_label(trainer: Trainer, browser: Browser, bring_back: Callable[..., str]) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     more = edited(export(), "labels", label=uuid4(), lease=uuid4(), labeler="zoe")
@@ -229,9 +213,7 @@ def test_a_label_too_many_is_surplus(
     assert Labeler.objects.get(name="zoe").invited_by == trainer.user
 
 
-def test_pairs_without_clips_are_not_shown_to_anybody(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_pairs_without_clips(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     store = media_store()
     assert isinstance(store, FolderMedia)
     uuid = rows(story, "comparisons")[-1]["comparison"]
@@ -276,9 +258,7 @@ def test_decided_pairs_know_whether_their_clips_are_there(
     assert clips_named(experiment) == 2 * Comparison.objects.count()
 
 
-def test_a_second_import_tells_of_clips_that_an_earlier_version_did_not_look_for(
-    story: Exported, bring_back: Callable[..., str], media_folder: Path
-) -> None:
+def test_second_import(story: Exported, bring_back: Callable[..., str], media_folder: Path) -> None:
     """Only where all comparisons were imported: a trainer's have clips, in another store if not here."""
     shutil.rmtree(media_folder)
     bring_back(story)
@@ -289,9 +269,7 @@ def test_a_second_import_tells_of_clips_that_an_earlier_version_did_not_look_for
     assert without_clips() == {uuid for uuid in status if status[uuid] == "answered"}
 
 
-def test_clips_that_a_trainer_brings_back_are_there(
-    trainer: Trainer, bring_back: Callable[..., str], media_folder: Path
-) -> None:
+def test_clips_return(trainer: Trainer, bring_back: Callable[..., str], media_folder: Path) -> None:
     asked = [trainer.comparison(), trainer.comparison()]
     body = {"comparisons": asked}
     trainer.post(f"{trainer.path}/comparisons", body)
@@ -362,9 +340,7 @@ def test_what_does_not_fit_is_refused_with_its_line(
     assert export() == exported
 
 
-def test_labels_of_another_export_are_told_in_one_line(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_labels_of_another_export(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     other = story
     for column in ("comparison", "label", "undo"):
         other = changed(other, "labels", column, lambda text: str(uuid4()) if text else "")
@@ -374,18 +350,14 @@ def test_labels_of_another_export_are_told_in_one_line(
     assert re.fullmatch(r"labels\.csv line 2: there is no comparison \S+ in this .* \(in 9 lines\)", line)
 
 
-def test_what_belongs_to_another_experiment_stays_there(
-    trainer: Trainer, stranger: Trainer, bring_back: Callable[..., str]
-) -> None:
+def test_foreign_comparison(trainer: Trainer, stranger: Trainer, bring_back: Callable[..., str]) -> None:
     stranger.register()
     with pytest.raises(CommandError, match="belongs to another experiment"):
         bring_back(export("walker"))
 
 
 @pytest.mark.both_databases
-def test_many_mistakes_are_told_together_and_nothing_is_imported(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_many_mistakes(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
     forget()
     wrong = {name: content.replace(b"hopper/", b"walker/") for name, content in story.items()}
     wrong = edited(wrong, "comparisons", step="x", priority="1001")
@@ -555,9 +527,7 @@ def rounded(digits: int) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize("digits", [6, 10, 15])
-def test_numbers_that_a_spreadsheet_rounded_are_the_known_ones(
-    exact: Exported, bring_back: Callable[..., str], digits: int
-) -> None:
+def test_rounded_numbers_match(exact: Exported, bring_back: Callable[..., str], digits: int) -> None:
     saved = exact
     for column in ("first_return", "second_return"):
         saved = changed(saved, "comparisons", column, rounded(digits))
@@ -566,9 +536,7 @@ def test_numbers_that_a_spreadsheet_rounded_are_the_known_ones(
     assert export() == exact
 
 
-def test_numbers_that_are_others_are_told_in_one_line(
-    exact: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_different_numbers_are_refused(exact: Exported, bring_back: Callable[..., str]) -> None:
     with pytest.raises(CommandError) as refused:
         bring_back(changed(exact, "comparisons", "first_return", rounded(4)))
     told = f"first_return: recorded as {RETURNS[0]} for this comparison, found 1235.0; {ADVICE}"
@@ -610,9 +578,7 @@ NUMBERED = {"007": "7", "1e5": "1.00E+05", "mar-3": "3-Mar", "2026-01-02": "1/2/
 
 
 @pytest.mark.parametrize("name", NUMBERED)
-def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_else(
-    story: Exported, bring_back: Callable[..., str], name: str
-) -> None:
+def test_ambiguous_names_are_refused(story: Exported, bring_back: Callable[..., str], name: str) -> None:
     Labeler.objects.filter(name="you").update(name=name)
     exported = export()
     saved = changed(resaved(exported), "labels", "labeler", lambda text: NUMBERED.get(text, text))
@@ -634,9 +600,7 @@ def test_names_that_a_spreadsheet_may_have_changed_are_not_given_to_somebody_els
     assert bring_back(saved) == "0 comparisons; 0 labels; 0 undone."  # now there is somebody of that name
 
 
-def test_names_come_back_however_their_letters_are_composed(
-    story: Exported, bring_back: Callable[..., str]
-) -> None:
+def test_names_match_in_any_unicode_form(story: Exported, bring_back: Callable[..., str]) -> None:
     Labeler.objects.filter(name="you").update(name="Jos\u00e9")
     Labeler.objects.filter(name="-other").update(name="\u0639\u0644\u06cc\u200c\u0631\u0636\u0627")
     exported = export()
@@ -651,9 +615,7 @@ def test_names_come_back_however_their_letters_are_composed(
 
 
 @pytest.mark.parametrize("name", ["7", "'7", "''7", "'-7", "it's"])
-def test_names_with_apostrophes_come_back_as_they_were(
-    story: Exported, bring_back: Callable[..., str], name: str
-) -> None:
+def test_names_with_apostrophes(story: Exported, bring_back: Callable[..., str], name: str) -> None:
     Labeler.objects.filter(name="you").update(name=name)
     exported = export()
     forget()
@@ -674,9 +636,7 @@ def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[
     assert Experiment.objects.get().name == "hopper"
 
 
-def test_nothing_is_imported_into_an_experiment_that_is_being_deleted(
-    trainer: Trainer, bring_back: Callable[..., str]
-) -> None:
+def test_nothing_is_imported_during_deletion(trainer: Trainer, bring_back: Callable[..., str]) -> None:
     exported = export()
     Experiment.objects.update(deletion_asked_at=Now())
     with pytest.raises(

@@ -54,9 +54,7 @@ def named(trainer: Trainer) -> dict[str, Invite]:
 
 
 @pytest.mark.parametrize("kind", ["links", "named"])
-def test_each_link_has_its_own_count_and_code(
-    trainer: Trainer, request: pytest.FixtureRequest, kind: str
-) -> None:
+def test_each_link_has_its_own_count(trainer: Trainer, request: pytest.FixtureRequest, kind: str) -> None:
     first, second = request.getfixturevalue(kind).values()
     trainer.register(8)
     api = somebody()
@@ -83,9 +81,7 @@ def test_each_link_has_its_own_count_and_code(
     assert [Invite.objects.get(pk=each.pk).uses for each in (first, second)] == [1, 1]
 
 
-def test_the_researcher_sees_what_each_participant_did_for_each_link(
-    trainer: Trainer, links: dict[str, Invite]
-) -> None:
+def test_researcher_sees_participants_by_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
     api = somebody()
     for link, count in zip(links.values(), (2, 1), strict=True):
@@ -125,9 +121,7 @@ def test_who_was_shut_out_stays_out_by_any_link(trainer: Trainer, links: dict[st
     assert client.get(invites.link_of(links["second"], ""), sent).status_code == 410
 
 
-def test_a_late_answer_belongs_to_the_link_under_which_its_pair_was_given(
-    trainer: Trainer, links: dict[str, Invite]
-) -> None:
+def test_late_answer_belongs_to_the_leases_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(4)
     first, second = links.values()
     api = somebody()
@@ -177,9 +171,7 @@ def test_an_answer_taken_back_is_taken_from_its_own_part(trainer: Trainer, links
     assert shown(api) == (1, "")
 
 
-def test_labels_that_are_withdrawn_are_taken_from_their_own_parts(
-    trainer: Trainer, links: dict[str, Invite]
-) -> None:
+def test_withdrawn_labels_leave_their_own_part(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
     first, second = links.values()
     api = somebody()
@@ -210,9 +202,7 @@ def test_a_runs_own_link_is_a_part_of_its_own(trainer: Trainer, named: dict[str,
     assert (ask(api)["notice"], shown(api)) == ("done", (2, "DONE123"))
 
 
-def test_a_pair_given_before_the_first_link_is_not_of_the_link(
-    trainer: Trainer, named: dict[str, Invite]
-) -> None:
+def test_lease_before_the_first_link_has_no_link(trainer: Trainer, named: dict[str, Invite]) -> None:
     trainer.register(4)
     api = somebody()
     own_link = trainer.put(invite="mia")["invite_url"]
@@ -253,9 +243,7 @@ def test_each_link_waits_before_an_empty_queue_for_itself(trainer: Trainer, link
     assert shown(api) == (0, "DONE123")
 
 
-def test_what_was_answered_before_parts_were_noted_belongs_to_the_link_of_then(
-    trainer: Trainer, links: dict[str, Invite]
-) -> None:
+def test_answers_before_parts_belong_to_their_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(8)
     first, second = links.values()
     api = somebody()
@@ -293,9 +281,7 @@ def test_one_participant_by_two_links_at_once_is_one_labeler(links: dict[str, In
 
 
 @pytest.mark.django_db(transaction=True)
-def test_answers_while_the_link_changes_are_counted_for_one_of_both(
-    trainer: Trainer, links: dict[str, Invite]
-) -> None:
+def test_answers_during_a_link_change_count_once(trainer: Trainer, links: dict[str, Invite]) -> None:
     trainer.register(12)
     first, second = links.values()
     Invite.objects.update(answers_wanted=None)

@@ -132,9 +132,7 @@ def test_who_came_goes_on_when_the_link_is_full_but_not_when_it_is_revoked(make:
     assert client.get(LABEL).status_code == 200
 
 
-def test_a_name_that_is_taken_is_not_given_to_somebody_else(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_taken_name_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     names = iter(["red-fox-100", "red-fox-100", "red-fox-101"])
     monkeypatch.setattr(invites, "pseudonym", lambda: next(names))
     invite = make()
@@ -248,9 +246,7 @@ def ending(api: Api) -> str:
     return html
 
 
-def test_who_has_given_the_wanted_answers_gets_the_code_and_no_more_pairs(
-    trainer: Trainer, comer: Callable[..., Api]
-) -> None:
+def test_wanted_answers_give_the_code(trainer: Trainer, comer: Callable[..., Api]) -> None:
     trainer.register(6)
     api = comer(answers_wanted=2)
     reply = ask(api)
@@ -279,9 +275,7 @@ def test_an_answer_taken_back_is_wanted_again(trainer: Trainer, comer: Callable[
 
 
 @pytest.mark.both_databases
-def test_what_was_held_beyond_the_part_goes_to_others_and_a_late_answer_is_kept(
-    trainer: Trainer, comer: Callable[..., Api]
-) -> None:
+def test_leases_beyond_the_part_go_to_others(trainer: Trainer, comer: Callable[..., Api]) -> None:
     trainer.register(2)
     api = comer(answers_wanted=2)
     first, second = ask(api)["leases"]
@@ -305,9 +299,7 @@ def test_the_code_of_those_who_are_stopped_is_another(trainer: Trainer, comer: C
     assert "DONE1" not in ending(api)
 
 
-def test_who_waited_before_an_empty_queue_has_done_its_part(
-    trainer: Trainer, comer: Callable[..., Api]
-) -> None:
+def test_waiting_at_an_empty_queue_completes_the_part(trainer: Trainer, comer: Callable[..., Api]) -> None:
     api = comer(answers_wanted=50)
     assert "DONE1" not in ending(api)
     assert ask(api)["leases"] == []
@@ -333,9 +325,7 @@ def test_a_pair_ends_the_wait(trainer: Trainer, comer: Callable[..., Api]) -> No
     assert doing.get().empty_since is None
 
 
-def test_the_end_of_the_experiment_completes_the_part_of_those_who_answered(
-    trainer: Trainer, comer: Callable[..., Api]
-) -> None:
+def test_the_end_completes_the_parts_of_labelers(trainer: Trainer, comer: Callable[..., Api]) -> None:
     trainer.register()
     worker, idler = comer(answers_wanted=9), comer(answers_wanted=9)
     answer(worker, ask(worker)["leases"][0], UUIDS[0])

@@ -60,9 +60,7 @@ def test_sending_an_answer_again_changes_nothing(trainer: Trainer, browser: Brow
 
 
 @pytest.mark.parametrize("change", [{"choice": "right"}, {"response_ms": 1}, {"lease": None}], ids=str)
-def test_the_uuid_of_an_answer_cannot_be_used_again(
-    trainer: Trainer, browser: Browser, change: dict[str, object]
-) -> None:
+def test_answer_uuid_is_used_once(trainer: Trainer, browser: Browser, change: dict[str, object]) -> None:
     trainer.register(2)
     one, other = browser.lease(2)
     body = browser.label(one)
@@ -81,18 +79,14 @@ def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invi
     assert other.send("POST", "/labels", body).status_code == 409
 
 
-def test_a_late_answer_counts_while_nobody_took_its_place(
-    trainer: Trainer, browser: Browser, expire: Callable[..., None]
-) -> None:
+def test_late_answer_takes_free_slot(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
     trainer.register()
     [lease] = browser.lease()
     expire(lease)
     assert browser.answer(lease)["status"] == "counted"
 
 
-def test_a_late_answer_is_surplus_once_the_pair_is_answered(
-    trainer: Trainer, invite: Invite, expire: Callable[..., None]
-) -> None:
+def test_late_answer_is_surplus(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
     trainer.register(2)
     late, other = invite("late"), invite("other")
     leases = late.lease(2)
@@ -113,9 +107,7 @@ def test_a_second_answer_to_the_same_pair_is_surplus(trainer: Trainer, browser: 
     assert trainer.decisions()["last_seq"] == 1
 
 
-def test_an_answer_under_an_old_lease_takes_the_place_of_the_new_one(
-    trainer: Trainer, browser: Browser, expire: Callable[..., None]
-) -> None:
+def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
     trainer.register()
     [old] = browser.lease()
     expire(old)
@@ -144,9 +136,7 @@ def test_the_labelers_own_answers_are_counted(trainer: Trainer, invite: Invite) 
     assert one.ask()["answered"] == 2
 
 
-def test_undo_withdraws_the_decision_and_gives_the_pair_back_on_the_same_sides(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_undo_withdraws_the_decision_and_restores_the_lease(trainer: Trainer, browser: Browser) -> None:
     [uuid] = trainer.register()
     [lease] = browser.lease()
     label = browser.answer(lease)
@@ -170,7 +160,7 @@ def test_an_undone_pair_is_not_given_to_somebody_else_at_once(trainer: Trainer, 
     assert other.lease() == []
 
 
-def test_an_undone_pair_comes_back_to_its_labeler_even_after_expiry(
+def test_undone_lease_outlives_expiry(
     trainer: Trainer, browser: Browser, expire: Callable[..., None]
 ) -> None:
     trainer.register()
@@ -191,9 +181,7 @@ def test_sending_an_undo_again_changes_nothing(trainer: Trainer, browser: Browse
     assert trainer.decisions()["last_seq"] == 2
 
 
-def test_an_undo_sent_again_does_not_give_back_a_pair_that_was_answered(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_repeated_undo_does_not_return_an_answered_lease(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     label = browser.answer(browser.lease()[0])
     path, body = f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())}
@@ -210,9 +198,7 @@ def test_an_answer_is_undone_once(trainer: Trainer, browser: Browser) -> None:
     assert browser.send("POST", f"/labels/{other['uuid']}/undo", {"uuid": known}).status_code == 409
 
 
-def test_undoing_a_surplus_answer_changes_no_decision(
-    trainer: Trainer, invite: Invite, expire: Callable[..., None]
-) -> None:
+def test_undo_of_a_surplus_answer(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
     trainer.register()
     late, other = invite("late"), invite("other")
     [lease] = late.lease()
@@ -224,9 +210,7 @@ def test_undoing_a_surplus_answer_changes_no_decision(
     assert Comparison.objects.get().status == Comparison.Status.ANSWERED
 
 
-def test_with_overlap_the_decision_is_what_the_standing_labels_say(
-    trainer: Trainer, invite: Invite, side_of: Callable[[Any, str], str]
-) -> None:
+def test_decision_by_overlap(trainer: Trainer, invite: Invite, side_of: Callable[[Any, str], str]) -> None:
     trainer.overlap(3)
     trainer.register()
     browsers = [invite(name) for name in ("a", "b", "c")]

@@ -117,9 +117,7 @@ def test_what_a_labeler_holds_is_found_among_what_is_live(asked: CaptureQueriesC
     assert "lease_by_labeler" in plan_of(held)
 
 
-def test_what_a_labeler_held_is_found_by_its_number(
-    trainer: Trainer, browser: Browser, expire: Callable[..., None]
-) -> None:
+def test_past_leases_use_an_index(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
     trainer.register(5)
     held = browser.lease(3)
     expire(held[0])
@@ -137,9 +135,7 @@ def test_what_a_labeler_held_is_found_by_its_number(
 @pytest.mark.postgresql_only  # SQLite does not see that these indexes will do
 @pytest.mark.parametrize("order", ["newest", "oldest"])
 @pytest.mark.parametrize("decision", ["equal", "cant_tell"])
-def test_what_is_seldom_decided_is_found_without_looking_at_all(
-    trainer: Trainer, decision: str, order: str
-) -> None:
+def test_rare_decisions_are_found_by_an_index(trainer: Trainer, decision: str, order: str) -> None:
     live_through(trainer)
     with CaptureQueriesContext(connection) as context:
         assert list(Matching(trainer.experiment, Filters(decision=decision, order=order))[:25]) == []

@@ -110,9 +110,7 @@ def test_what_was_typed_is_not_kept_and_rows_go_when_they_ended(ada: User) -> No
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("count", [partial(limits.begin_sign_in, "ada"), limits.count_wrong_token])
-def test_attempts_at_the_same_moment_are_no_more_than_in_turn(
-    count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_attempts_count(count: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", limits.MOST_OF_NAME)
 
     def attempt(_: int) -> bool:
@@ -130,9 +128,7 @@ def test_attempts_at_the_same_moment_are_no_more_than_in_turn(
 
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
-def test_many_who_guess_at_the_same_moment_get_no_more_answers_than_one(
-    ada: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_guesses_get_one_answer(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 7)
 
     def password(_: int) -> int:
@@ -160,9 +156,7 @@ def with_a_connection(guess: Callable[[int], int]) -> Callable[[int], int]:
     return run
 
 
-def test_wrong_tokens_are_refused_for_a_while_and_right_ones_never(
-    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_wrong_tokens_are_limited(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_WRONG_TOKENS", 3)
     path = f"/api/v1{trainer.path}/decisions"
     guess = {"Authorization": "Bearer tt_wrong"}
@@ -216,9 +210,7 @@ def test_wrong_tokens_are_refused_for_a_while_and_right_ones_never(
         (1, ", ,", HERE),
     ],
 )
-def test_an_address_is_what_the_last_proxies_say(
-    settings: Settings, proxies: int, forwarded: str, found: str
-) -> None:
+def test_address_from_proxies(settings: Settings, proxies: int, forwarded: str, found: str) -> None:
     settings.PROXIES = proxies
     request = RequestFactory().get("/", headers={"X-Forwarded-For": forwarded}, REMOTE_ADDR=HERE)
     assert client_address(request) == found
@@ -240,9 +232,7 @@ def test_an_entry_that_cannot_be_read_is_logged_once(
 
 
 @pytest.mark.parametrize("other", ["198.51.100.8:80", "[2001:db8::1]:80"])
-def test_behind_a_proxy_that_writes_ports_nobody_locks_others_out(
-    ada: User, settings: Settings, other: str
-) -> None:
+def test_ports_from_a_proxy_are_ignored(ada: User, settings: Settings, other: str) -> None:
     settings.PROXIES = 1
 
     def sign_in_from(address: str, password: str) -> int:

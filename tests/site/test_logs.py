@@ -108,9 +108,7 @@ def test_probes_leave_no_line(client: Client, db: None, log: io.StringIO, path: 
 
 
 @pytest.mark.parametrize("given", ["a", "0b5e1d0e-5c3c-4b8c-9d5e-0d7f8a3c2b11", "Root=1.A_b", "x" * 64])
-def test_the_id_that_a_proxy_gave_is_kept_where_it_is_well_formed(
-    client: Client, log: io.StringIO, given: str
-) -> None:
+def test_well_formed_request_id_is_kept(client: Client, log: io.StringIO, given: str) -> None:
     answer = client.get("/nothing", headers={"X-Request-ID": given})
     well_formed = "=" not in given
     assert (answer["X-Request-ID"] == given) is well_formed

@@ -31,9 +31,7 @@ def finish(trainer: Trainer, days_ago: int = 31) -> None:
 NEIGHBOURS = ["hopper-2/1/first.mp4", "hopper.mp4", "hoppe/1/first.mp4", "walker/hopper/first.mp4", "x"]
 
 
-def test_all_clips_of_an_old_experiment_go_and_those_of_no_other(
-    trainer: Trainer, in_store: Stored, put: Put
-) -> None:
+def test_only_clips_of_old_experiments_expire(trainer: Trainer, in_store: Stored, put: Put) -> None:
     for key in (*NEIGHBOURS, "hopper/1/first.mp4", "hopper/1/second.mp4", "hopper/2/a/b", "hopper/.part"):
         put(key)
     finish(trainer)
@@ -43,9 +41,7 @@ def test_all_clips_of_an_old_experiment_go_and_those_of_no_other(
     assert chores.expire_media() == "0 deleted"
 
 
-def test_a_chore_that_ends_with_the_last_clip_is_finished_by_the_next(
-    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chore_after_the_last_clip_finishes(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty store is not taken for another one then."""
     trainer.register(2)
     finish(trainer)
@@ -73,9 +69,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("days", "state"), [(29, "finished"), (31, "running"), (31, "paused")])
-def test_clips_stay_while_they_may_be_wanted(
-    trainer: Trainer, in_store: Stored, put: Put, days: int, state: str
-) -> None:
+def test_wanted_clips_stay(trainer: Trainer, in_store: Stored, put: Put, days: int, state: str) -> None:
     put("hopper/1/first.mp4")
     finish(trainer, days)
     Experiment.objects.update(state=state)
@@ -132,9 +126,7 @@ def test_an_experiment_that_goes_on_in_the_meantime_keeps_its_clips(
     assert trainer.experiment.media_deleted_at is None
 
 
-def test_an_experiment_that_goes_on_later_has_its_new_clips_gone_in_their_time(
-    trainer: Trainer, in_store: Stored, put: Put
-) -> None:
+def test_resumed_experiment_expires_its_new_clips(trainer: Trainer, in_store: Stored, put: Put) -> None:
     finish(trainer)
     chores.expire_media()
     trainer.put(state="running")
@@ -147,9 +139,7 @@ def test_an_experiment_that_goes_on_later_has_its_new_clips_gone_in_their_time(
     assert chores.expire_media() == "1 deleted"
 
 
-def test_an_experiment_finished_by_the_version_before_counts_from_now(
-    trainer: Trainer, in_store: Stored
-) -> None:
+def test_finish_by_the_previous_version_counts_from_now(trainer: Trainer, in_store: Stored) -> None:
     Experiment.objects.update(state="finished")
     assert chores.expire_media() == "0 deleted"
     assert trainer.experiment.finished_at is not None
@@ -282,9 +272,7 @@ def test_a_folder_that_two_processes_empty_at_once_is_empty(media_folder: Path) 
     assert list(media_folder.iterdir()) == []
 
 
-def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(
-    media_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_folder_is_not_empty(media_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (media_folder / "hopper").mkdir(parents=True)
 
     def scandir(path: Any) -> Any:
@@ -308,9 +296,7 @@ def expired(trainer: Trainer, browser: Browser) -> Comparison:
 
 
 @pytest.mark.parametrize(("language", "text"), [("en", "clip unavailable"), ("zh-CN", "视频不可用")])
-def test_the_experiments_page_says_that_clips_have_expired(
-    trainer: Trainer, expired: Comparison, language: str, text: str
-) -> None:
+def test_experiment_shows_expiry(trainer: Trainer, expired: Comparison, language: str, text: str) -> None:
     client = Client(headers={"Accept-Language": language})
     client.force_login(trainer.user)
     html = client.get("/experiments/hopper/").content.decode()
@@ -330,9 +316,7 @@ def test_the_admin_says_that_clips_have_expired(expired: Comparison) -> None:
     assert "<video" not in html
 
 
-def test_nobody_is_shown_what_has_expired_when_the_experiment_goes_on(
-    trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
-) -> None:
+def test_resumed_after_expiry(trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]) -> None:
     trainer.overlap(2)
     half, none = trainer.register(2)
     leases = {lease["comparison"]: lease for lease in browser.lease(2)}

@@ -70,9 +70,7 @@ def test_without_the_token_there_is_no_such_page(trainer: Trainer, authorization
 
 
 @pytest.mark.parametrize("authorization", [None, f"Bearer {TOKEN}", "Bearer ", "Bearer None"])
-def test_there_are_no_metrics_unless_they_are_asked_for(
-    db: None, settings: Settings, authorization: str | None
-) -> None:
+def test_metrics_are_off_by_default(db: None, settings: Settings, authorization: str | None) -> None:
     settings.METRICS_TOKEN = None
     assert scrape(authorization).status_code == 404
 
@@ -143,9 +141,7 @@ def test_void_answers_are_no_labels(trainer: Trainer, browser: Browser, read: Re
 
 
 @pytest.mark.both_databases
-def test_the_feeds_lag_is_what_the_trainer_has_not_read(
-    trainer: Trainer, browser: Browser, read: Read
-) -> None:
+def test_feed_lag_is_unread_decisions(trainer: Trainer, browser: Browser, read: Read) -> None:
     assert "feed_lag_decisions" not in read()  # as nobody knows
     trainer.register(3)
     for lease in browser.lease(3):
@@ -160,17 +156,13 @@ def test_the_feeds_lag_is_what_the_trainer_has_not_read(
     assert read()["feed_lag_decisions"] == 0
 
 
-def test_the_cursor_is_not_written_where_nobody_looks(
-    trainer: Trainer, browser: Browser, settings: Settings
-) -> None:
+def test_cursor_needs_metrics(trainer: Trainer, browser: Browser, settings: Settings) -> None:
     settings.METRICS_TOKEN = None
     trainer.decisions(after=1)
     assert trainer.experiment.feed_cursor is None
 
 
-def test_a_trainer_that_waits_says_for_how_many_labels_while_people_can_label(
-    trainer: Trainer, read: Read
-) -> None:
+def test_waiting_trainer_reports_labels(trainer: Trainer, read: Read) -> None:
     trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": 7})
     assert read()["awaited_labels"] == 7
     update(state="paused")
@@ -233,9 +225,7 @@ def test_labelers_who_are_mostly_wrong_are_counted(trainer: Trainer, stranger: T
 
 
 @pytest.mark.both_databases
-def test_a_scrape_takes_the_same_queries_however_much_there_is(
-    trainer: Trainer, browser: Browser, stranger: Trainer, read: Read
-) -> None:
+def test_constant_statements(trainer: Trainer, browser: Browser, stranger: Trainer, read: Read) -> None:
     with CaptureQueriesContext(connection) as few:
         read()
     trainer.register(4)

@@ -38,9 +38,7 @@ def models_of_0_1_0() -> Iterator[Callable[[str], Any]]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.both_databases
-def test_a_database_of_0_1_0_is_upgraded_while_its_processes_go_on(
-    models_of_0_1_0: Callable[[str], Any],
-) -> None:
+def test_database_of_0_1_0_is_upgraded_while_in_use(models_of_0_1_0: Callable[[str], Any]) -> None:
     owner = models_of_0_1_0("User").objects.create(username="ada")
     described = {"owner": owner, "prompt": "Which?", "fps": 40, "has_true_reward": False}
     made = models_of_0_1_0("Experiment").objects.create(name="hopper", run_id=uuid4(), **described)
@@ -129,9 +127,7 @@ def test_an_empty_database_gets_at_once_what_migrations_come_to(
     assert "feedback_label" in expected[0]
 
 
-def test_tables_are_made_whole_or_not_at_all(
-    tmp_path: Path, using: Using, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_are_made_atomically(tmp_path: Path, using: Using, monkeypatch: pytest.MonkeyPatch) -> None:
     with using(f"sqlite:///{tmp_path / 'new'}"):
         with monkeypatch.context() as patch:
             patch.setattr(MigrationRecorder, "record_applied", Mock(side_effect=[None, KeyboardInterrupt]))

@@ -85,9 +85,7 @@ def by_command(trainer: Trainer, name: str) -> None:
 
 
 @pytest.mark.parametrize("invite", [by_run, by_api, by_page, by_form, by_command])
-def test_a_name_is_one_labeler_however_it_is_typed(
-    trainer: Trainer, invite: Callable[[Trainer, str], None]
-) -> None:
+def test_a_name_is_one_labeler(trainer: Trainer, invite: Callable[[Trainer, str], None]) -> None:
     Labeler.objects.all().delete()
     for name in (DECOMPOSED, COMPOSED, HINDI, PERSIAN):
         invite(trainer, name)

@@ -29,9 +29,7 @@ SideOf = Callable[[Any, str], str]
 
 
 @pytest.mark.parametrize("overlap", [1, 3])
-def test_one_lease_gives_one_answer_however_often_it_is_answered(
-    trainer: Trainer, browser: Browser, overlap: int
-) -> None:
+def test_one_lease_gives_one_answer(trainer: Trainer, browser: Browser, overlap: int) -> None:
     trainer.overlap(overlap)
     trainer.register(2)
     Experiment.objects.update(min_watch_ms=60_000, stop_failures=5)
@@ -46,9 +44,7 @@ def test_one_lease_gives_one_answer_however_often_it_is_answered(
     assert browser.ask()["notice"] is None
 
 
-def test_a_pair_that_is_judged_in_two_browsers_is_judged_once(
-    trainer: Trainer, browser: Browser, expire: Expire
-) -> None:
+def test_one_label_from_two_browsers(trainer: Trainer, browser: Browser, expire: Expire) -> None:
     trainer.overlap(2)
     trainer.register()
     [old] = browser.lease()
@@ -60,9 +56,7 @@ def test_a_pair_that_is_judged_in_two_browsers_is_judged_once(
     assert Comparison.objects.get().n_labels == 1
 
 
-def test_a_void_answer_is_taken_back_without_a_trace_in_the_counts(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_undo_of_a_void_answer_leaves_counts_unchanged(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [lease] = browser.lease()
     label, void = browser.answer(lease), browser.answer(lease)
@@ -127,9 +121,7 @@ def test_what_a_stopped_labeler_says_counts_for_nothing(trainer: Trainer, browse
     assert browser.answer(again)["status"] == "counted"
 
 
-def test_who_answered_a_gold_pair_may_judge_it_when_it_is_gold_no_more(
-    trainer: Trainer, browser: Browser, side_of: SideOf
-) -> None:
+def test_former_gold_may_be_judged(trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
     [uuid] = trainer.register()
     moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)
     Experiment.objects.update(gold_rate=1.0)
@@ -196,9 +188,7 @@ def test_void_answers_are_in_no_measure_of_a_labeler(trainer: Trainer, browser: 
     assert rate == pytest.approx(2 / monitoring.RATE_MINUTES)
 
 
-def test_void_answers_are_not_among_those_that_a_labeler_may_change(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_void_answers_cannot_be_revised(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [lease] = browser.lease()
     label = browser.answer(lease)

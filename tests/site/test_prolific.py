@@ -137,9 +137,7 @@ def test_one_participant_in_many_browsers_at_once_is_one_labeler(invite: Invite)
 
 
 @pytest.mark.parametrize("step", ["refuse_if_closed", "_admit"])
-def test_a_participant_who_comes_in_two_browsers_as_the_last_is_let_in_by_both(
-    invite: Invite, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_last_slot_in_two_browsers(invite: Invite, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     Invite.objects.update(limit=1)
     take = getattr(invites, step)
     came: list[Labeler] = []
@@ -165,9 +163,7 @@ def test_the_address_with_the_number_is_told_to_no_other_page(invite: Invite) ->
 
 
 @pytest.mark.both_databases
-def test_who_is_forgotten_keeps_the_labels_and_comes_back_as_somebody_new(
-    trainer: Trainer, invite: Invite
-) -> None:
+def test_forgotten_participant_returns_as_new(trainer: Trainer, invite: Invite) -> None:
     one, _ = arrive(invite)
     arrive(invite, {**SENT, "PROLIFIC_PID": OTHER})
     before = who(one)
@@ -190,9 +186,7 @@ def test_only_the_named_experiments_participants_are_forgotten(invite: Invite, s
     assert Arrival.objects.count() == 1
 
 
-def test_the_number_is_in_no_export_and_no_answer_of_the_api(
-    trainer: Trainer, invite: Invite, signed_in_researcher: Client
-) -> None:
+def test_participant_id_is_private(trainer: Trainer, invite: Invite, signed_in_researcher: Client) -> None:
     trainer.register(2)
     client, _ = arrive(invite)
     client.post("/api/v1/experiments/hopper/leases", {"count": 1}, content_type="application/json")

@@ -33,9 +33,7 @@ def test_open_pages_read_it_with_their_next_request(trainer: Trainer, browser: B
     assert browser.ask()["prompt"] == LANDS
 
 
-def test_a_label_is_given_under_the_prompt_that_came_with_its_pair(
-    trainer: Trainer, browser: Browser, reword: Any
-) -> None:
+def test_label_has_the_prompt_of_its_lease(trainer: Trainer, browser: Browser, reword: Any) -> None:
     trainer.register(4)
     one, two, three = browser.lease(3)
     browser.answer(one)
@@ -47,9 +45,7 @@ def test_a_label_is_given_under_the_prompt_that_came_with_its_pair(
     assert versions() == [1, 1, 2, 2]
 
 
-def test_a_lease_that_is_brought_back_comes_with_the_present_prompt(
-    trainer: Trainer, browser: Browser, reword: Any, expire: Any
-) -> None:
+def test_returning_lease_has_new_prompt(trainer: Trainer, browser: Browser, reword: Any, expire: Any) -> None:
     trainer.register()
     [lease] = browser.lease()
     expire(lease)
@@ -59,9 +55,7 @@ def test_a_lease_that_is_brought_back_comes_with_the_present_prompt(
     assert versions() == [2]
 
 
-def test_an_answer_that_is_changed_is_given_under_the_present_prompt(
-    trainer: Trainer, browser: Browser, reword: Any
-) -> None:
+def test_revised_answer_has_the_new_prompt(trainer: Trainer, browser: Browser, reword: Any) -> None:
     trainer.register(2)
     labels = [browser.answer(lease) for lease in browser.lease(2)]
     reword()
@@ -74,9 +68,7 @@ def test_an_answer_that_is_changed_is_given_under_the_present_prompt(
 
 
 @pytest.mark.both_databases
-def test_the_feed_tells_the_newest_version_of_the_labels_that_count(
-    trainer: Trainer, browser: Browser, reword: Any
-) -> None:
+def test_feed_has_the_newest_counted_prompt(trainer: Trainer, browser: Browser, reword: Any) -> None:
     trainer.register()
     label = browser.answer(browser.lease()[0])
     assert [item["prompt_version"] for item in trainer.decisions()["items"]] == [1]

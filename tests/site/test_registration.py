@@ -61,9 +61,7 @@ def test_a_uuid_of_another_experiment_is_a_conflict(trainer: Trainer, stranger: 
     assert response.status_code == 409
 
 
-def test_clips_that_cannot_be_read_are_named_and_nothing_is_registered(
-    trainer: Trainer, media_folder: Path
-) -> None:
+def test_unreadable_clips_are_named_and_refused(trainer: Trainer, media_folder: Path) -> None:
     good, gone, empty = (trainer.comparison() for _ in range(3))
     (media_folder / gone["first"]["key"]).unlink()
     (media_folder / empty["second"]["key"]).write_bytes(b"")
@@ -93,9 +91,7 @@ def test_clips_that_cannot_be_read_are_named_and_nothing_is_registered(
         *("data:video/mp4;base64,AAAA", "hopper:80/a.mp4", "hopper/a.mp4?x=1", "hopper/a.mp4#x"),
     ],
 )
-def test_keys_that_no_clip_of_the_experiment_has_are_refused(
-    trainer: Trainer, stranger: Trainer, key: str
-) -> None:
+def test_foreign_keys_are_refused(trainer: Trainer, stranger: Trainer, key: str) -> None:
     stranger.upload("walker/1/first.mp4")
     stranger.upload("walker/a.mp4")
     comparison = trainer.comparison()
@@ -105,9 +101,7 @@ def test_keys_that_no_clip_of_the_experiment_has_are_refused(
     assert not Comparison.objects.exists()
 
 
-def test_known_comparisons_are_not_looked_for_in_the_media_store_again(
-    trainer: Trainer, media_folder: Path
-) -> None:
+def test_known_clips_are_not_checked_again(trainer: Trainer, media_folder: Path) -> None:
     comparison = trainer.comparison()
     trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
     (media_folder / comparison["first"]["key"]).unlink()
@@ -117,9 +111,7 @@ def test_known_comparisons_are_not_looked_for_in_the_media_store_again(
 
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
-def test_others_can_write_while_clips_are_looked_for(
-    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clip_checks_do_not_block_writes(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     readable = FolderMedia.readable
 
     def readable_after_a_write(store: FolderMedia, key: str) -> bool:
@@ -134,9 +126,7 @@ def test_others_can_write_while_clips_are_looked_for(
 
 @pytest.mark.both_databases
 @pytest.mark.django_db(transaction=True)
-def test_a_registration_that_another_overtook_registers_the_rest(
-    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overtaken_registration_adds_the_rest(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = trainer.comparison(), trainer.comparison()
     path = f"{trainer.path}/comparisons"
     refuse_unreadable = experiments._refuse_unreadable
@@ -150,9 +140,7 @@ def test_a_registration_that_another_overtook_registers_the_rest(
     assert trainer.post(path, {"comparisons": [one, two]}) == {"registered": 1, "existing": 1}
 
 
-def test_when_the_store_fails_the_rest_is_not_asked_for(
-    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_failure_stops_the_checks(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def fail(store: FolderMedia, key: str) -> bool:
@@ -188,9 +176,7 @@ def test_comparisons_of_others_cannot_be_cancelled(trainer: Trainer, stranger: T
     assert stranger.post(f"{stranger.path}/cancel", {"comparisons": uuids}) == {"cancelled": 0}
 
 
-def test_a_cancelled_comparison_is_taken_from_the_screen_but_its_answer_is_kept(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_answer_to_a_cancelled_comparison_is_kept(trainer: Trainer, browser: Browser) -> None:
     uuids = trainer.register()
     [lease] = browser.lease()
     trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids})
@@ -201,9 +187,7 @@ def test_a_cancelled_comparison_is_taken_from_the_screen_but_its_answer_is_kept(
 
 
 @pytest.mark.both_databases
-def test_researchers_can_list_comparisons(
-    trainer: Trainer, browser: Browser, side_of: Callable[..., str]
-) -> None:
+def test_list_of_comparisons(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
     first, second = trainer.register(2)
     [lease] = browser.lease()  # the newest
     browser.answer(lease, side_of(lease, "second"))

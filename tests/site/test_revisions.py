@@ -51,9 +51,7 @@ def test_the_same_answer_again_is_no_change(trainer: Trainer, browser: Browser) 
     assert (Label.objects.count(), Undo.objects.count()) == (1, 0)
 
 
-def test_an_answer_that_was_taken_back_or_changed_is_not_changed_again(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_undone_or_changed_answer_cannot_be_changed(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     label = browser.answer(browser.lease()[0], "left")
     revise(label, "right")

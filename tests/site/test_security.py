@@ -15,9 +15,7 @@ from tests.site.conftest import Trainer, assert_guarded
     "path",
     ["/api/nothing", "/nothing", "/static/admin/css/base.css"],
 )
-def test_answers_outside_the_table_of_endpoints_forbid_other_hosts_framing_and_guessing(
-    client: Client, db: None, path: str
-) -> None:
+def test_other_responses_have_security_headers(client: Client, db: None, path: str) -> None:
     response: Any = client.head(path)
     assert_guarded(response)
 
@@ -43,9 +41,7 @@ def test_hosts_that_are_not_ours_are_refused_with_a_problem(settings: Settings) 
     assert_guarded(response)
 
 
-def test_a_failure_of_the_site_is_a_problem_that_tells_nothing(
-    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failures_reveal_nothing(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> None:
         raise RuntimeError("a secret")
 

@@ -48,9 +48,7 @@ def test_a_public_https_address_sets_hosts_origins_and_secure_cookies(tmp_path: 
     assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is True
 
 
-def test_a_public_address_with_a_path_sets_names_and_paths_of_cookies_and_origins_without_it(
-    tmp_path: Path,
-) -> None:
+def test_public_path_sets_cookies_and_origins(tmp_path: Path) -> None:
     found = settings(tmp_path, TEACHER_PUBLIC_URL="https://Teach.example.org:8443/group/teacher/")
     assert found["PUBLIC_URL"] == "https://teach.example.org:8443/group/teacher"
     assert found["CSRF_TRUSTED_ORIGINS"] == ["https://teach.example.org:8443"]
@@ -173,9 +171,7 @@ def test_logs_are_json_for_a_site_on_a_database_of_its_own(variables: dict[str, 
         assert environment.read_log_format() == expected
 
 
-def test_metrics_are_off_unless_a_token_is_set_and_their_package_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_need_a_token_and_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in ({}, {"TEACHER_METRICS_TOKEN": " "}):
         assert settings(tmp_path, **value)["METRICS_TOKEN"] is None
     assert settings(tmp_path, TEACHER_METRICS_TOKEN=f" {KEY}\n")["METRICS_TOKEN"] == KEY
@@ -282,9 +278,7 @@ def test_nobody_waits_long_for_a_postgresql_that_is_silent(
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_what_cannot_work_stops_the_site_with_one_line(
-    tmp_path: Path, variables: dict[str, str], message: str
-) -> None:
+def test_invalid_settings_are_one_line(tmp_path: Path, variables: dict[str, str], message: str) -> None:
     with pytest.raises(ImproperlyConfigured) as caught:
         settings(tmp_path, **variables)
     line = str(caught.value)
@@ -341,9 +335,7 @@ def test_keys_of_s3_may_be_in_a_file_and_then_nobody_is_asked(tmp_path: Path) ->
     assert settings(tmp_path, **variables)["TEACHER_STORAGE"] == "s3://clips"
 
 
-def test_where_the_store_is_not_amazons_no_machine_is_asked_for_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_stores_ask_no_metadata_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_EC2_METADATA_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
@@ -365,9 +357,7 @@ def test_an_unreadable_secret_is_not_replaced(tmp_path: Path, monkeypatch: pytes
         private.read_secret_key(tmp_path, embedded=True)
 
 
-def test_processes_that_start_together_agree_on_the_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_starts_share_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY", raising=False)
     with ThreadPoolExecutor(8) as pool:
         keys = pool.map(lambda _: private.read_secret_key(tmp_path / "new", embedded=True), range(8))

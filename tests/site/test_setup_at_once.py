@@ -55,9 +55,7 @@ def new_database(db: None, tmp_path: Path) -> Iterator[dict[str, str]]:
         cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_processes_that_set_up_one_new_site_at_once_make_one_admin_whose_password_they_keep(
-    new_database: dict[str, str],
-) -> None:
+def test_concurrent_setup_makes_one_admin(new_database: dict[str, str]) -> None:
     environment = new_database | {"DJANGO_SETTINGS_MODULE": "human_feedback_site.settings"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -53,9 +53,7 @@ def own(name: str) -> Any:
     return Participation.objects.filter(labeler__name=name)
 
 
-def test_the_first_answer_counts_though_another_holds_the_pair(
-    trainer: Trainer, both_answer: BothAnswer, invite: Invited
-) -> None:
+def test_first_answer_counts(trainer: Trainer, both_answer: BothAnswer, invite: Invited) -> None:
     trainer.register()
     late, other = both_answer("first", "second")
     assert [(label["status"], label["answered"]) for label in (late, other)] == [
@@ -94,9 +92,7 @@ WANTED_AGAIN: dict[str, tuple[Callable[[Trainer], object], list[tuple[str, int]]
 
 
 @pytest.mark.parametrize("what", WANTED_AGAIN)
-def test_a_surplus_label_counts_at_once_where_labels_are_wanted_again(
-    trainer: Trainer, both_answer: BothAnswer, what: str
-) -> None:
+def test_surplus_counts_when_wanted_again(trainer: Trainer, both_answer: BothAnswer, what: str) -> None:
     trainer.register()
     both_answer()
     change, expected = WANTED_AGAIN[what]
@@ -154,9 +150,7 @@ def test_another_choice_of_a_surplus_answer_is_surplus_too(trainer: Trainer, bot
     assert labels_of("other") == ["surplus", "counted"], "the old one was undone"
 
 
-def test_a_stopped_labelers_surplus_label_counts_when_it_is_given_work_again(
-    trainer: Trainer, both_answer: BothAnswer, invite: Invited
-) -> None:
+def test_readmitted_surplus_counts(trainer: Trainer, both_answer: BothAnswer, invite: Invited) -> None:
     trainer.register()
     both_answer()
     moderation.stop(own("other"))
@@ -169,9 +163,7 @@ def test_a_stopped_labelers_surplus_label_counts_when_it_is_given_work_again(
     assert invite("newcomer").answer(lease)["status"] == "surplus"
 
 
-def test_a_label_kept_after_the_end_counts_when_its_pair_is_opened_again(
-    trainer: Trainer, browser: Browser, side_of: SideOf
-) -> None:
+def test_late_label_counts_when_reopened(trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
     uuids = trainer.register()
     [lease] = browser.lease()
     trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids})
@@ -181,9 +173,7 @@ def test_a_label_kept_after_the_end_counts_when_its_pair_is_opened_again(
     assert decided(trainer) == [("second", 1)]
 
 
-def test_what_has_a_label_is_not_cancelled_whoever_holds_it(
-    trainer: Trainer, invite: Invited, expire: Expire
-) -> None:
+def test_answered_pairs_are_not_cancelled(trainer: Trainer, invite: Invited, expire: Expire) -> None:
     uuids = trainer.register(2)
     late, other = invite("late"), invite("other")
     leases = late.lease(2)
@@ -195,9 +185,7 @@ def test_what_has_a_label_is_not_cancelled_whoever_holds_it(
     assert sorted(Comparison.objects.values_list("status", "n_labels")) == [("answered", 1), ("cancelled", 0)]
 
 
-def test_an_answer_that_is_surplus_is_one_answer_too(
-    trainer: Trainer, both_answer: BothAnswer, invite: Invited
-) -> None:
+def test_surplus_is_one_answer(trainer: Trainer, both_answer: BothAnswer, invite: Invited) -> None:
     trainer.register()
     both_answer()
     lease = Label.objects.get(labeler__name="other").lease

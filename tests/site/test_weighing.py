@@ -51,9 +51,7 @@ def test_overlap_one_is_decided_by_the_one_label(trainer: Trainer, judge: Callab
     assert newest(trainer) == {uuid: ("second", 0.0)}
 
 
-def test_labelers_of_whom_nothing_is_known_are_worth_the_same(
-    trainer: Trainer, weighing: Experiment, judge: Callable[..., None]
-) -> None:
+def test_unknown_labelers_equal(trainer: Trainer, weighing: Experiment, judge: Callable[..., None]) -> None:
     [uuid] = trainer.register()
     for name, outcome in (("ann", "first"), ("bea", "first"), ("cid", "second")):
         judge(name, lambda _, outcome=outcome: outcome)
@@ -63,9 +61,7 @@ def test_labelers_of_whom_nothing_is_known_are_worth_the_same(
 
 
 @pytest.mark.both_databases
-def test_the_chore_revises_what_a_liar_helped_to_decide_and_the_feed_tells(
-    trainer: Trainer, weighing: Experiment, judge: Callable[..., None]
-) -> None:
+def test_chore_revises_decisions(trainer: Trainer, weighing: Experiment, judge: Callable[..., None]) -> None:
     uuids = trainer.register(20)
     truth = {uuid: "first" if number % 2 else "second" for number, uuid in enumerate(uuids)}
     opposite = {"first": "second", "second": "first"}
@@ -101,9 +97,7 @@ def test_a_new_label_is_weighed_at_once_by_what_its_labeler_turned_out_to_be(
     assert newest(trainer)[uuid][0] == "first"
 
 
-def test_gold_answers_tell_who_is_right_against_a_majority(
-    trainer: Trainer, weighing: Experiment, judge: Callable[..., None]
-) -> None:
+def test_gold_beats_majority(trainer: Trainer, weighing: Experiment, judge: Callable[..., None]) -> None:
     known = trainer.register(10)
     judge("ann", lambda _: "first")
     for name in ("one", "two"):
@@ -132,9 +126,7 @@ def test_an_undo_is_weighed_too(
     assert newest(trainer)[uuid] == (alone[0], pytest.approx(alone[1]))
 
 
-def test_another_rule_decides_everything_anew(
-    trainer: Trainer, weighing: Experiment, judge: Callable[..., None]
-) -> None:
+def test_new_rule_decides_again(trainer: Trainer, weighing: Experiment, judge: Callable[..., None]) -> None:
     uuids = trainer.register(3)
     for name, outcome in (("ann", "first"), ("bea", "first"), ("cid", "second")):
         judge(name, lambda _, outcome=outcome: outcome)
@@ -145,9 +137,7 @@ def test_another_rule_decides_everything_anew(
 
 
 @pytest.mark.both_databases
-def test_weighing_takes_few_statements_for_many_pairs(
-    trainer: Trainer, weighing: Experiment, judge: Callable[..., None]
-) -> None:
+def test_few_statements(trainer: Trainer, weighing: Experiment, judge: Callable[..., None]) -> None:
     counts = []
     for _ in range(2):
         trainer.register(15)

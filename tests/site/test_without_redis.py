@@ -19,9 +19,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"celery", "komb
 """
 
 
-def test_leasing_answering_and_undoing_connect_to_no_redis(
-    trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_redis_for_labeling(trainer: Trainer, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as redis:
         redis.settimeout(0.1)
         monkeypatch.setenv("REDIS_URL", f"redis://127.0.0.1:{redis.getsockname()[1]}/0")

@@ -57,9 +57,7 @@ def test_what_a_refusal_says_is_done(side: str) -> None:
     assert "absorb" in result["tries"][1]["command"]
 
 
-def test_what_is_missing_in_bpref_is_made_on_any_environment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bpref_makes_missing_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, plot = tmp_path / "results.jsonl", tmp_path / "plot.png"
     command = ["--env", "Pendulum-v1", "--side", "ppo", "ppo-ours", "--labels", "8", "--steps", "8192"]
     command += ["--seeds", "1", "--runs", str(tmp_path), "--results", str(path), "--plot", str(plot)]
@@ -85,9 +83,7 @@ def test_both_sides_of_agents_return_train_sac(side: str) -> None:
     assert any(point is not None and -2000 < point < -500 for point in outcome["curve"])
 
 
-def test_what_is_missing_in_teaching_is_made_and_what_fails_is_told(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_teaching_makes_missing_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "results.jsonl"
     kept = line_of(Point("Reacher", "random", 0, 2000, 1), {"return": -9.5})
     append(path, kept)

@@ -18,9 +18,7 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> Resources:
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_every_resource_follows_the_schema(
-    resources: Resources, version: str, subtests: pytest.Subtests
-) -> None:
+def test_resources_follow_schema(resources: Resources, version: str, subtests: pytest.Subtests) -> None:
     for (kind, name), resource in resources.items():
         with subtests.test(f"{kind} {name}"):
             assert kubernetes_validate.validate(resource, version, strict=True) == version

@@ -71,17 +71,13 @@ def check(folder: Path, url: str) -> None:
     assert artifacts == {"ShortReacher-v1-tracked-checkpoint", "ShortReacher-v1-tracked-predictor"}
 
 
-def test_a_run_is_tracked_on_this_machine_across_ctrl_c_and_resume(
-    tmp_path: Path, free_port: Callable[[], int]
-) -> None:
+def test_local_run_is_tracked_across_resume(tmp_path: Path, free_port: Callable[[], int]) -> None:
     stopped_and_resumed(tmp_path, "trackio", {"TRACKIO_DIR": str(tmp_path / "data")})
     with server(tmp_path, free_port()) as url:
         check(tmp_path, url)
 
 
-def test_a_run_is_tracked_on_a_server_across_ctrl_c_and_resume(
-    tmp_path: Path, free_port: Callable[[], int]
-) -> None:
+def test_remote_run_is_tracked_across_resume(tmp_path: Path, free_port: Callable[[], int]) -> None:
     with server(tmp_path, free_port()) as url:
         variables = {
             "TRACKIO_DIR": str(tmp_path / "own"),

@@ -335,9 +335,7 @@ def test_a_damaged_file_is_refused_in_one_line(
     ],
     ids=str,
 )
-def test_a_run_does_not_go_on_from_the_checkpoint_of_something_else(
-    tmp_path: Path, state: dict[str, Any]
-) -> None:
+def test_foreign_checkpoint_is_refused(tmp_path: Path, state: dict[str, Any]) -> None:
     config = TeachConfig(
         env_id="ShortHopper-v1",
         predictor="synth",

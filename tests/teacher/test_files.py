@@ -41,9 +41,7 @@ def test_what_a_killed_writer_left_is_written_over(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["labels"]
 
 
-def test_a_part_that_its_writer_has_just_renamed_is_not_written_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renamed_part_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opened under the one name, locked under the other: it is somebody's finished file now."""
     path, lock = tmp_path / "labels", fcntl.flock
     (tmp_path / ".labels.part").write_bytes(b"theirs")
@@ -69,9 +67,7 @@ def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_a_new_file_takes_nobodys_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
-) -> None:
+def test_new_file_never_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool) -> None:
     if not has_links:
         without_links(monkeypatch)
     path = tmp_path / "labels"
@@ -87,9 +83,7 @@ def test_a_new_file_takes_nobodys_place(
     assert names_in(tmp_path) == ["labels"]
 
 
-def test_a_file_system_without_locks_is_written_to_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_without_file_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
@@ -150,9 +144,7 @@ def test_a_folder_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
-def test_who_only_asks_whether_a_folder_is_held_does_not_keep_a_run_from_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checking_a_lock_does_not_take_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``teach ls`` holds the lock for as long as it takes to let it go again."""
     lock = (tmp_path / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -176,9 +168,7 @@ def remove_while_another_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(fcntl, "flock", remove_and_lock)
 
 
-def test_a_folder_that_its_holder_removes_is_made_again_for_who_comes_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removed_folder_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "runs" / "a"
     remove_while_another_waits(folder, monkeypatch)
     with locked_folder(folder):
@@ -207,9 +197,7 @@ def folder_that_comes_and_goes(tmp_path: Path) -> Iterator[Path]:
     thread.join()
 
 
-def test_who_holds_a_folder_has_it_however_often_others_remove_theirs(
-    folder_that_comes_and_goes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_survives_others(folder_that_comes_and_goes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_PAUSE_SECONDS", 0.0)
     held = 0
     while held < 50:

@@ -99,17 +99,13 @@ def test_teach_import_refuses_what_it_could_not_read_again(
     assert not file.exists()
 
 
-def test_a_last_step_into_what_is_no_number_is_still_left_out(
-    broken: Broken, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_final_nan_is_left_out(broken: Broken, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = load_trajectories(source := broken("observations", -1, np.nan)).episodes
     assert main(["import", str(source), str(tmp_path / "expert.npz")]) == 0
     assert len(load_demonstrations(tmp_path / "expert.npz")) == sum(map(len, before)) - 1
 
 
-def test_relabeling_names_the_episode(
-    broken: Broken, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_relabeling_names_it(broken: Broken, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     predictor = RewardPredictor(*SPACES, RewardConfig(inputs="state,action"), seed=1)
     save_predictor(tmp_path / "reward.npz", predictor, *SPACES)
     source = broken("observations", 2, np.nan)
@@ -150,9 +146,7 @@ def test_an_episode_of_minari_whose_arrays_do_not_fit_is_named(tmp_path: Path) -
         load_trajectories(folder)
 
 
-def test_relabeling_names_the_episode_of_another_space(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_relabeling_names_a_foreign_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spaces = Box(-np.inf, np.inf, (3,)), Discrete(2)
     save_predictor(tmp_path / "reward.npz", RewardPredictor(*spaces, RewardConfig(), seed=1), *spaces)
     source = DATA / "minari-hdf5"
@@ -204,9 +198,7 @@ def table() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "row", "label"), [("observations", 21, 1), ("rewards", 7, 1), ("next_observations", 4, 0)]
 )
-def test_labels_of_uni_rlhf_about_it_are_refused_by_their_row(
-    labels: Path, table: dict[str, Any], name: str, row: int, label: int
-) -> None:
+def test_uni_rlhf_row_is_named(labels: Path, table: dict[str, Any], name: str, row: int, label: int) -> None:
     table[name][row] = np.nan
     np.savez(labels.parent / "table.npz", **table)
     words = rf"label {label} refers to row {row} of .*table\.npz, whose {name} contain nan; fix the"
@@ -214,9 +206,7 @@ def test_labels_of_uni_rlhf_about_it_are_refused_by_their_row(
         crowd_preferences(load_crowd_labels(labels), labels.parent / "table.npz")
 
 
-def test_rows_that_no_label_is_about_may_hold_anything(
-    labels: Path, table: dict[str, Any], tmp_path: Path
-) -> None:
+def test_unlabeled_rows_may_hold_nan(labels: Path, table: dict[str, Any], tmp_path: Path) -> None:
     for name, row in (("observations", 27), ("next_observations", 11), ("rewards", 29)):
         table[name][row] = np.nan
     np.savez(tmp_path / "table.npz", **table)
@@ -253,9 +243,7 @@ def test_the_reward_of_a_last_step_that_is_left_out_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("reward", [np.nan, np.inf])
-def test_before_the_first_predictor_the_wrapper_returns_0_whatever_the_true_reward(
-    tmp_path: Path, reward: float
-) -> None:
+def test_wrapper_returns_0_before_the_first_predictor(tmp_path: Path, reward: float) -> None:
     single = HumanPreferencesEnvWrapper(Exploding(reward, worthless_from=1), log_dir=tmp_path / "single")
     envs = SyncVectorEnv([lambda: Exploding(reward, worthless_from=1)] * 2)
     vector = HumanPreferencesVectorWrapper(envs, log_dir=tmp_path / "vector")

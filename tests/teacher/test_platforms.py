@@ -31,9 +31,7 @@ def test_macos_renders_with_its_own_opengl() -> None:
 
 
 @pytest.mark.parametrize("on_macos", [False, True])
-def test_reserving_extends_a_file_by_space_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_macos: bool
-) -> None:
+def test_reserving_extends_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_macos: bool) -> None:
     if on_macos:
         monkeypatch.delattr("os.posix_fallocate")
     path = tmp_path / "file"

@@ -82,9 +82,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SlowServer]
         server.close()
 
 
-def test_a_report_larger_than_a_slow_line_takes_in_a_time_out_arrives(
-    serve: Callable[..., SlowServer],
-) -> None:
+def test_large_report_arrives_on_a_slow_line(serve: Callable[..., SlowServer]) -> None:
     server = serve(stored=1)
     client = FeedbackClient(server.url, "token")
     points = [Point(step, {f"metric/{name}": 0.123456789 for name in range(40)}) for step in range(300)]

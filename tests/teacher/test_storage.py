@@ -98,9 +98,7 @@ def test_a_folder_holds_the_clip_and_nothing_else(tmp_path: Path, clip: Path) ->
     assert files[0].stat().st_mode & 0o777 == 0o644
 
 
-def test_two_workers_may_put_one_clip_in_the_same_moment(
-    tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_puts(tmp_path: Path, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is given out twice is done twice."""
     store, other = tmp_path / "store", tmp_path / "other.mp4"
     other.write_bytes(b"the same, made elsewhere")
@@ -210,9 +208,7 @@ def test_missing_credentials_are_reported(
         open_storage(s3_url).put(KEY, clip)
 
 
-def test_an_unreachable_server_is_given_up_in_one_line(
-    s3_url: str, clip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_server_is_one_line(s3_url: str, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("S3_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(StorageError, match=r"127\.0.0.1:9") as caught:
         open_storage(s3_url).put(KEY, clip)

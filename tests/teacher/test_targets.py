@@ -22,9 +22,7 @@ def refused(name: str, file: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_file_in_a_folder_that_is_missing_is_refused_first(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_folder_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "missing" / ("a.mp4" if name == "play" else "a.npz")
     assert f"cannot write {file}: there is no folder {file.parent}; create it first" in refused(
         name, file, capsys
@@ -32,9 +30,7 @@ def test_a_file_in_a_folder_that_is_missing_is_refused_first(
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "play"])  # which writes a film again
-def test_a_file_that_exists_is_refused_first(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_existing_file_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.npz"
     file.write_bytes(b"precious")
     assert f"{file} already exists" in refused(name, file, capsys)

@@ -59,9 +59,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedTime:
 
 
 @pytest.mark.parametrize(("longest", "length"), [(2.0, 3 * 3600.0), (LONGEST_SECONDS, WEEK)])
-def test_waits_stay_the_same_however_long_it_fails(
-    clock: SimulatedTime, longest: float, length: float
-) -> None:
+def test_waits_are_capped(clock: SimulatedTime, longest: float, length: float) -> None:
     waits = Backoff(longest)
     end = clock.now + length
     while clock.now < end:
@@ -283,9 +281,7 @@ def test_a_clip_that_only_workers_can_make_is_made_after_a_week(
     assert len(caplog.records) == 3, caplog.text  # away, the clip waits, back again
 
 
-def test_workers_without_a_store_fail_no_clip(
-    clock: SimulatedTime, job: ClipJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_is_required(clock: SimulatedTime, job: ClipJob, monkeypatch: pytest.MonkeyPatch) -> None:
     queue, store = Queue(clock, 0.0), Store(clock)
     store.sizes[job.key] = 4
     back_at = clock.now + WEEK
@@ -336,9 +332,7 @@ def test_a_renderer_that_cannot_start_fails_the_clip_and_not_the_queue(
         assert rendering.submit(job).result(60) == job.path
 
 
-def test_a_site_that_cannot_start_fills_no_disk(
-    clock: SimulatedTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_site_start_log(clock: SimulatedTime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "site.log"
     folder = embedded_site._StateFolder(tmp_path, {})
     starts: list[float] = []

@@ -84,9 +84,7 @@ def test_the_bar_of_a_phone_has_room_for_all_that_it_can_say(site: Site, phone: 
     expect(page.locator(".bar [data-waiting]")).to_be_hidden()
 
 
-def test_every_control_is_reached_by_the_tab_key_in_the_order_of_the_page(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_tab_reaches_every_control_in_page_order(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())
     page = labeling.page

@@ -13,9 +13,7 @@ from tests.e2e.browser.conftest import LabelingPage, Site
 AHEAD = 8
 
 
-def test_the_bar_moves_with_each_own_answer_and_says_when_training_starts(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_progress_bar_counts_own_answers(site: Site, labeling: LabelingPage) -> None:
     site.set(pretrain_labels=3)
     site.add(4, phase="pretraining")
     labeling.open(site.invite())
@@ -50,9 +48,7 @@ def _ask_for(answers: int, site: Site) -> None:
     Participation.objects.update(invite=invite)
 
 
-def test_while_nothing_is_to_be_judged_the_policy_is_seen_over_time(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_empty_queue_shows_the_policy_over_time(site: Site, labeling: LabelingPage) -> None:
     steps = [0, 40_000, 90_000, 120_000, 200_000, 300_000, 410_000, 500_000, 620_000, 700_000]
     for step in steps:
         site.film(step)
@@ -71,9 +67,7 @@ def test_while_nothing_is_to_be_judged_the_policy_is_seen_over_time(
     expect(labeling.page.locator(".strip video")).to_have_count(0)  # nothing plays unseen
 
 
-def test_without_a_connection_nine_pairs_are_here_and_then_it_does_not_say_go_on(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_nine_pairs_are_loaded_ahead_for_offline_use(site: Site, labeling: LabelingPage) -> None:
     site.add(12)
     fetched: list[str] = []
     labeling.page.on("requestfinished", lambda request: fetched.append(request.url))
@@ -99,9 +93,7 @@ def test_without_a_connection_nine_pairs_are_here_and_then_it_does_not_say_go_on
     labeling.wait_for("judging")
 
 
-def test_whoever_leaves_a_pair_on_screen_keeps_it_from_nobody_and_may_come_back(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_abandoned_lease_is_not_renewed(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     page = labeling.page
     page.clock.install()
@@ -158,9 +150,7 @@ def _overlap(one: Box, other: Box) -> bool:
     return across > 0.5 and down > 0.5
 
 
-def test_in_small_windows_every_control_is_in_sight_and_covers_nothing(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_small_windows_show_every_control_without_overlap(site: Site, labeling: LabelingPage) -> None:
     site.explain("first", "It goes up.")
     site.film(20_480)
     site.add(2)

@@ -43,9 +43,7 @@ def test_a_key_is_changed_for_good_and_shown_everywhere(site: Site, labeling: La
     labeling.expect_saved(1)
 
 
-def test_the_help_fits_a_laptop_and_elsewhere_the_note_about_keys_stays_in_view(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_help_fits_a_laptop_and_its_note_stays_visible(site: Site, labeling: LabelingPage) -> None:
     site.explain("first", "It goes up.")
     site.film(20_480)
     site.add(1)
@@ -64,9 +62,7 @@ def test_the_help_fits_a_laptop_and_elsewhere_the_note_about_keys_stays_in_view(
     expect(page.locator("#key-note")).to_be_in_viewport()
 
 
-def test_keys_are_swapped_refused_and_single_characters_switched_off(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_keys_are_swapped_refused_and_switched_off(site: Site, labeling: LabelingPage) -> None:
     site.add(4)
     labeling.open(site.invite())
     page = labeling.page
@@ -168,9 +164,7 @@ def test_letters_are_found_in_every_keyboard_layout(site: Site, labeling: Labeli
     labeling.expect_saved(2)
 
 
-def test_the_key_that_opens_the_history_closes_it_and_so_does_escape(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_history_key_and_escape_close_the_history(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     labeling.open(site.invite())
     page = labeling.page

@@ -171,9 +171,7 @@ def test_answers_survive_a_failing_site_and_a_reload(site: Site, labeling: Label
         assert choices == ["left", "equal"] or (fault in STUCK and choices == ["equal", "left"])
 
 
-def test_an_answer_that_a_proxy_refuses_for_ever_holds_up_no_later_one(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_refused_answer_does_not_block_later_ones(site: Site, labeling: LabelingPage) -> None:
     def refuse_left(route: Route) -> None:
         is_left = '"left"' in (route.request.post_data or "")
         route.fulfill(status=413, body="too large") if is_left else route.continue_()
@@ -324,9 +322,7 @@ def test_a_clip_that_cannot_be_played_is_said_and_not_judged(site: Site, labelin
     assert Label.objects.get().choice == "cant_tell"
 
 
-def test_clips_are_shown_in_a_browser_that_does_not_say_when_they_can_play(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_clips_play_without_canplaythrough_events(site: Site, labeling: LabelingPage) -> None:
     [uuid] = site.add(1)
     (site.media / f"hopper/{uuid}/first.mp4").write_bytes(b"not a clip at all")
     labeling.page.add_init_script(
@@ -393,9 +389,7 @@ def test_keys_while_help_is_open_and_just_closed(site: Site, labeling: LabelingP
     expect(labeling.toast).to_have_text("There is no answer to undo.")
 
 
-def test_a_chinese_browser_gets_a_chinese_page(
-    site: Site, labeling: LabelingPage, new_page: Callable[[str], Page]
-) -> None:
+def test_chinese_page(site: Site, labeling: LabelingPage, new_page: Callable[[str], Page]) -> None:
     site.add(1)
     page = labeling.page = new_page("zh-CN")
     labeling.open(site.invite())

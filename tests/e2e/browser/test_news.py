@@ -85,9 +85,7 @@ def test_it_covers_neither_clips_nor_controls(
     assert faults(page) == []
 
 
-def test_a_narrow_page_offers_the_video_in_one_line_unless_a_study_hides_videos(
-    site: Site, phone: LabelingPage
-) -> None:
+def test_narrow_page_offers_the_video_in_one_line(site: Site, phone: LabelingPage) -> None:
     begin(site, phone)
     phone.press("ArrowLeft")
     page = phone.page
@@ -106,9 +104,7 @@ def test_a_narrow_page_offers_the_video_in_one_line_unless_a_study_hides_videos(
     expect(page.locator("#news")).to_be_hidden()
 
 
-def test_the_card_opens_the_panel_and_stands_still_for_who_wants_that(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_card_opens_the_panel_and_respects_reduced_motion(site: Site, labeling: LabelingPage) -> None:
     page = labeling.page
     page.emulate_media(reduced_motion="reduce")
     begin(site, labeling)

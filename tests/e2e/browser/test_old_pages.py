@@ -43,9 +43,7 @@ def expect_to_play(videos: Locator, count: int) -> None:
 
 
 @BOTH_STORES
-def test_answers_can_be_looked_at(
-    site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]
-) -> None:
+def test_old_history_plays(site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]) -> None:
     site.add(4)
     labeling.open(site.invite())
     for answered in range(1, 5):
@@ -116,9 +114,7 @@ def test_researchers_pages_resume_a_broken_download(site: Site, page: Page, labe
         expect_renewal(page.locator(videos).first)
 
 
-def test_what_was_started_before_the_scripts_came_plays_again(
-    site: Site, page: Page, labeling: LabelingPage
-) -> None:
+def test_video_started_before_scripts_resumes(site: Site, page: Page, labeling: LabelingPage) -> None:
     [uuid] = site.add(1)
     page.clock.install()
     page.goto(f"{site.url}/accounts/login/?next=/experiments/hopper/")
@@ -140,9 +136,7 @@ def test_what_was_started_before_the_scripts_came_plays_again(
     expect_renewal(video, start="")
 
 
-def test_labelers_pages_resume_a_broken_download(
-    site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]
-) -> None:
+def test_labelers_videos_resume(site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]) -> None:
     page = labeling.page
     page.clock.install()
     site.film(100)
@@ -159,9 +153,7 @@ def test_labelers_pages_resume_a_broken_download(
     expect_renewal(page.locator("li video").first)
 
 
-def test_practice_goes_on_after_a_break(
-    site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]
-) -> None:
+def test_practice_resumes(site: Site, labeling: LabelingPage, grow_old: Callable[[Page], None]) -> None:
     for _ in range(2):
         site.explain("first", "It hops.", practice=True)
     site.add(1)

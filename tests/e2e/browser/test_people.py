@@ -34,9 +34,7 @@ def make(site: Site) -> Make:
     return make
 
 
-def test_the_last_wanted_answer_leads_to_the_end(
-    site: Site, labeling: LabelingPage, make: Make, faults: Faults
-) -> None:
+def test_last_answer_ends_the_part(site: Site, labeling: LabelingPage, make: Make, faults: Faults) -> None:
     site.add(2)
     page = labeling.page
     link = make(completion_code="DONE-1", return_url=invites.PROLIFIC_RETURN_URL)
@@ -111,9 +109,7 @@ def pages_of(experiment: Experiment) -> Iterator[tuple[str, str]]:
     yield f"labelers/{Arrival.objects.get().labeler_id}", "form"
 
 
-def test_nothing_serious_is_wrong_with_the_researchers_pages_and_nothing_is_cut_off(
-    site: Site, busy: str, labeling: LabelingPage, faults: Faults
-) -> None:
+def test_researchers_pages_accessible(site: Site, busy: str, labeling: LabelingPage, faults: Faults) -> None:
     page = labeling.page
     page.emulate_media(reduced_motion="reduce")
     page.goto(site.url + busy)

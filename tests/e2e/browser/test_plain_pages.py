@@ -27,9 +27,7 @@ def test_the_page_of_the_api_is_as_dark_as_the_system(site: Site, page: Page) ->
     page.wait_for_url(f"{site.url}/accounts/login/?next=/")
 
 
-def test_the_admin_is_searched_and_shows_a_token_on_a_phone(
-    site: Site, page: Page, labeling: LabelingPage
-) -> None:
+def test_admin_search_and_token_on_a_phone(site: Site, page: Page, labeling: LabelingPage) -> None:
     User.objects.create_superuser("root", password=PASSWORD)
     page.goto(f"{site.url}/accounts/login/?next=/admin/feedback/experiment/")
     labeling.sign_in("root")

@@ -66,9 +66,7 @@ def test_a_mind_is_changed_on_the_history_page(site: Site, labeling: LabelingPag
     expect(labeling.answered).to_have_text("2")
 
 
-def test_what_was_unsaved_when_the_tab_was_closed_is_sent_from_other_pages_too(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_other_pages_send_answers_of_a_closed_tab(site: Site, labeling: LabelingPage) -> None:
     site.add(7)
     labeling.open(site.invite())
     context = labeling.page.context
@@ -94,9 +92,7 @@ def test_what_was_unsaved_when_the_tab_was_closed_is_sent_from_other_pages_too(
         labeling = type(labeling)(other).open(site.label_url)
 
 
-def test_other_pages_send_nothing_of_another_account_and_say_what_is_refused(
-    site: Site, labeling: LabelingPage
-) -> None:
+def test_other_pages_send_nothing_of_another_account(site: Site, labeling: LabelingPage) -> None:
     site.add(2)
     labeling.open(site.invite("mia"))
     context = labeling.page.context

@@ -157,9 +157,7 @@ def experiment(stack: Stack, clips: tuple[Path, Path]) -> Iterator[tuple[Experim
 
 
 @pytest.mark.slow
-def test_a_browser_shows_clips_from_s3_and_its_answer_reaches_postgresql(
-    stack: Stack, experiment: tuple[Experiment, UUID], browser: Browser
-) -> None:
+def test_browser_s3_postgresql(stack: Stack, experiment: tuple[Experiment, UUID], browser: Browser) -> None:
     made, uuid = experiment
     page = browser.new_page(locale="en-US")
     requested: list[str] = []
@@ -247,9 +245,7 @@ def test_what_is_printed_makes_a_fresh_shell_teach(stack: Stack) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_stack_takes_its_programs_along_and_the_next_finds_its_data(
-    stack: Stack, experiment: tuple[Experiment, UUID]
-) -> None:
+def test_killed_stack_restarts_with_its_data(stack: Stack, experiment: tuple[Experiment, UUID]) -> None:
     made, uuid = experiment
     programs = family(stack.process.pid)
     assert len(programs) > 8
@@ -271,9 +267,7 @@ def test_a_killed_stack_takes_its_programs_along_and_the_next_finds_its_data(
 
 
 @pytest.mark.slow
-def test_a_stack_comes_back_in_another_folder(
-    stack: Stack, experiment: tuple[Experiment, UUID], tmp_path: Path
-) -> None:
+def test_stack_is_restored(stack: Stack, experiment: tuple[Experiment, UUID], tmp_path: Path) -> None:
     old, new = stack.folder, tmp_path / "new"
     stack.close()  # unless it was killed above
 

@@ -68,7 +68,7 @@ def test_a_range_is_served(client: Client, link: str, asked: str, first: int, la
 
 
 @pytest.mark.parametrize("asked", ["bytes=200-", "bytes=5-4", "bytes=-0"])
-def test_a_range_that_is_not_there_is_refused(client: Client, link: str, asked: str) -> None:
+def test_unsatisfiable_range_is_refused(client: Client, link: str, asked: str) -> None:
     response = client.get(link, headers={"Range": asked})
     assert response.status_code == 416
     assert response["Content-Range"] == "bytes */200"
@@ -103,7 +103,7 @@ def test_forged_links_serve_nothing(client: Client, link: str) -> None:
         assert client.get(forged).status_code == 404
 
 
-def test_a_link_whose_clip_is_gone_says_so(client: Client, link: str, media_folder: Path) -> None:
+def test_missing_clip_is_reported(client: Client, link: str, media_folder: Path) -> None:
     (media_folder / KEY).unlink()
     assert client.get(link).status_code == 404
 
@@ -119,9 +119,7 @@ def test_no_key_leaves_the_folder(tmp_path: Path, key: str) -> None:
         store.path_of_link(store.url(key).removeprefix("/media/"))
 
 
-def test_a_clip_that_would_fill_the_memory_is_neither_taken_nor_served(
-    client: Client, link: str, media_folder: Path
-) -> None:
+def test_clips_too_large_for_memory_are_refused(client: Client, link: str, media_folder: Path) -> None:
     store, clip = FolderMedia(media_folder), media_folder / KEY
     for size, expected in ((MAX_CLIP_BYTES, True), (MAX_CLIP_BYTES + 1, False)):
         os.truncate(clip, size)
@@ -152,7 +150,7 @@ def test_s3_clips_are_served_by_the_store_at_its_public_address(s3: Any) -> None
 
 
 @pytest.mark.parametrize("endpoint", [None, "https://clips.example.org"])
-def test_the_origin_of_links_needs_no_keys(
+def test_link_origin_needs_no_keys(
     s3: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, endpoint: str | None
 ) -> None:
     settings.S3_PUBLIC_ENDPOINT_URL = endpoint
@@ -169,7 +167,7 @@ def test_the_origin_of_links_needs_no_keys(
     "endpoint", [None, "https://clips.example.org", "https://clips.example.org:443", "http://127.0.0.1:9000"]
 )
 @pytest.mark.parametrize("token", [None, "a+temporary/token=="])
-def test_links_are_those_that_botocore_signs(
+def test_links_are_signed_like_botocores(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, endpoint: str | None, token: str | None
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "teacher-access-key")
@@ -188,9 +186,7 @@ def test_links_are_those_that_botocore_signs(
     assert ("X-Amz-Security-Token" in parse_qs(ours.query)) == (token is not None)
 
 
-def test_a_store_that_fails_is_asked_three_times(
-    s3: Any, settings: Settings, stumbling: tuple[str, list[str]]
-) -> None:
+def test_failing_store_tried_thrice(s3: Any, settings: Settings, stumbling: tuple[str, list[str]]) -> None:
     settings.S3_ENDPOINT_URL, asked = stumbling
     store = S3Media("s3://clips")
     retries = store.client.meta.config.retries  # type: ignore[attr-defined]
@@ -201,7 +197,7 @@ def test_a_store_that_fails_is_asked_three_times(
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_who_registers_while_the_store_is_away_is_asked_to_come_again(
+def test_registering_while_the_store_is_away_is_retried(
     trainer: Trainer,
     s3: Any,
     settings: Settings,
@@ -245,7 +241,7 @@ def test_missing_and_empty_s3_clips_are_not_readable(s3: Any) -> None:
     assert not store.readable(f"hopper/{300 * 'x'}")  # longer than a file may be called
 
 
-def test_comparisons_with_s3_clips_are_registered_and_leased(
+def test_comparisons_with_s3_clips_are_leased(
     trainer: Trainer, browser: Browser, s3: Any, media_folder: Path, settings: Settings
 ) -> None:
     in_s3, settings.TEACHER_STORAGE = settings.TEACHER_STORAGE, str(media_folder)
@@ -272,9 +268,7 @@ def test_the_prefix_of_the_storage_is_kept(s3: Any, url: str, full: str) -> None
     assert urlsplit(S3Media(url).url("a/b.mp4")).path == f"/clips/{full}"
 
 
-def test_a_labelers_page_may_load_clips_from_the_store(
-    client: Client, s3: Any, db: None, side_of: Callable[..., str]
-) -> None:
+def test_s3_is_allowed_by_the_policy(client: Client, s3: Any, db: None, side_of: Callable[..., str]) -> None:
     policy = client.get("/accounts/login/")["Content-Security-Policy"]
     origin = media_store().origin
     assert f"media-src 'self' blob: {origin};" in policy

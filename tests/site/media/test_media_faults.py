@@ -66,7 +66,7 @@ def s3(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPatch)
         ),
     ],
 )
-def test_wrong_keys_are_told(
+def test_wrong_keys_are_reported(
     trainer: Trainer,
     s3: S3Server,
     caplog: pytest.LogCaptureFixture,
@@ -86,7 +86,7 @@ def test_wrong_keys_are_told(
         (-20, "400 AccessDenied, this machine's clock is 20 min behind the store's"),
     ],
 )
-def test_a_clock_that_is_wrong_is_told(
+def test_wrong_clock_is_reported(
     trainer: Trainer,
     s3: S3Server,
     monkeypatch: pytest.MonkeyPatch,
@@ -108,7 +108,7 @@ def test_a_clock_that_is_wrong_is_told(
     assert_told(register(trainer), caplog, detail)
 
 
-def test_a_bucket_that_is_not_there_is_told(
+def test_missing_bucket_is_reported(
     trainer: Trainer, s3: S3Server, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.TEACHER_STORAGE = "s3://nowhere"
@@ -120,7 +120,7 @@ def test_a_bucket_that_is_not_there_is_told(
 
 
 @pytest.mark.parametrize("bucket", ["clips", "other"])
-def test_a_bucket_in_the_endpoint_is_told(
+def test_bucket_in_endpoint_url_is_reported(
     trainer: Trainer, s3: S3Server, settings: Settings, caplog: pytest.LogCaptureFixture, bucket: str
 ) -> None:
     settings.S3_ENDPOINT_URL = f"{s3.endpoint_url}/clips"
@@ -132,7 +132,7 @@ def test_a_bucket_in_the_endpoint_is_told(
     assert_told(register(trainer), caplog, detail)
 
 
-def test_a_store_that_is_down_is_told(
+def test_unreachable_store_is_reported(
     trainer: Trainer,
     s3: S3Server,
     settings: Settings,
@@ -210,7 +210,7 @@ RIGHTS = "the access key needs the permissions s3:GetObject, s3:PutObject, s3:De
         ),
     ],
 )
-def test_what_other_stores_say_is_told(
+def test_errors_of_other_stores_are_reported(
     s3: S3Server, settings: Settings, refusing: Callable[..., str], status: int, body: str, cause: str
 ) -> None:
     settings.S3_ENDPOINT_URL = refusing(status, body)
@@ -219,7 +219,7 @@ def test_what_other_stores_say_is_told(
     assert str(caught.value) == f"s3://clips at {settings.S3_ENDPOINT_URL} cannot be used: {cause}"
 
 
-def test_the_clock_is_told_whatever_the_store_calls_it(
+def test_wrong_clock_is_reported_for_any_error_code(
     trainer: Trainer,
     s3: S3Server,
     settings: Settings,
@@ -234,9 +234,7 @@ def test_the_clock_is_told_whatever_the_store_calls_it(
     assert_told(register(trainer), caplog, detail)
 
 
-def test_setup_notices_a_web_server_that_is_no_store(
-    s3: S3Server, settings: Settings, refusing: Callable[..., str]
-) -> None:
+def test_setup_detects_a_web_server(s3: S3Server, settings: Settings, refusing: Callable[..., str]) -> None:
     settings.S3_ENDPOINT_URL = refusing(200, "<html>Welcome!")
     with pytest.raises(CommandError) as caught:
         call_command("setup_storage", wait=0.0)
@@ -246,7 +244,7 @@ def test_setup_notices_a_web_server_that_is_no_store(
     )
 
 
-def test_an_import_says_what_is_wrong_with_the_store(
+def test_import_reports_store_errors(
     trainer: Trainer, s3: S3Server, settings: Settings, tmp_path: Path, media_folder: Path
 ) -> None:
     settings.TEACHER_STORAGE = str(media_folder)
@@ -260,7 +258,7 @@ def test_an_import_says_what_is_wrong_with_the_store(
         call_command("import_labels", "hopper", *map(str, tables.values()))
 
 
-def test_a_folder_that_cannot_be_read_is_told(
+def test_unreadable_folder_is_reported(
     trainer: Trainer, client: Client, media_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     media_folder.mkdir()

@@ -46,7 +46,7 @@ def bucket(s3_server: S3Server, settings: Settings, monkeypatch: pytest.MonkeyPa
     return name
 
 
-def test_a_bucket_is_made_once_and_proved_each_time(bucket: str, s3_server: S3Server) -> None:
+def test_bucket_is_created_once_and_checked_each_time(bucket: str, s3_server: S3Server) -> None:
     cors = "pages of https://teach.example.org may read clips; the store allows it"
     rest = [
         "objects: can be written, read and deleted",
@@ -59,12 +59,12 @@ def test_a_bucket_is_made_once_and_proved_each_time(bucket: str, s3_server: S3Se
     assert [path for path in (s3_server.root / bucket).rglob("*") if path.is_file()] == []
 
 
-def test_without_a_public_address_cors_is_left_alone(bucket: str, settings: Settings) -> None:
+def test_without_a_public_address_cors_is_unchanged(bucket: str, settings: Settings) -> None:
     settings.PUBLIC_URL = None
     assert set_up()[-1] == "CORS: unchanged, because TEACHER_PUBLIC_URL is not set"
 
 
-def test_pages_below_a_path_are_of_the_origin_of_their_host(bucket: str, settings: Settings) -> None:
+def test_cors_origin_has_no_path(bucket: str, settings: Settings) -> None:
     settings.PUBLIC_URL = "https://teach.example.org/teacher"
     assert set_up()[-1].startswith("CORS: pages of https://teach.example.org may read clips;")
 
@@ -87,9 +87,7 @@ def test_wrong_keys_are_refused(
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_a_bucket_in_the_endpoint_is_named(
-    bucket: str, s3_server: S3Server, settings: Settings, made: bool
-) -> None:
+def test_bucket_in_url_is_refused(bucket: str, s3_server: S3Server, settings: Settings, made: bool) -> None:
     if made:
         (s3_server.root / bucket).mkdir()
     settings.S3_ENDPOINT_URL = f"{s3_server.endpoint_url}/{bucket}"
@@ -103,7 +101,7 @@ def test_a_bucket_in_the_endpoint_is_named(
     assert [path for path in (s3_server.root / bucket).rglob("*") if made] == []
 
 
-def test_missing_keys_are_named(
+def test_missing_keys_are_refused(
     bucket: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -117,7 +115,7 @@ def test_missing_keys_are_named(
     )
 
 
-def test_a_store_that_nobody_serves_ends_the_command_with_one_line(bucket: str, settings: Settings) -> None:
+def test_unreachable_store_ends_setup_with_one_line(bucket: str, settings: Settings) -> None:
     settings.S3_ENDPOINT_URL = "http://127.0.0.1:1"
     out = io.StringIO()
     with pytest.raises(CommandError) as caught:
@@ -128,7 +126,7 @@ def test_a_store_that_nobody_serves_ends_the_command_with_one_line(bucket: str, 
     assert out.getvalue() == ""
 
 
-def test_a_bucket_that_anybody_can_read_is_refused(
+def test_public_bucket_is_refused(
     bucket: str, settings: Settings, tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
     port = free_port()
@@ -141,7 +139,7 @@ def test_a_bucket_that_anybody_can_read_is_refused(
     )
 
 
-def test_a_store_may_take_its_time_to_start(
+def test_store_may_start_slowly(
     bucket: str, settings: Settings, tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
     port = free_port()
@@ -150,12 +148,12 @@ def test_a_store_may_take_its_time_to_start(
         assert set_up(wait=120.0)[0] == f"bucket: {bucket} was created"
 
 
-def test_a_public_address_with_a_path_is_refused(bucket: str, settings: Settings) -> None:
+def test_public_address_with_a_path_is_refused(bucket: str, settings: Settings) -> None:
     settings.S3_PUBLIC_ENDPOINT_URL = "https://example.org/clips"
     assert "S3_PUBLIC_ENDPOINT_URL must not have a path" in refusal()
 
 
-def test_links_that_the_store_does_not_open_are_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_the_store_rejects_are_refused(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     signed = S3Media.url
     monkeypatch.setattr(
         S3Media, "url", lambda self, key: signed(self, key).replace("Signature=", "Signature=0")
@@ -168,9 +166,7 @@ def test_links_that_the_store_does_not_open_are_refused(bucket: str, monkeypatch
     assert "presigned URLs must be signed and expire" in refusal()
 
 
-def test_the_probe_is_removed_where_a_step_fails(
-    bucket: str, settings: Settings, s3_server: S3Server
-) -> None:
+def test_probe_is_removed_after_a_failure(bucket: str, settings: Settings, s3_server: S3Server) -> None:
     settings.S3_PUBLIC_ENDPOINT_URL = "https://example.org/clips"
     refusal()
     assert [path for path in (s3_server.root / bucket).rglob("*") if path.is_file()] == []
@@ -199,7 +195,7 @@ def rules(bucket: str, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return rules
 
 
-def test_pages_of_the_site_may_read_and_nothing_else(rules: list[dict[str, Any]]) -> None:
+def test_only_pages_of_the_site_may_read_clips(rules: list[dict[str, Any]]) -> None:
     assert set_up()[-1] == "CORS: pages of https://teach.example.org may read clips"
     [rule] = rules
     assert rule["AllowedOrigins"] == ["https://teach.example.org"]
@@ -207,9 +203,7 @@ def test_pages_of_the_site_may_read_and_nothing_else(rules: list[dict[str, Any]]
     assert rule["AllowedHeaders"] == ["Range"]
 
 
-def test_rules_of_others_stay_and_an_old_one_is_replaced(
-    rules: list[dict[str, Any]], settings: Settings
-) -> None:
+def test_other_cors_rules_are_kept(rules: list[dict[str, Any]], settings: Settings) -> None:
     others = {"ID": "backup", "AllowedOrigins": ["https://other.example"], "AllowedMethods": ["PUT"]}
     rules.append(others)
     set_up()
@@ -219,9 +213,7 @@ def test_rules_of_others_stay_and_an_old_one_is_replaced(
     assert [rule["AllowedOrigins"] for rule in rules[1:]] == [["https://new.example.org"]]
 
 
-def test_rules_that_may_not_be_read_are_not_overwritten(
-    rules: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_cors_rules_are_kept(rules: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     store = media_store()
     assert isinstance(store, S3Media)
 
@@ -233,7 +225,7 @@ def test_rules_that_may_not_be_read_are_not_overwritten(
     assert rules == []
 
 
-def test_a_store_that_lets_no_page_read_gets_a_notice(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cors_support_gives_a_notice(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     get = requests.get
 
     def without_cors(*args: Any, **options: Any) -> requests.Response:
@@ -248,12 +240,12 @@ def test_a_store_that_lets_no_page_read_gets_a_notice(bucket: str, monkeypatch: 
 # Folders
 
 
-def test_a_folder_is_made_and_written(media_folder: Path) -> None:
+def test_folder_is_created(media_folder: Path) -> None:
     assert set_up() == [f"folder: {media_folder} can be written"]
     assert list(media_folder.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_refused(media_folder: Path) -> None:
+def test_uncreatable_folder_is_refused(media_folder: Path) -> None:
     media_folder.write_text("a file")
     assert refusal() == f"the folder {media_folder} cannot be used: File exists"
 

@@ -28,7 +28,7 @@ def change(trainer: Trainer, labeler: str = "you") -> BeforeAfter | None:
     return before_after(user, [trainer.experiment]).get(trainer.experiment.pk)
 
 
-def test_a_video_says_how_many_comparisons_had_an_answer(trainer: Trainer, browser: Browser) -> None:
+def test_video_shows_its_number_of_answered_comparisons(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     trainer.register(1, gold="first")
     film(trainer, 100)
@@ -46,9 +46,7 @@ def test_a_video_says_how_many_comparisons_had_an_answer(trainer: Trainer, brows
 
 
 @pytest.mark.both_databases
-def test_the_change_counts_own_answers_up_to_the_newest_video(
-    trainer: Trainer, invite: Callable[[str], Browser]
-) -> None:
+def test_change_counts_answers_until_newest_video(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     you, mia = invite("you"), invite("mia")
     trainer.register(5)
     film(trainer, 100)
@@ -70,9 +68,7 @@ def test_the_change_counts_own_answers_up_to_the_newest_video(
     assert change(trainer) is None
 
 
-def test_labelers_see_the_change_where_they_begin_and_where_they_end(
-    trainer: Trainer, browser: Browser, researcher_browser: Client
-) -> None:
+def test_labelers_see_the_change(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     trainer.register(3)
     film(trainer, 100)
     browser.answer(browser.lease()[0])
@@ -92,9 +88,7 @@ def test_labelers_see_the_change_where_they_begin_and_where_they_end(
     assert "After 1 answer " in " ".join(done.split())
 
 
-def test_an_experiment_can_hide_its_videos_from_labelers(
-    trainer: Trainer, browser: Browser, researcher_browser: Client
-) -> None:
+def test_videos_can_be_hidden(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     trainer.register(2)
     browser.answer(browser.lease()[0])
     film(trainer, 100)

@@ -76,16 +76,14 @@ QUERIES = {
 
 
 @pytest.mark.both_databases
-def test_it_finds_what_is_asked_for(researcher_browser: Client, pairs: dict[str, str]) -> None:
+def test_comparisons_are_filtered(researcher_browser: Client, pairs: dict[str, str]) -> None:
     names = {uuid: name for name, uuid in pairs.items()}
     listed = {query: [names[uuid] for uuid in found(researcher_browser, query)] for query in QUERIES}
     assert listed == QUERIES
 
 
 @pytest.mark.both_databases
-def test_it_finds_by_labeler_and_by_the_beginning_of_a_uuid(
-    researcher_browser: Client, pairs: dict[str, str]
-) -> None:
+def test_search_by_labeler_and_uuid_prefix(researcher_browser: Client, pairs: dict[str, str]) -> None:
     ann, bob = (Labeler.objects.get(name=name) for name in ("ann", "bob"))
     assert len(found(researcher_browser, f"labeler={ann.pk}")) == 3
     assert found(researcher_browser, f"labeler={bob.pk}&disagreement=on") == [pairs["split"]]
@@ -105,15 +103,13 @@ NONSENSE += ["order=odd", "page=x", "page=-1", "since=1e5", f"labeler={10**30}"]
 NONSENSE += [f"since={10**30}", "text=" + "a" * 37]
 
 
-def test_what_makes_no_sense_is_left_out_and_said(researcher_browser: Client, pairs: dict[str, str]) -> None:
+def test_invalid_filters_are_ignored_with_a_note(researcher_browser: Client, pairs: dict[str, str]) -> None:
     html = {query: text(researcher_browser, f"{PATH}?{query}") for query in NONSENSE}
     assert {query: len(LINK.findall(html[query])) for query in NONSENSE} == dict.fromkeys(NONSENSE, 6)
     assert [query for query in NONSENSE if 'class="error' not in html[query]] == ["page=x", "page=-1"]
 
 
-def test_labelers_of_other_experiments_are_not_offered(
-    researcher_browser: Client, stranger: Trainer, trainer: Trainer
-) -> None:
+def test_other_labelers_not_offered(researcher_browser: Client, stranger: Trainer, trainer: Trainer) -> None:
     stranger.put(invite="secret-name")
     assert "secret-name" not in text(researcher_browser)
 
@@ -131,7 +127,7 @@ def test_pages_keep_the_filters(
 
 
 @pytest.mark.both_databases
-def test_a_great_many_are_not_all_counted(
+def test_large_counts_are_estimated(
     trainer: Trainer, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browse, "MOST_COUNTED", 2)
@@ -144,7 +140,7 @@ def test_a_great_many_are_not_all_counted(
 
 
 @pytest.mark.both_databases
-def test_what_is_seldom_said_is_found_also_where_it_is_said_often(
+def test_rare_choices_are_found_where_frequent(
     researcher_browser: Client, pairs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Decision.objects.filter(comparison__uuid=pairs["agreed"]).earliest("seq")
@@ -164,7 +160,7 @@ def test_what_is_seldom_said_is_found_also_where_it_is_said_often(
         ) in html
 
 
-def test_not_all_are_compared_where_many_have_several_labels(
+def test_scan_for_disagreement_is_bounded(
     researcher_browser: Client, pairs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert found(researcher_browser, "disagreement=on") == [pairs["split"]]
@@ -184,7 +180,7 @@ def test_not_all_are_compared_where_many_have_several_labels(
 
 
 @pytest.mark.both_databases
-def test_it_takes_the_same_statements_for_few_and_for_many(
+def test_number_of_statements_is_constant(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:
     def statements(path: str) -> int:
@@ -209,9 +205,7 @@ def test_it_takes_the_same_statements_for_few_and_for_many(
     assert max(one) <= 8
 
 
-def test_it_shows_every_label_with_who_and_when_and_how_long(
-    trainer: Trainer, browser: Browser, researcher_browser: Client
-) -> None:
+def test_label_details_are_shown(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     [uuid] = trainer.register()
     label = browser.answer(browser.lease()[0], "equal", response_ms=2140)
     browser.undo(label)
@@ -225,7 +219,7 @@ def test_it_shows_every_label_with_who_and_when_and_how_long(
         assert f'datetime="{Label.objects.get().created_at:%Y-%m-%dT%H:%M}' in html
 
 
-def test_the_history_of_a_pair_is_complete(
+def test_history_of_a_comparison_is_complete(
     trainer: Trainer, browser: Browser, researcher_browser: Client, side_of: Any
 ) -> None:
     [uuid] = trainer.register()
@@ -256,7 +250,7 @@ def act(client: Client, uuid: str, action: str) -> Any:
     return client.post(f"{PATH}/{uuid}/act", {"action": action})
 
 
-def test_one_more_label_is_asked_for_and_revises_the_decision(
+def test_another_label_revises_the_decision(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client, side_of: Any
 ) -> None:
     [uuid] = trainer.register()
@@ -272,9 +266,7 @@ def test_one_more_label_is_asked_for_and_revises_the_decision(
     assert Comparison.objects.get().status == "answered"
 
 
-def test_a_pair_is_cancelled_and_judged_after_all(
-    trainer: Trainer, browser: Browser, researcher_browser: Client
-) -> None:
+def test_cancel_and_reopen(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     [uuid] = trainer.register()
     act(researcher_browser, uuid, "cancel")
     assert browser.lease() == []
@@ -283,7 +275,7 @@ def test_a_pair_is_cancelled_and_judged_after_all(
     assert len(browser.lease()) == 1
 
 
-def test_labels_that_are_there_have_to_do(
+def test_requested_labels_can_be_withdrawn(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:
     trainer.overlap(3)
@@ -300,9 +292,7 @@ def test_labels_that_are_there_have_to_do(
     ("status", "action"),
     [("answered", "cancel"), ("cancelled", "relabel"), ("open", "reopen"), ("gold", "relabel")],
 )
-def test_what_does_not_suit_a_state_is_refused(
-    trainer: Trainer, researcher_browser: Client, status: str, action: str
-) -> None:
+def test_misfit_actions(trainer: Trainer, researcher_browser: Client, status: str, action: str) -> None:
     [uuid] = trainer.register()
     Comparison.objects.update(status=status)
     assert act(researcher_browser, uuid, action).status_code == 409
@@ -310,7 +300,7 @@ def test_what_does_not_suit_a_state_is_refused(
     assert act(researcher_browser, uuid, "explode").status_code == 400
 
 
-def test_nobody_is_asked_about_clips_that_are_gone(trainer: Trainer, researcher_browser: Client) -> None:
+def test_comparisons_without_clips_are_not_requested(trainer: Trainer, researcher_browser: Client) -> None:
     [uuid] = trainer.register()
     Comparison.objects.update(status="answered", n_labels=1)
     Experiment.objects.update(media_deleted_at=Now())
@@ -320,7 +310,7 @@ def test_nobody_is_asked_about_clips_that_are_gone(trainer: Trainer, researcher_
     assert "<video" not in html
 
 
-def test_it_is_for_those_who_manage_the_experiment(
+def test_only_managers_see_comparisons(
     trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
 ) -> None:
     [uuid] = trainer.register()
@@ -344,7 +334,7 @@ def test_it_is_for_those_who_manage_the_experiment(
     assert set(Comparison.objects.values_list("status", flat=True)) == {"open"}
 
 
-def test_a_name_is_no_markup(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
+def test_names_are_escaped(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     Labeler.objects.update(name="<script>alert(1)</script>")

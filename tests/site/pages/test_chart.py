@@ -7,7 +7,7 @@ import pytest
 from human_feedback_site.feedback.pages.live import line_chart, nice_ticks, short_number
 
 
-def test_a_curve_runs_from_its_first_value_to_its_last() -> None:
+def test_curve_spans_first_to_last_value() -> None:
     chart = line_chart([(0, 0.0), (50, 5.0), (100, 10.0)])
     assert chart is not None
     assert chart.path == "M0.0 1000.0L500.0 500.0L1000.0 0.0"
@@ -15,7 +15,7 @@ def test_a_curve_runs_from_its_first_value_to_its_last() -> None:
     assert chart.latest == "10"
 
 
-def test_ticks_stand_where_their_values_are() -> None:
+def test_ticks_are_at_their_values() -> None:
     chart = line_chart([(0, 0.0), (200, 10.0)])
     assert chart is not None
     assert [(tick.position, tick.text) for tick in chart.y_ticks] == [
@@ -36,7 +36,7 @@ def test_ticks_stand_where_their_values_are() -> None:
 
 
 @pytest.mark.parametrize("points", [[(0, 3.0)], [(10, 3.0), (20, 3.0)], [(10, 0.0), (20, 0.0)], [(0, -4.0)]])
-def test_a_flat_curve_lies_within_the_plot(points: list[tuple[float, float]]) -> None:
+def test_flat_curve_is_inside_the_plot(points: list[tuple[float, float]]) -> None:
     chart = line_chart(points)
     assert chart is not None
     assert 0 < chart.end[1] < 100
@@ -44,18 +44,18 @@ def test_a_flat_curve_lies_within_the_plot(points: list[tuple[float, float]]) ->
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [math.inf, -math.inf]])
-def test_there_is_no_curve_without_finite_values(values: list[float]) -> None:
+def test_no_curve_without_finite_values(values: list[float]) -> None:
     assert line_chart(list(enumerate(values))) is None
 
 
-def test_values_that_are_not_finite_are_left_out() -> None:
+def test_non_finite_values_are_left_out() -> None:
     assert line_chart([(0, 1.0), (1, math.nan), (2, 2.0)]) == line_chart([(0, 1.0), (2, 2.0)])
 
 
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 1), (-3.2, 7.9), (98, 1040), (0.0012, 0.0019), (-5e6, -1e6), (1e9, 3e9)]
 )
-def test_ticks_are_round_even_and_enclose_the_values(low: float, high: float) -> None:
+def test_ticks_are_round_evenly_spaced_and_enclose_values(low: float, high: float) -> None:
     ticks = nice_ticks(low, high, 5)
     step = ticks[1] - ticks[0]
     slack = step * 1e-6  # of floating-point numbers

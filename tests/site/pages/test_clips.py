@@ -39,9 +39,7 @@ def distinguish(trainer: Trainer, uuid: str) -> None:
 
 
 @pytest.mark.parametrize("page", ["", "comparisons", "comparisons/{}"])
-def test_researchers_see_the_first_and_the_second(
-    trainer: Trainer, researcher_browser: Client, page: str
-) -> None:
+def test_researchers_see_first_and_second(trainer: Trainer, researcher_browser: Client, page: str) -> None:
     [uuid] = trainer.register()
     distinguish(trainer, uuid)
     clips = clips_on(researcher_browser, f"/experiments/hopper/{page.format(uuid)}")
@@ -52,7 +50,7 @@ def test_researchers_see_the_first_and_the_second(
     assert "no-store" in redirect.headers["Cache-Control"]
 
 
-def test_labelers_see_the_sides_of_their_screen(trainer: Trainer, browser: Browser) -> None:
+def test_labelers_see_left_and_right(trainer: Trainer, browser: Browser) -> None:
     for uuid in trainer.register(8):
         distinguish(trainer, uuid)
     labels = [browser.answer(lease) for _ in range(2) for lease in browser.lease(4)]
@@ -68,11 +66,8 @@ def test_labelers_see_the_sides_of_their_screen(trainer: Trainer, browser: Brows
     assert not any("first" in clip or "second" in clip for clip in clips)
 
 
-def test_nobody_else_does(
-    trainer: Trainer,
-    stranger: Trainer,
-    invite: Callable[[str], Browser],
-    signed_in: Callable[[User], Client],
+def test_other_users_see_no_clips(
+    trainer: Trainer, stranger: Trainer, invite: Callable[[str], Browser], signed_in: Callable[[User], Client]
 ) -> None:
     [uuid] = trainer.register()
     one, other = invite("one"), invite("other")
@@ -88,7 +83,7 @@ def test_nobody_else_does(
     assert "/accounts/login/" in Client().get(of_answer).headers["Location"]
 
 
-def test_whoever_manages_or_labels_an_experiment_sees_its_episodes(
+def test_managers_and_labelers_see_episodes(
     trainer: Trainer,
     stranger: Trainer,
     browser: Browser,
@@ -108,7 +103,7 @@ def test_whoever_manages_or_labels_an_experiment_sees_its_episodes(
     assert browser.client.get(address).status_code == 404
 
 
-def test_a_deleted_clip_is_nowhere(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
+def test_deleted_clip_is_not_found(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     [uuid] = trainer.register()
     label = browser.answer(browser.lease()[0])
     Experiment.objects.update(media_deleted_at="2999-01-01T00:00Z")

@@ -92,7 +92,7 @@ class Written(HTMLParser):
         self.found |= {each for each in WRITTEN if each in text}
 
 
-def test_the_walker_finds_what_is_wrong_and_nothing_else() -> None:
+def test_checker_finds_missing_isolation() -> None:
     for html, wrong in (
         (f"<p>{PROMPT}</p>", 1),
         (f"<p>Which: {PROMPT}</p>", 1),
@@ -119,7 +119,7 @@ def experiment(trainer: Trainer) -> models.Experiment:
     return trainer.experiment
 
 
-def test_every_page_isolates_what_people_wrote(
+def test_every_page_isolates_user_text(
     experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
 ) -> None:
     shown, walker = set(), Written()
@@ -177,7 +177,7 @@ def make_invite(experiment: models.Experiment, **changes: Any) -> Invite:
     )
 
 
-def test_answers_to_forms_isolate_it_too(
+def test_form_responses_isolate_user_text(
     experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
 ) -> None:
     researcher, home = signed_in(trainer.user), f"/experiments/{experiment.name}/"
@@ -204,14 +204,14 @@ def test_answers_to_forms_isolate_it_too(
         ("pages/unsaved.html", 'id="refused"'),
     ],
 )
-def test_what_scripts_fill_in_has_its_own_direction(template: str, place: str) -> None:
+def test_scripted_text_has_its_own_direction(template: str, place: str) -> None:
     [tag] = [
         tag for tag in re.findall(r"<[^>]+>", (APP / "templates" / template).read_text()) if place in tag
     ]
     assert 'dir="auto"' in tag
 
 
-def test_scripts_fill_in_user_text_nowhere_else() -> None:
+def test_scripts_insert_user_text_only_in_known_places() -> None:
     """A new place has to be put into the list above."""
     known = {"prompt", "feedback-text", "toast", "progress-text", ".explanation", ".obstacle", "refused"}
     sinks = set()
@@ -224,7 +224,7 @@ def test_scripts_fill_in_user_text_nowhere_else() -> None:
     assert sinks == known
 
 
-def test_the_admin_does_so_by_its_style_and_its_forms(
+def test_admin_isolates_user_text(
     experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
 ) -> None:
     superuser = signed_in(trainer.user)

@@ -22,7 +22,7 @@ def uuid(trainer: Trainer) -> str:
     return trainer.register()[0]
 
 
-def test_it_is_shown_to_labelers_and_asked_no_more(
+def test_example_is_shown_and_no_longer_asked(
     trainer: Trainer, browser: Browser, researcher_browser: Client, uuid: str
 ) -> None:
     reply = researcher_browser.post(f"{PATH}examples/{uuid}", LESSON)
@@ -36,7 +36,9 @@ def test_it_is_shown_to_labelers_and_asked_no_more(
     assert "Use as an example" not in html
 
 
-def test_it_is_taken_back(trainer: Trainer, browser: Browser, researcher_browser: Client, uuid: str) -> None:
+def test_example_is_removed(
+    trainer: Trainer, browser: Browser, researcher_browser: Client, uuid: str
+) -> None:
     researcher_browser.post(f"{PATH}examples/{uuid}", {"better": "first"})
     assert "example</span>" in researcher_browser.get(PATH).content.decode()
     for _ in range(2):
@@ -44,7 +46,7 @@ def test_it_is_taken_back(trainer: Trainer, browser: Browser, researcher_browser
     assert browser.get(f"{trainer.path}/examples") == {"items": []}
 
 
-def test_the_decision_is_proposed_as_the_answer(
+def test_decision_is_the_suggested_answer(
     trainer: Trainer,
     browser: Browser,
     side_of: Callable[[Any, str], str],
@@ -58,9 +60,7 @@ def test_the_decision_is_proposed_as_the_answer(
     assert Comparison.objects.get().status == "answered"  # what was said of it stands
 
 
-def test_what_labelers_must_not_know_and_what_is_gone_are_no_examples(
-    trainer: Trainer, researcher_browser: Client, uuid: str
-) -> None:
+def test_hidden_comparisons_are_no_examples(trainer: Trainer, researcher_browser: Client, uuid: str) -> None:
     Comparison.objects.update(status="gold", gold="first")
     assert "Use as an example" not in researcher_browser.get(PATH).content.decode()
     assert researcher_browser.post(f"{PATH}examples/{uuid}", LESSON).status_code == 409
@@ -83,7 +83,7 @@ def test_what_labelers_must_not_know_and_what_is_gone_are_no_examples(
         ({**LESSON, "explanation": "a\0"}, "Null characters are not allowed."),
     ],
 )
-def test_odd_lessons_are_refused(
+def test_invalid_examples_are_refused(
     researcher_browser: Client, uuid: str, form: dict[str, str], reason: str
 ) -> None:
     response = researcher_browser.post(f"{PATH}examples/{uuid}", form)
@@ -93,7 +93,7 @@ def test_odd_lessons_are_refused(
 
 
 @pytest.mark.parametrize("path", ["", "/remove"])
-def test_only_those_who_manage_the_experiment_choose_examples_of_its_own(
+def test_only_managers_choose_examples(
     trainer: Trainer,
     stranger: Trainer,
     browser: Browser,

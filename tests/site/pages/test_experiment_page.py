@@ -22,7 +22,7 @@ def text(client: Client, path: str = PATH) -> str:
     return response.content.decode()
 
 
-def test_it_is_the_researchers_own(
+def test_only_the_owner_sees_the_page(
     trainer: Trainer, stranger: Trainer, signed_in: Callable[[User], Client], researcher_browser: Client
 ) -> None:
     assert researcher_browser.get("/experiments/walker/").status_code == 404
@@ -31,12 +31,12 @@ def test_it_is_the_researchers_own(
     assert Client().get(PATH).headers["Location"] == f"/accounts/login/?next={PATH}"
 
 
-def test_a_labeler_is_led_to_labeling(trainer: Trainer, browser: Browser) -> None:
+def test_labelers_are_redirected_to_labeling(trainer: Trainer, browser: Browser) -> None:
     response: Any = browser.client.get(PATH)
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
 
 
-def test_an_admin_may_look_at_an_experiment_without_labeling_it(
+def test_admin_sees_the_page_without_labeling(
     trainer: Trainer, signed_in: Callable[[User], Client], researcher_browser: Client
 ) -> None:
     admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
@@ -51,7 +51,7 @@ def test_pages_are_read_only_and_not_kept_by_caches(researcher_browser: Client, 
 
 
 @pytest.mark.both_databases
-def test_it_counts_labels(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
+def test_labels_are_counted(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     uuids = trainer.register(4)
     browser.answer(browser.lease()[0])
     trainer.post(f"{trainer.path}/cancel", {"comparisons": uuids[:1]})
@@ -61,15 +61,13 @@ def test_it_counts_labels(trainer: Trainer, browser: Browser, researcher_browser
         assert f'<bclass="number">{number}</b><spanclass="mutedsmall">{name}</span>' in html
 
 
-def test_before_anything_happened_it_says_so(trainer: Trainer, researcher_browser: Client) -> None:
+def test_empty_experiment_says_so(trainer: Trainer, researcher_browser: Client) -> None:
     html = text(researcher_browser)
     assert "The learning curve appears here" in html
     assert "No comparisons yet" in html
 
 
-def test_it_leads_with_what_people_teach_and_folds_the_environments_reward_away(
-    trainer: Trainer, researcher_browser: Client
-) -> None:
+def test_page_leads_with_agreement(trainer: Trainer, researcher_browser: Client) -> None:
     values = {
         "agent/true_reward_per_episode": 5.0,
         "predictor/fresh_accuracy": 0.75,
@@ -106,7 +104,7 @@ def test_it_leads_with_what_people_teach_and_folds_the_environments_reward_away(
     assert re.search(r">–</b>\s*<span[^>]*>training time left<", text(researcher_browser))
 
 
-def test_a_comparison_shows_its_clips_returns_and_answers(
+def test_comparison_shows_clips_returns_and_labels(
     trainer: Trainer,
     invite: Callable[[str], Browser],
     side_of: Callable[[Any, str], str],
@@ -131,7 +129,7 @@ def test_a_comparison_shows_its_clips_returns_and_answers(
     assert html.count('<span dir="auto">mia</span>') == 2
 
 
-def test_the_clips_are_named_once_and_where_labelers_saw_them_is_said(
+def test_clips_are_named_with_the_sides_labelers_saw(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:
     trainer.overlap(2)
@@ -162,7 +160,7 @@ def test_the_clips_are_named_once_and_where_labelers_saw_them_is_said(
         assert f'Left <span class="muted">({clip})</span>' in row[0]
 
 
-def test_a_decided_comparison_marks_the_better_clip(
+def test_better_clip_is_marked(
     trainer: Trainer, browser: Browser, side_of: Callable[[Any, str], str], researcher_browser: Client
 ) -> None:
     trainer.register()
@@ -180,7 +178,7 @@ def test_comparisons_have_pages_of_twenty(trainer: Trainer, researcher_browser: 
 
 
 @pytest.mark.both_databases
-def test_it_reads_the_same_number_of_times_for_one_comparison_and_for_many(
+def test_number_of_statements_is_constant(
     trainer: Trainer,
     browser: Browser,
     researcher_browser: Client,
@@ -193,7 +191,7 @@ def test_it_reads_the_same_number_of_times_for_one_comparison_and_for_many(
         text(researcher_browser)
 
 
-def test_what_people_write_stays_text(trainer: Trainer, researcher_browser: Client) -> None:
+def test_user_text_is_escaped(trainer: Trainer, researcher_browser: Client) -> None:
     trainer.put(prompt="<script>alert(1)</script>")
     for path in ("/", PATH, f"{PATH}label"):
         html = text(researcher_browser, path)
@@ -202,9 +200,7 @@ def test_what_people_write_stays_text(trainer: Trainer, researcher_browser: Clie
 
 
 @pytest.mark.parametrize("state", ["paused", "finished"])
-def test_training_that_does_not_run_waits_for_nobody(
-    trainer: Trainer, researcher_browser: Client, state: str
-) -> None:
+def test_stopped_training_waits_for_nobody(trainer: Trainer, researcher_browser: Client, state: str) -> None:
     Experiment.objects.update(waiting_for=919)
     assert ">919<" in text(researcher_browser)
     Experiment.objects.update(state=state)

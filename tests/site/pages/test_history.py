@@ -22,9 +22,7 @@ def read(browser: Browser) -> str:
 
 
 @pytest.mark.both_databases
-def test_it_lists_own_answers_that_stand_newest_first(
-    trainer: Trainer, invite: Callable[[str], Browser]
-) -> None:
+def test_standing_answers_are_listed(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     trainer.register(4)
     one, other = invite("one"), invite("other")
     for choice in ("left", "equal"):
@@ -36,7 +34,7 @@ def test_it_lists_own_answers_that_stand_newest_first(
 
 
 @pytest.mark.both_databases
-def test_a_change_is_appended_and_keeps_its_place(trainer: Trainer, browser: Browser) -> None:
+def test_changed_answer_is_appended_in_place(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     old = browser.answer(browser.lease()[0], "left")
     browser.answer(browser.lease()[0], "equal")
@@ -48,7 +46,7 @@ def test_a_change_is_appended_and_keeps_its_place(trainer: Trainer, browser: Bro
     assert (Label.objects.count(), Undo.objects.count()) == (3, 1)
 
 
-def test_what_makes_no_sense_is_refused(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_invalid_changes_are_refused(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     trainer.register()
     one, other = invite("one"), invite("other")
     label = one.answer(one.lease()[0], "left")
@@ -62,7 +60,7 @@ def test_what_makes_no_sense_is_refused(trainer: Trainer, invite: Callable[[str]
     assert one.client.post(path, {**good, "uuid": str(uuid4())}).status_code == 409
 
 
-def test_deleted_clips_are_said_to_be(trainer: Trainer, browser: Browser) -> None:
+def test_deleted_clips_are_marked(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     assert "<video" in read(browser)
@@ -71,12 +69,12 @@ def test_deleted_clips_are_said_to_be(trainer: Trainer, browser: Browser) -> Non
 
 
 @pytest.mark.parametrize("path", [PATH, "/experiments/hopper/done"])
-def test_it_is_for_those_who_label(trainer: Trainer, stranger: Trainer, browser: Browser, path: str) -> None:
+def test_only_labelers_have_one(trainer: Trainer, stranger: Trainer, browser: Browser, path: str) -> None:
     assert browser.client.get(path).status_code == 200
     assert browser.client.get(path.replace("hopper", "walker")).status_code == 404
 
 
-def test_who_ends_is_thanked_for_what_there_is(trainer: Trainer, browser: Browser) -> None:
+def test_done_page_thanks_labelers(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     for lease in browser.lease(2):
         browser.answer(lease)

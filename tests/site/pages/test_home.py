@@ -23,13 +23,13 @@ def text(client: Client, path: str = "/") -> str:
 
 
 @pytest.mark.django_db
-def test_a_stranger_is_asked_to_sign_in() -> None:
+def test_anonymous_users_are_asked_to_sign_in() -> None:
     response = Client().get("/")
     assert (response.status_code, response.headers["Location"]) == (302, "/accounts/login/?next=/")
 
 
 @pytest.mark.both_databases
-def test_a_researcher_sees_own_experiments_and_their_progress(
+def test_researchers_see_own_experiments(
     trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
 ) -> None:
     trainer.register(3)
@@ -49,7 +49,7 @@ def test_an_admin_sees_every_experiment(trainer: Trainer, stranger: Trainer, sig
 
 
 @pytest.mark.both_databases
-def test_a_labeler_sees_how_many_answers_are_left(trainer: Trainer, browser: Browser) -> None:
+def test_labelers_see_remaining_answers(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     browser.answer(browser.lease()[0])
     link = trainer.post(f"{trainer.path}/invites", {"labeler": "you"})["invite_url"]
@@ -60,9 +60,7 @@ def test_a_labeler_sees_how_many_answers_are_left(trainer: Trainer, browser: Bro
     assert '<progress value="1" max="12"' in text(browser.client)
 
 
-def test_a_labeler_sees_the_experiments_invited_to_and_nothing_of_their_progress(
-    trainer: Trainer, stranger: Trainer, browser: Browser
-) -> None:
+def test_labelers_see_only_invited_experiments(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
     html = text(browser.client)
     assert "/experiments/hopper/label" in html
     assert '"/experiments/hopper/"' not in html
@@ -70,7 +68,7 @@ def test_a_labeler_sees_the_experiments_invited_to_and_nothing_of_their_progress
     assert "walker" not in html
 
 
-def test_it_says_that_training_waits(trainer: Trainer, browser: Browser) -> None:
+def test_waiting_training_is_shown(trainer: Trainer, browser: Browser) -> None:
     Experiment.objects.update(waiting_for=1)
     assert "training is waiting for 1 answer<" in text(browser.client)
     Experiment.objects.update(waiting_for=5)
@@ -81,11 +79,11 @@ def test_it_says_that_training_waits(trainer: Trainer, browser: Browser) -> None
     assert "finished" in html
 
 
-def test_a_researcher_without_experiments_is_told_how(researcher: User, signed_in: SignedIn) -> None:
+def test_researchers_without_experiments_get_instructions(researcher: User, signed_in: SignedIn) -> None:
     assert "teach -p human" in text(signed_in(researcher))
 
 
-def test_a_labeler_without_experiments_is_told_about_invitations(browser: Browser) -> None:
+def test_labelers_without_experiments_read_about_invitations(browser: Browser) -> None:
     Labeler.objects.get().experiments.clear()
     html = text(browser.client)
     assert "invitation link" in html
@@ -93,7 +91,7 @@ def test_a_labeler_without_experiments_is_told_about_invitations(browser: Browse
 
 
 @pytest.mark.both_databases
-def test_it_reads_the_same_number_of_times_for_one_experiment_and_for_many(
+def test_number_of_statements_is_constant(
     trainer: Trainer, researcher_browser: Client, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(12):
@@ -114,9 +112,7 @@ def trainer_values() -> dict[str, object]:
     return {"env_id": "Hopper-v1", "prompt": "?", "n_labels": None, "fps": 40, "has_true_reward": False}
 
 
-def test_a_labeler_has_one_name_everywhere(
-    trainer: Trainer, browser: Browser, researcher_browser: Client
-) -> None:
+def test_labeler_has_one_name(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     shown = re.compile(r'<span class="account"[^>]*>([^<]+)</span>')
     trainer.register()
     browser.answer(browser.lease()[0])

@@ -24,7 +24,7 @@ def test_the_link_signs_the_new_labeler_in(trainer: Trainer, researcher_browser:
 
 
 @pytest.mark.parametrize("name", ["", "ada (owner)", "x" * 51, "<b>"])
-def test_a_name_that_the_api_refuses_is_refused(researcher_browser: Client, name: str) -> None:
+def test_names_refused_by_the_api_are_refused(researcher_browser: Client, name: str) -> None:
     response = researcher_browser.post(PATH, {"labeler": name})
     assert response.status_code == 400
     assert "Use 1 to 50 letters" in response.content.decode()
@@ -43,7 +43,7 @@ def test_only_the_researcher_invites(
     assert not Labeler.objects.filter(name="grace").exists()
 
 
-def test_a_browser_that_blocks_cookies_is_told_so(trainer: Trainer) -> None:
+def test_blocked_cookies_are_reported(trainer: Trainer) -> None:
     client, link = Client(), trainer.put(invite="mia")["invite_url"]
     label = client.get(link).headers["Location"]
     client.cookies.clear()  # as the browser does

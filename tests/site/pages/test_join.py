@@ -29,7 +29,7 @@ def signed_in_as(client: Client) -> str | None:
     return found.name if found else None
 
 
-def test_a_link_signs_its_labeler_in_and_leads_to_the_clips(link: str) -> None:
+def test_link_signs_its_labeler_in(link: str) -> None:
     client = Client()
     response: Any = client.get(link)
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")
@@ -37,7 +37,7 @@ def test_a_link_signs_its_labeler_in_and_leads_to_the_clips(link: str) -> None:
     assert not Labeler.objects.get(name="mia").user.has_usable_password()
 
 
-def test_the_second_use_is_the_same_labeler(link: str) -> None:
+def test_second_use_gives_the_same_labeler(link: str) -> None:
     for _ in range(2):
         assert signed_in_as_after(Client(), link) == "mia"
     assert Labeler.objects.filter(name="mia").count() == 1
@@ -48,7 +48,7 @@ def signed_in_as_after(client: Client, link: str) -> str | None:
     return signed_in_as(client)
 
 
-def test_somebody_else_who_is_signed_in_is_asked_first(
+def test_signed_in_user_is_asked_before_switching(
     link: str, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:
     leo = invite("leo").client
@@ -61,7 +61,7 @@ def test_somebody_else_who_is_signed_in_is_asked_first(
     assert "Stay signed in as ada" in researcher_browser.get(link).content.decode()
 
 
-def test_switching_needs_the_sites_own_form(link: str, trainer: Trainer) -> None:
+def test_switching_needs_a_csrf_token(link: str, trainer: Trainer) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(trainer.user)
     response = client.post(link)
@@ -70,7 +70,7 @@ def test_switching_needs_the_sites_own_form(link: str, trainer: Trainer) -> None
 
 
 @pytest.mark.parametrize("forged", ["{link}x", "{link}:x", "/join/abc"])
-def test_a_forged_link_is_not_valid(link: str, forged: str) -> None:
+def test_forged_link_is_invalid(link: str, forged: str) -> None:
     client = Client()
     response = client.get(forged.format(link=link))
     assert response.status_code == 404
@@ -78,7 +78,7 @@ def test_a_forged_link_is_not_valid(link: str, forged: str) -> None:
     assert signed_in_as(client) is None
 
 
-def test_a_runs_link_is_short_and_cannot_be_guessed(link: str, trainer: Trainer, settings: Settings) -> None:
+def test_run_link_is_short_and_unguessable(link: str, trainer: Trainer, settings: Settings) -> None:
     experiment, labeler = trainer.experiment, Labeler.objects.get(name="mia")
     assert re.fullmatch(r"/j/[0-9a-z-]+", link)
     assert len(link) <= 24
@@ -104,12 +104,12 @@ def test_links_of_earlier_versions_still_work(link: str, trainer: Trainer) -> No
     assert signed_in_as_after(Client(), old) == "mia"
 
 
-def test_a_link_of_an_experiment_that_is_gone_is_not_valid(link: str) -> None:
+def test_link_of_a_deleted_experiment_is_invalid(link: str) -> None:
     Experiment.objects.all().delete()
     assert Client().get(link).status_code == 404
 
 
-def test_an_old_link_has_expired(link: str, settings: Settings) -> None:
+def test_old_link_has_expired(link: str, settings: Settings) -> None:
     settings.INVITE_MAX_AGE_SECONDS = -1
     client = Client()
     response = client.get(link)
@@ -118,7 +118,7 @@ def test_an_old_link_has_expired(link: str, settings: Settings) -> None:
     assert signed_in_as(client) is None
 
 
-def test_a_labeler_who_was_shut_out_stays_out(link: str) -> None:
+def test_removed_labeler_stays_out(link: str) -> None:
     User.objects.filter(labeler__name="mia").update(is_active=False)
     assert_withdrawn(link)
 
@@ -131,7 +131,7 @@ def assert_withdrawn(link: str) -> None:
     assert signed_in_as(client) is None
 
 
-def test_an_old_link_does_not_bring_back_a_labeler_who_was_taken_out(trainer: Trainer, link: str) -> None:
+def test_old_link_does_not_readmit_a_removed_labeler(trainer: Trainer, link: str) -> None:
     Client().get(link)
     Labeler.objects.get(name="mia").experiments.clear()
     trainer.put(invite="mia")  # a run that goes on invites nobody again
@@ -147,7 +147,7 @@ def test_a_labeler_can_be_invited_to_a_second_experiment(trainer: Trainer) -> No
         assert signed_in_as_after(Client(), link) == "you"
 
 
-def test_a_link_is_no_key_to_the_admin(link: str) -> None:
+def test_link_gives_no_admin_access(link: str) -> None:
     User.objects.filter(labeler__name="mia").update(is_staff=True)
     client = Client()
     response: Any = client.get(link)

@@ -25,7 +25,7 @@ def script_data(client: Client) -> dict[str, Any]:
     return data
 
 
-def test_it_is_for_the_invited_and_the_owner(
+def test_only_invited_users_and_the_owner_may_label(
     trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
 ) -> None:
     assert browser.client.get(PATH).status_code == 200
@@ -36,7 +36,7 @@ def test_it_is_for_the_invited_and_the_owner(
     assert response.headers["Location"] == f"/accounts/login/?next={PATH}"
 
 
-def test_its_addresses_answer(trainer: Trainer, browser: Browser) -> None:
+def test_addresses_in_the_page_respond(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     data = script_data(browser.client)
     leases = browser.client.post(data["urls"]["leases"], {"count": 1}, content_type="application/json").json()
@@ -48,7 +48,7 @@ def test_its_addresses_answer(trainer: Trainer, browser: Browser) -> None:
     assert session == {"account": data["account"]}
 
 
-def test_it_counts_the_answers_that_stand(trainer: Trainer, browser: Browser) -> None:
+def test_standing_answers_are_counted(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     labels = [browser.answer(lease) for lease in browser.lease(3)]
     browser.undo(labels[0])
@@ -61,7 +61,7 @@ def test_it_counts_the_answers_that_stand(trainer: Trainer, browser: Browser) ->
     assert (data["answered"], data["wanted"]) == (0, 12)
 
 
-def test_a_labeler_learns_nothing_of_the_true_reward(trainer: Trainer, browser: Browser) -> None:
+def test_true_reward_is_hidden_from_labelers(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     html = browser.client.get(PATH).content.decode()
     assert "return" not in html
@@ -69,13 +69,13 @@ def test_a_labeler_learns_nothing_of_the_true_reward(trainer: Trainer, browser: 
 
 
 @pytest.mark.django_db
-def test_nobody_signed_in_has_no_account_and_gets_a_csrf_cookie() -> None:
+def test_signed_out_user_gets_a_csrf_cookie() -> None:
     client = Client()
     assert client.get("/session").json() == {"account": None}
     assert client.cookies["csrftoken"].value
 
 
-def test_accounts_of_one_number_on_two_sites_have_two_names(browser: Browser) -> None:
+def test_accounts_of_two_sites_have_different_names(browser: Browser) -> None:
     user = Labeler.objects.get().user
     before = browser.client.get("/session").json()
     user.date_joined = user.date_joined.replace(year=2020)
@@ -83,7 +83,7 @@ def test_accounts_of_one_number_on_two_sites_have_two_names(browser: Browser) ->
     assert browser.client.get("/session").json() != before
 
 
-def test_browsers_are_told_of_every_module_at_once(trainer: Trainer, browser: Browser) -> None:
+def test_modules_are_preloaded(trainer: Trainer, browser: Browser) -> None:
     scripts = Path(feedback.__file__).resolve().parent / "static/feedback/js"
     wanted, unread = set[Path](), [scripts / "labeling/label.js"]
     while unread:
@@ -97,7 +97,7 @@ def test_browsers_are_told_of_every_module_at_once(trainer: Trainer, browser: Br
     assert {scripts / each for each in told} == wanted
 
 
-def test_it_knows_what_can_be_taken_back_and_what_teaches(trainer: Trainer, browser: Browser) -> None:
+def test_page_knows_what_can_be_undone(trainer: Trainer, browser: Browser) -> None:
     trainer.register(24)
     for practice in (True, False, False):
         comparison = trainer.experiment.comparisons.get(uuid=trainer.register()[0])
@@ -109,7 +109,7 @@ def test_it_knows_what_can_be_taken_back_and_what_teaches(trainer: Trainer, brow
     assert data["lessons"] == {"shown": 2, "practice": 1}
 
 
-def test_hostile_names_and_prompts_are_text(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_names_and_prompts_are_escaped(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
     browser = invite("you")
     prompt = "</script><img src=x onerror=alert(1)> \U0001f938 {{ 7 }}"
     trainer.put(prompt=prompt)
@@ -121,7 +121,7 @@ def test_hostile_names_and_prompts_are_text(trainer: Trainer, invite: Callable[[
     assert html.count("</script>") == 2  # of the data and of the module
 
 
-def test_new_clips_are_promised_only_while_there_may_be_some(trainer: Trainer, browser: Browser) -> None:
+def test_new_clips_are_announced_only_while_expected(trainer: Trainer, browser: Browser) -> None:
     trainer.register(1)
     browser.answer(browser.lease(1)[0])
     Participation.objects.update(completed_at=Now(), completed_answers=1)

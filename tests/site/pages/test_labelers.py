@@ -27,7 +27,7 @@ def table_of(client: Client) -> str:
     return html.partition('id="labelers"')[2]
 
 
-def test_blocking_is_asked_about_first(path: str, researcher_browser: Client) -> None:
+def test_blocking_asks_for_confirmation(path: str, researcher_browser: Client) -> None:
     assert f'href="{path}">Block' in table_of(researcher_browser)
     html = researcher_browser.get(path).content.decode()
     assert "Block you?" in html
@@ -38,7 +38,7 @@ def test_blocking_is_asked_about_first(path: str, researcher_browser: Client) ->
 
 
 @pytest.mark.both_databases
-def test_a_blocked_labelers_labels_are_withdrawn_and_its_pairs_go_to_others(
+def test_blocking_withdraws_labels_and_frees_comparisons(
     path: str,
     trainer: Trainer,
     browser: Browser,
@@ -60,7 +60,7 @@ def test_a_blocked_labelers_labels_are_withdrawn_and_its_pairs_go_to_others(
     assert Undo.objects.count() == 2
 
 
-def test_a_labeler_who_is_given_work_again_gets_pairs_and_no_label_back(
+def test_readmitted_labeler_gets_no_labels_back(
     path: str, browser: Browser, researcher_browser: Client
 ) -> None:
     researcher_browser.post(f"{path}/block")
@@ -75,9 +75,7 @@ def test_a_labeler_who_is_given_work_again_gets_pairs_and_no_label_back(
 
 
 @pytest.mark.both_databases
-def test_labels_of_a_labeler_who_was_stopped_by_checks_can_be_withdrawn(
-    path: str, researcher_browser: Client, trainer: Trainer
-) -> None:
+def test_labels_of_a_stopped_labeler(path: str, researcher_browser: Client, trainer: Trainer) -> None:
     Participation.objects.update(stopped_at=trainer.experiment.created_at)
     html = researcher_browser.get(path).content.decode()
     assert "Withdraw all labels" in html
@@ -85,7 +83,7 @@ def test_labels_of_a_labeler_who_was_stopped_by_checks_can_be_withdrawn(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_only_those_who_manage_the_experiment_may_and_only_by_a_form_of_this_site(
+def test_only_managers_may_block_and_need_a_csrf_token(
     path: str,
     trainer: Trainer,
     stranger: Trainer,
@@ -105,9 +103,7 @@ def test_only_those_who_manage_the_experiment_may_and_only_by_a_form_of_this_sit
     assert not Participation.objects.exclude(stopped_at=None).exists()
 
 
-def test_a_labeler_of_another_experiment_is_not_there(
-    path: str, stranger: Trainer, signed_in: Callable[[User], Client]
-) -> None:
+def test_foreign_labeler_is_404(path: str, stranger: Trainer, signed_in: Callable[[User], Client]) -> None:
     elsewhere = path.replace("hopper", "walker")
     client = signed_in(stranger.user)
     statuses: list[Any] = [client.get(elsewhere).status_code]

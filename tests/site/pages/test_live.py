@@ -44,7 +44,7 @@ def html_of(client: Client) -> str:
     return " ".join(response.content.decode().split())
 
 
-def test_it_is_the_researchers_own(
+def test_only_the_owner_gets_updates(
     trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
 ) -> None:
     assert signed_in(stranger.user).get(PATH).status_code == 404
@@ -54,9 +54,7 @@ def test_it_is_the_researchers_own(
     assert signed_in(trainer.user).get("/experiments/nothing/live").status_code == 404
 
 
-def test_nothing_is_sent_again_while_nothing_changes(
-    trainer: Trainer, browser: Browser, researcher_browser: Client
-) -> None:
+def test_unchanged_state_is_not_sent(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
     trainer.upload("hopper/episodes/100.mp4")
     trainer.post(f"{trainer.path}/episodes", {"step": 100, "key": "hopper/episodes/100.mp4"})
     first = researcher_browser.get(PATH)
@@ -69,7 +67,7 @@ def test_nothing_is_sent_again_while_nothing_changes(
 
 
 @pytest.mark.both_databases
-def test_it_is_read_in_the_same_number_of_statements_however_much_there_is(
+def test_number_of_statements_is_constant(
     trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
 ) -> None:
     def statements() -> int:
@@ -94,7 +92,7 @@ def test_it_is_read_in_the_same_number_of_statements_however_much_there_is(
     assert statements() == first <= 18
 
 
-def test_how_labelers_do_is_not_read_each_time(
+def test_quality_is_cached(
     browser: Browser, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "_CROWD_SECONDS", 600.0)
@@ -106,7 +104,7 @@ def test_how_labelers_do_is_not_read_each_time(
 
 
 @pytest.mark.both_databases
-def test_the_pace_is_that_of_the_last_ten_minutes(
+def test_pace_is_that_of_the_last_ten_minutes(
     trainer: Trainer, browser: Browser, look: Callable[[], monitoring.ExperimentStatus]
 ) -> None:
     trainer.register(4)
@@ -123,7 +121,7 @@ def test_the_pace_is_that_of_the_last_ten_minutes(
     assert look().minutes_left == pytest.approx(8 * 2 / 0.3)  # half of the pairs are judged thrice
 
 
-def test_where_the_time_left_cannot_be_told_it_is_not(
+def test_unknown_time_left_is_not_shown(
     trainer: Trainer, browser: Browser, look: Callable[[], monitoring.ExperimentStatus]
 ) -> None:
     assert look().minutes_left is None
@@ -133,7 +131,7 @@ def test_where_the_time_left_cannot_be_told_it_is_not(
     assert look().minutes_left is None
 
 
-def test_the_queue_is_as_old_as_its_oldest_open_pair(
+def test_queue_is_as_old_as_its_oldest_open_comparison(
     trainer: Trainer, browser: Browser, look: Callable[[], monitoring.ExperimentStatus]
 ) -> None:
     assert look().queue_minutes is None
@@ -150,11 +148,11 @@ def test_the_queue_is_as_old_as_its_oldest_open_pair(
     ("minutes", "text"),
     [(None, "–"), (0.4, "< 1 min"), (45.2, "45 min"), (150, "2.5 h"), (60 * 24 * 3.5, "3.5 d")],
 )
-def test_times_are_told_in_their_largest_unit(minutes: float | None, text: str) -> None:
+def test_durations_use_their_largest_unit(minutes: float | None, text: str) -> None:
     assert live._duration(minutes) == text
 
 
-def test_times_are_told_in_chinese() -> None:
+def test_durations_are_translated() -> None:
     with override("zh-hans"):
         assert [live._duration(minutes) for minutes in (0.4, 45, 150, 6000)] == [
             "< 1 分钟",
@@ -164,7 +162,7 @@ def test_times_are_told_in_chinese() -> None:
         ]
 
 
-def test_it_shows_what_the_run_reports(trainer: Trainer, researcher_browser: Client) -> None:
+def test_training_points_are_shown(trainer: Trainer, researcher_browser: Client) -> None:
     report(trainer, 100, labels__desired=41.6, predictor__accuracy=0.5)
     report(trainer, 200, labels__desired=57.9, predictor__accuracy=0.815)
     html = html_of(researcher_browser)
@@ -173,7 +171,7 @@ def test_it_shows_what_the_run_reports(trainer: Trainer, researcher_browser: Cli
 
 
 @pytest.mark.both_databases
-def test_it_shows_how_labelers_agree_and_how_each_does(
+def test_agreement_and_labeler_quality_are_shown(
     trainer: Trainer,
     invite: Callable[[str], Browser],
     side_of: Callable[[Any, str], str],
@@ -199,7 +197,7 @@ def test_it_shows_how_labelers_agree_and_how_each_does(
 
 
 @pytest.mark.parametrize("tag", ["predictor/contradictions", "predictor/label_errors"])
-def test_contradicting_answers_are_not_called_wrong_and_stand_beside_checks_of_labelers(
+def test_disagreement_is_shown_apart_from_attention_checks(
     trainer: Trainer,
     invite: Callable[[str], Browser],
     side_of: Callable[[Any, str], str],
@@ -225,9 +223,7 @@ def test_contradicting_answers_are_not_called_wrong_and_stand_beside_checks_of_l
     assert "Estimated share of wrong" not in html
 
 
-def test_films_over_time_can_be_watched_while_they_are_there(
-    trainer: Trainer, researcher_browser: Client
-) -> None:
+def test_videos_are_shown_while_they_exist(trainer: Trainer, researcher_browser: Client) -> None:
     assert "<video" not in html_of(researcher_browser)
     for step in range(0, 800, 100):
         trainer.upload(f"hopper/episodes/{step}.mp4")
@@ -242,7 +238,7 @@ def test_films_over_time_can_be_watched_while_they_are_there(
     assert "<video" not in html_of(researcher_browser)
 
 
-def test_a_long_absence_of_the_trainer_is_told(trainer: Trainer, researcher_browser: Client) -> None:
+def test_long_trainer_absence_is_shown(trainer: Trainer, researcher_browser: Client) -> None:
     assert 'id="away"' not in html_of(researcher_browser)
     Experiment.objects.update(trainer_seen_at=F("trainer_seen_at") - timedelta(hours=1))
     assert 'id="away"' in html_of(researcher_browser)
@@ -252,9 +248,7 @@ def goodbye(trainer: Trainer) -> None:
     trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": None, "stopped": True})
 
 
-def test_a_run_that_said_goodbye_is_stopped_until_it_is_heard_again(
-    trainer: Trainer, researcher_browser: Client
-) -> None:
+def test_stopped_run_is_shown_until_it_reports_again(trainer: Trainer, researcher_browser: Client) -> None:
     trainer.register(2)
     report(trainer, time__seconds_left=2640)
     trainer.post(f"{trainer.path}/points", {"points": [], "waiting_for": 1})
@@ -284,18 +278,14 @@ def test_a_run_that_said_goodbye_is_stopped_until_it_is_heard_again(
     assert trainer.experiment.trainer_left_at is None
 
 
-def test_without_a_goodbye_a_run_is_stopped_after_three_minutes(
-    trainer: Trainer, researcher_browser: Client
-) -> None:
+def test_silent_run_is_stopped_after_three_minutes(trainer: Trainer, researcher_browser: Client) -> None:
     for seconds, badge in ((170, "running"), (190, "stopped")):
         Experiment.objects.update(trainer_seen_at=Now() - timedelta(seconds=seconds))
         assert f">{badge}</span>" in html_of(researcher_browser)
     assert "No contact with the trainer since" in html_of(researcher_browser)
 
 
-def test_a_finished_run_stays_finished_when_it_says_goodbye(
-    trainer: Trainer, researcher_browser: Client
-) -> None:
+def test_finished_run_stays_finished_after_its_goodbye(trainer: Trainer, researcher_browser: Client) -> None:
     trainer.put(state="finished")
     goodbye(trainer)
     assert '<span class="badge">finished' in html_of(researcher_browser)

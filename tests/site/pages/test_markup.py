@@ -72,9 +72,7 @@ def pages(trainer: Trainer, browser: Browser, researcher_browser: Client) -> Pag
     return pages
 
 
-def test_no_page_has_inline_scripts_or_styles_or_foreign_addresses(
-    pages: Pages,
-) -> None:
+def test_pages_have_no_inline_scripts_or_foreign_urls(pages: Pages) -> None:
     for html in pages("en"):
         markup = Markup()
         markup.feed(html)
@@ -83,7 +81,7 @@ def test_no_page_has_inline_scripts_or_styles_or_foreign_addresses(
         assert [address for address in markup.addresses if not address.startswith(("/", "#", "?"))] == []
 
 
-def test_chinese_pages_have_no_english_sentence(pages: Pages) -> None:
+def test_chinese_pages_are_fully_translated(pages: Pages) -> None:
     for html in pages("zh-CN"):
         assert '<html lang="zh-hans">' in html
         visible = re.sub(r"<script.*?</script>|<[^>]+>", " ", html, flags=re.DOTALL)
@@ -91,7 +89,7 @@ def test_chinese_pages_have_no_english_sentence(pages: Pages) -> None:
         assert re.findall(r"[A-Za-z’]+ [a-z’]+ [a-z’]+", visible) == []
 
 
-def test_what_the_site_refuses_is_said_to_a_labeler_in_chinese(trainer: Trainer, browser: Browser) -> None:
+def test_errors_for_labelers_are_translated(trainer: Trainer, browser: Browser) -> None:
     """The labeling page shows it."""
     trainer.register(1)
     label = browser.label(browser.lease()[0])
@@ -122,14 +120,14 @@ def chinese() -> Callable[[str], str]:
     return translated
 
 
-def test_every_text_has_its_chinese() -> None:
+def test_every_message_is_translated() -> None:
     translated = chinese()
     texts = set(template_texts()) | set(python_texts())
     assert len(texts) > 130
     assert sorted(text for text in texts if translated(text) == text) == []
 
 
-def test_the_compiled_catalog_is_that_of_the_source() -> None:
+def test_compiled_catalog_matches_its_source() -> None:
     source = CATALOG.with_suffix(".po").read_text(encoding="utf-8")
     assert "fuzzy" not in source
     pairs = dict(PAIR.findall(source))

@@ -27,13 +27,13 @@ PROLIFIC = {
 }
 
 
-def test_an_experiment_without_invitations_says_so(researcher_browser: Client) -> None:
+def test_experiment_without_invitations_says_so(researcher_browser: Client) -> None:
     html = researcher_browser.get(PATH).content.decode()
     assert "No invitations yet" in html
     assert PEOPLE not in html
 
 
-def test_a_link_for_one_person_is_made_listed_and_works(researcher_browser: Client) -> None:
+def test_personal_link_is_created_listed_and_works(researcher_browser: Client) -> None:
     response: Any = researcher_browser.post(PATH, NAMED)
     [invite] = Invite.objects.all()
     assert (response.status_code, response.headers["Location"]) == (302, f"{PATH}#invite-{invite.pk}")
@@ -50,7 +50,7 @@ def test_a_link_for_one_person_is_made_listed_and_works(researcher_browser: Clie
     assert "/join/" not in researcher_browser.get(PATH).content.decode()
 
 
-def test_a_link_for_many_is_made_with_its_codes(researcher_browser: Client) -> None:
+def test_shared_link_is_created_with_its_codes(researcher_browser: Client) -> None:
     researcher_browser.post(PATH, {**PROLIFIC, "study": ""})
     [invite] = Invite.objects.all()
     assert (invite.kind, invite.limit, invite.answers_wanted) == ("anonymous", 3, 40)
@@ -60,7 +60,7 @@ def test_a_link_for_many_is_made_with_its_codes(researcher_browser: Client) -> N
     assert "<b>1</b>" not in html
 
 
-def test_codes_without_a_platform_are_not_kept(researcher_browser: Client) -> None:
+def test_codes_without_a_platform_are_dropped(researcher_browser: Client) -> None:
     researcher_browser.post(PATH, {**PROLIFIC, "platform": ""})
     [invite] = Invite.objects.all()
     assert (invite.completion_code, invite.screen_out_code, invite.return_url) == ("", "", "")
@@ -73,9 +73,7 @@ def test_codes_without_a_platform_are_not_kept(researcher_browser: Client) -> No
         *({"answers_wanted": "0"}, {"answers_wanted": "-1"}, {"answers_wanted": "9" * 30}),
     ],
 )
-def test_what_makes_no_sense_for_one_person_is_refused(
-    researcher_browser: Client, wrong: dict[str, str]
-) -> None:
+def test_invalid_personal_links_are_refused(researcher_browser: Client, wrong: dict[str, str]) -> None:
     assert_refused(researcher_browser, {**NAMED, **wrong})
 
 
@@ -87,7 +85,7 @@ def test_what_makes_no_sense_for_one_person_is_refused(
         *({"return_url": "http://plain.example"}, {"return_url": "javascript:alert(1)"}, {"note": "a\x00"}),
     ],
 )
-def test_what_makes_no_sense_for_many_is_refused(researcher_browser: Client, wrong: dict[str, str]) -> None:
+def test_invalid_shared_links_are_refused(researcher_browser: Client, wrong: dict[str, str]) -> None:
     assert_refused(researcher_browser, {**PROLIFIC, **wrong})
 
 
@@ -99,12 +97,12 @@ def assert_refused(client: Client, form: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("form", [{}, {"kind": "other"}])
-def test_a_form_that_is_none_makes_nothing(researcher_browser: Client, form: dict[str, str]) -> None:
+def test_invalid_form_creates_nothing(researcher_browser: Client, form: dict[str, str]) -> None:
     assert researcher_browser.post(PATH, form).status_code == 400
     assert not Invite.objects.exists()
 
 
-def test_a_revoked_link_lets_nobody_in(researcher_browser: Client) -> None:
+def test_revoked_link_admits_nobody(researcher_browser: Client) -> None:
     researcher_browser.post(PATH, MANY)
     [invite] = Invite.objects.all()
     response: Any = researcher_browser.post(f"{PATH}/{invite.pk}/revoke")
@@ -113,7 +111,7 @@ def test_a_revoked_link_lets_nobody_in(researcher_browser: Client) -> None:
     assert Client().post(invites.link_of(invite, "")).status_code == 410
 
 
-def test_invitations_of_others_cannot_be_revoked(researcher_browser: Client, stranger: Trainer) -> None:
+def test_other_owners_invitations_cannot_be_revoked(researcher_browser: Client, stranger: Trainer) -> None:
     foreign = invites.invite_by_name(stranger.experiment, "mia")
     assert researcher_browser.post(f"{PATH}/{foreign.pk}/revoke").status_code == 404
     assert researcher_browser.post(f"/experiments/walker/invites/{foreign.pk}/revoke").status_code == 404
@@ -136,9 +134,7 @@ def arrivals(trainer: Trainer) -> list[Arrival]:
     return list(Arrival.objects.order_by("pk"))
 
 
-def test_participants_are_listed_with_what_they_did_and_forgotten(
-    researcher_browser: Client, arrivals: list[Arrival]
-) -> None:
+def test_participants_are_listed_and_forgotten(researcher_browser: Client, arrivals: list[Arrival]) -> None:
     assert PEOPLE in researcher_browser.get(PATH).content.decode()
     html = researcher_browser.get(PEOPLE).content.decode()
     assert all(each.participant in html for each in arrivals)
@@ -153,7 +149,7 @@ def test_participants_are_listed_with_what_they_did_and_forgotten(
     assert "all IDs were deleted" in researcher_browser.get(PEOPLE).content.decode()
 
 
-def test_only_who_manages_the_experiment_sees_its_people(
+def test_only_managers_see_participants(
     stranger: Trainer, browser: Browser, arrivals: list[Arrival], signed_in: Callable[[User], Client]
 ) -> None:
     for client in (browser.client, signed_in(stranger.user)):

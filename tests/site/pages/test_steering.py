@@ -25,9 +25,7 @@ def page(trainer: Trainer, researcher_browser: Client) -> Callable[..., str]:
     return page
 
 
-def test_while_paused_labelers_and_trainer_are_told_to_wait(
-    trainer: Trainer, browser: Browser, page: Callable[..., str]
-) -> None:
+def test_pause_reaches_everybody(trainer: Trainer, browser: Browser, page: Callable[..., str]) -> None:
     trainer.register()
     html = page("pause")
     assert "Paused: labelers get no new pairs" in html
@@ -39,7 +37,7 @@ def test_while_paused_labelers_and_trainer_are_told_to_wait(
     assert len(browser.lease()) == 1
 
 
-def test_finishing_is_asked_about_first(trainer: Trainer, researcher_browser: Client) -> None:
+def test_finishing_asks_for_confirmation(trainer: Trainer, researcher_browser: Client) -> None:
     trainer.register(2)
     html = researcher_browser.get(PATH + "finish").content.decode()
     assert "2 comparisons have no answer yet" in html
@@ -47,7 +45,7 @@ def test_finishing_is_asked_about_first(trainer: Trainer, researcher_browser: Cl
 
 
 @pytest.mark.both_databases
-def test_finishing_cancels_what_nobody_answered_and_keeps_the_rest(
+def test_finishing_cancels_only_unanswered_comparisons(
     trainer: Trainer, stranger: Trainer, browser: Browser, page: Callable[..., str]
 ) -> None:
     stranger.register()
@@ -66,9 +64,7 @@ def test_finishing_cancels_what_nobody_answered_and_keeps_the_rest(
 
 
 @pytest.mark.both_databases
-def test_a_finished_experiment_goes_on_when_it_is_reopened(
-    trainer: Trainer, browser: Browser, page: Callable[..., str]
-) -> None:
+def test_finished_experiment_reopens(trainer: Trainer, browser: Browser, page: Callable[..., str]) -> None:
     page("finish")
     assert trainer.put()["state"] == "finished"  # a trainer that comes back does not reopen it by itself
     page("reopen")
@@ -78,7 +74,7 @@ def test_a_finished_experiment_goes_on_when_it_is_reopened(
     assert len(browser.lease()) == 1
 
 
-def test_steps_that_were_taken_already_change_nothing(trainer: Trainer, page: Callable[..., str]) -> None:
+def test_repeated_actions_change_nothing(trainer: Trainer, page: Callable[..., str]) -> None:
     page("resume", "reopen")
     assert trainer.experiment.state == "running"
     page("finish", "pause", "resume")
@@ -86,12 +82,8 @@ def test_steps_that_were_taken_already_change_nothing(trainer: Trainer, page: Ca
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_only_those_who_manage_it_may_steer_and_only_by_a_form_of_this_site(
-    trainer: Trainer,
-    stranger: Trainer,
-    browser: Browser,
-    signed_in: Callable[[User], Client],
-    step: str,
+def test_only_managers_may_steer_and_need_a_csrf_token(
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client], step: str
 ) -> None:
     for client in (signed_in(stranger.user), browser.client):
         assert client.post(PATH + step).status_code == 404
@@ -107,15 +99,13 @@ def test_only_those_who_manage_it_may_steer_and_only_by_a_form_of_this_site(
     assert signed_in(trainer.user).post(f"/experiments/nothing/{step}").status_code == 404
 
 
-def test_an_admin_may_steer_the_experiments_of_others(
-    trainer: Trainer, signed_in: Callable[[User], Client]
-) -> None:
+def test_admin_may_steer_other_experiments(trainer: Trainer, signed_in: Callable[[User], Client]) -> None:
     admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
     assert admin.post(PATH + "pause").status_code == 302
     assert trainer.experiment.state == "paused"
 
 
-def test_the_prompt_is_changed_and_its_history_shown(trainer: Trainer, researcher_browser: Client) -> None:
+def test_prompt_is_changed_and_its_history_shown(trainer: Trainer, researcher_browser: Client) -> None:
     form = {"prompt": "  Which lands\nbetter? <b>", "version": 1}
     assert researcher_browser.post(PATH + "prompt", form).headers["Location"] == PATH
     assert trainer.experiment.prompt == "Which lands better? <b>"
@@ -126,9 +116,7 @@ def test_the_prompt_is_changed_and_its_history_shown(trainer: Trainer, researche
 
 
 @pytest.mark.both_databases
-def test_a_prompt_that_was_changed_meanwhile_is_not_overwritten(
-    trainer: Trainer, researcher_browser: Client
-) -> None:
+def test_concurrently_changed_prompt_is_not_overwritten(trainer: Trainer, researcher_browser: Client) -> None:
     for status, text in ((302, "Which lands better?"), (409, "Which is faster?")):
         form = {"prompt": text, "version": 1}
         assert researcher_browser.post(PATH + "prompt", form).status_code == status
@@ -145,7 +133,7 @@ def test_a_prompt_that_was_changed_meanwhile_is_not_overwritten(
         ({}, "The prompt must not be empty."),
     ],
 )
-def test_odd_prompts_are_refused(
+def test_invalid_prompts_are_refused(
     trainer: Trainer, researcher_browser: Client, form: dict[str, object], reason: str
 ) -> None:
     response = researcher_browser.post(PATH + "prompt", form)

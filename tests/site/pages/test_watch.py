@@ -38,9 +38,7 @@ def may_watch(client: Client) -> bool:
 
 
 @pytest.mark.parametrize("order", [("invite", "watch"), ("watch", "invite"), ("watch",)])
-def test_the_browser_that_opens_both_links_labels_and_watches(
-    links: dict[str, str], order: tuple[str, ...]
-) -> None:
+def test_both_links_in_one_browser_label_and_watch(links: dict[str, str], order: tuple[str, ...]) -> None:
     client = Client()
     for name in order:
         assert client.get(links[name]).status_code == 302
@@ -52,9 +50,7 @@ def test_the_browser_that_opens_both_links_labels_and_watches(
     assert client.get("/admin/").status_code == 302
 
 
-def test_a_labeler_without_the_link_labels_alone(
-    links: dict[str, str], invite: Callable[[str], Browser]
-) -> None:
+def test_labeler_without_link_only_labels(links: dict[str, str], invite: Callable[[str], Browser]) -> None:
     for client in (invite("zoe").client, Client()):
         if client.cookies.get("sessionid") is None:
             client.get(links["invite"])
@@ -62,7 +58,7 @@ def test_a_labeler_without_the_link_labels_alone(
         assert f'href="{PATH}"' not in client.get(f"{PATH}label").content.decode()
 
 
-def test_a_link_is_for_one_experiment_and_leaves_who_is_signed_in(
+def test_watch_link_is_for_one_experiment(
     trainer: Trainer, links: dict[str, str], invite: Callable[[str], Browser]
 ) -> None:
     run = {"run_id": uuid4(), "fps": 40, "env_id": "E", "prompt": "?", "has_true_reward": False}
@@ -75,7 +71,7 @@ def test_a_link_is_for_one_experiment_and_leaves_who_is_signed_in(
     assert zoe.get(f"/experiments/{other.name}/").status_code == 404
 
 
-def test_a_link_never_signs_staff_in(links: dict[str, str]) -> None:
+def test_watch_link_never_signs_staff_in(links: dict[str, str]) -> None:
     User.objects.filter(labeler__name="you").update(is_staff=True)
     client = Client()
     assert client.get(links["watch"]).headers["Location"] == f"/accounts/login/?next={PATH}"
@@ -99,7 +95,7 @@ def demote(token: ApiToken) -> None:
 
 
 @pytest.mark.parametrize("end", [revoke, expire, rotate_token, narrow, demote])
-def test_a_link_and_its_sessions_end_with_the_token(
+def test_watch_link_ends_with_its_token(
     trainer: Trainer, links: dict[str, str], end: Callable[[ApiToken], object]
 ) -> None:
     watching = Client()
@@ -112,13 +108,13 @@ def test_a_link_and_its_sessions_end_with_the_token(
     assert (late.status_code, "last" in late.content.decode()) == (410, True)
 
 
-def test_an_old_link_no_longer_works(links: dict[str, str], settings: Settings) -> None:
+def test_old_watch_link_has_expired(links: dict[str, str], settings: Settings) -> None:
     settings.INVITE_MAX_AGE_SECONDS = -1
     assert Client().get(links["watch"]).status_code == 410
     assert Client().get(links["watch"][:-1]).status_code == 404
 
 
-def test_an_invitation_is_no_watch_link(trainer: Trainer, links: dict[str, str]) -> None:
+def test_invitation_is_no_watch_link(trainer: Trainer, links: dict[str, str]) -> None:
     token = links["invite"].removeprefix("/j/")
     assert Client().get(f"/w/{token}").status_code == 410
     stranger = User.objects.create(username="eve", is_staff=True)

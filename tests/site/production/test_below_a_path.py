@@ -91,7 +91,7 @@ class Links(HTMLParser):
                 self.forms.append(urljoin(self._base, value))
 
 
-def test_the_paths_that_are_refused_are_what_the_sites_addresses_begin_with() -> None:
+def test_refused_paths_are_the_sites_own_prefixes() -> None:
     patterns: list[Any] = [*urlpatterns, *page_patterns]
     first = {str(each.pattern).split("/")[0] for each in patterns} - {""}
     assert first | {"static"} == set(OWN_ADDRESSES)
@@ -105,7 +105,7 @@ def test_probes_answer_below_the_path_and_at_the_root(below: Below) -> None:
 
 
 @pytest.mark.parametrize("below", [True], indirect=True, ids=["cut off"])  # for both, pages are the same
-def test_every_link_of_every_page_leads_below_the_path(below: Below) -> None:
+def test_links_of_every_page_are_below_the_path(below: Below) -> None:
     name = below.put("links", pairs=1).name
     admin = Person(below)
     assert admin.sign_in().url == f"{below.url}/"
@@ -141,7 +141,7 @@ def test_a_trainer_is_told_addresses_below_the_path(below: Below) -> None:
     client.close()
 
 
-def test_a_labeler_joins_sees_clips_answers_and_takes_an_answer_back(below: Below) -> None:
+def test_labeling_works_below_the_path(below: Below) -> None:
     experiment = below.put("joined", pairs=2)
     person = Person(below)
     page = person.get(experiment.invite_url)
@@ -166,7 +166,7 @@ def test_a_labeler_joins_sees_clips_answers_and_takes_an_answer_back(below: Belo
     assert label not in person.get(below.proxy.url + urls["history"]).text
 
 
-def test_cookies_stay_below_the_path_and_are_no_other_sites(below: Below) -> None:
+def test_cookies_are_limited_to_the_path(below: Below) -> None:
     person = Person(below)
     # Of a site at the root of the host; a browser sends them, too.
     for name in ("sessionid", "csrftoken", "django_language"):
@@ -201,7 +201,7 @@ def test_redirects_lead_below_the_path(below: Below) -> None:
     assert person.get(f"{below.url}/").url == f"{below.url}/accounts/login/?next={PATH}/"
 
 
-def test_without_its_token_a_form_is_refused_and_problems_of_the_api_are_json(below: Below) -> None:
+def test_csrf_and_api_errors_below_the_path(below: Below) -> None:
     form = {"username": "root", "password": PASSWORD}
     assert requests.post(f"{below.url}/accounts/login/", form, timeout=60).status_code == 403
     for path, kind in (("/api/nothing", "application/problem+json"), ("/nothing", "text/html")):
@@ -240,7 +240,7 @@ def test_commands_write_links_below_the_path(running: Below) -> None:
     assert requests.get(command.stdout.strip(), timeout=60).url == f"{running.url}/experiments/{name}/label"
 
 
-def test_two_sites_of_one_host_do_not_disturb_each_other(
+def test_two_sites_of_one_host_are_independent(
     running: Below, new_site: Production, migrated_database: Path, tmp_path: Path, using: Using
 ) -> None:
     shutil.copy(migrated_database, tmp_path / "site.sqlite3")
@@ -265,7 +265,7 @@ def test_two_sites_of_one_host_do_not_disturb_each_other(
         running.proxy.sites = {PATH: running.site.url}
 
 
-def test_people_go_to_https_below_the_path_and_probes_and_trainers_need_not(site: Production) -> None:
+def test_https_redirect_below_the_path_spares_probes_and_trainers(site: Production) -> None:
     site.start(TEACHER_PUBLIC_URL="https://teach.example.org:8443/a/b.c", WEB_CONCURRENCY="1")
     for path in ("", "/a/b.c"):
         url = site.url + path

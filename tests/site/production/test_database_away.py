@@ -128,7 +128,7 @@ def visitor(visitors: Callable[[], Visitor]) -> Visitor:
     return visitors()
 
 
-def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, visitor: Visitor) -> None:
+def test_requests_recover_when_the_database_returns(postgres: Postgres, visitor: Visitor) -> None:
     paths = ("/readyz", "/api/v1/experiments/x/decisions", "/", "/livez")
     assert visitor.statuses(*paths) == [200, 404, 302, 200]
     postgres.stop()
@@ -149,7 +149,7 @@ def test_requests_fail_for_the_time_being_and_work_again(postgres: Postgres, vis
     assert visitor.statuses(*paths) == [200, 404, 302, 200]
 
 
-def test_a_request_in_progress_fails_for_the_time_being_too(postgres: Postgres, visitor: Visitor) -> None:
+def test_request_in_progress_fails_temporarily(postgres: Postgres, visitor: Visitor) -> None:
     with ThreadPoolExecutor(1) as pool, closing(psycopg.connect(postgres.url)) as other:
         other.execute("LOCK TABLE feedback_apitoken")
         answer = pool.submit(visitor.get, "/api/v1/experiments/x/decisions")
@@ -160,7 +160,7 @@ def test_a_request_in_progress_fails_for_the_time_being_too(postgres: Postgres, 
     assert visitor.statuses("/api/v1/experiments/x/decisions") == [404]
 
 
-def test_a_database_that_hangs_does_not_hold_the_probes(postgres: Postgres, visitor: Visitor) -> None:
+def test_hanging_database_does_not_block_probes(postgres: Postgres, visitor: Visitor) -> None:
     visitor.wait_until(200)
     with postgres.hanging():
         visitor.wait_until(503)  # a visitor would wait longer than the site does
@@ -168,7 +168,7 @@ def test_a_database_that_hangs_does_not_hold_the_probes(postgres: Postgres, visi
     visitor.wait_until(200)
 
 
-def test_a_database_that_cannot_be_written_is_named_in_one_line(postgres: Postgres, visitor: Visitor) -> None:
+def test_read_only_database_is_reported_in_one_line(postgres: Postgres, visitor: Visitor) -> None:
     visitor.wait_until(200)
     experiment = {
         "run_id": str(UUID(int=1)),
@@ -199,7 +199,7 @@ def test_a_database_that_cannot_be_written_is_named_in_one_line(postgres: Postgr
     assert set(statuses[8:]) <= {200, 201}, statuses  # there are eight threads
 
 
-def test_sigterm_lets_a_request_end_and_leaves_no_connection(postgres: Postgres, visitor: Visitor) -> None:
+def test_sigterm_finishes_a_request_and_closes_connections(postgres: Postgres, visitor: Visitor) -> None:
     visitor.statuses("/api/v1/experiments/x/decisions")
     with ThreadPoolExecutor(1) as pool, closing(psycopg.connect(postgres.url)) as other:
         other.execute("LOCK TABLE feedback_apitoken")

@@ -22,18 +22,18 @@ def check(site: Production, address: str, **variables: str) -> str:
     return out.getvalue()
 
 
-def test_an_https_address_leaves_nothing_to_say(site: Production) -> None:
+def test_https_address_gives_no_warnings(site: Production) -> None:
     assert check(site, "https://localhost:8443") == "System check identified no issues (2 silenced).\n"
     done = site.run("-W", "error", "manage.py", "check", "--deploy", "--fail-level", "WARNING")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "System check identified no issues (2 silenced).\n"
 
 
-def test_below_a_path_the_silence_about_hsts_is_meant(site: Production) -> None:
+def test_hsts_warning_is_silenced_below_a_path(site: Production) -> None:
     assert check(site, "https://localhost/teacher") == "System check identified no issues (1 silenced).\n"
 
 
-def test_an_http_address_is_warned_of_for_what_only_https_can_protect(site: Production) -> None:
+def test_http_address_gives_warnings(site: Production) -> None:
     with pytest.raises(CommandError) as caught:
         check(site, "http://192.168.1.5:8000")
     no_hsts_no_redirect_no_secure_cookies = ["W004", "W008", "W012", "W016"]
@@ -51,9 +51,7 @@ def obstacle(host: str) -> str:
 @pytest.mark.parametrize(
     ("hosts", "shown"), [("lab.local", "lab.local"), ("127.0.0.1,.lab.local,x", ".lab.local"), ("*", "*")]
 )
-def test_hosts_without_an_address_are_warned_of_for_nobody_could_sign_in(
-    site: Production, hosts: str, shown: str
-) -> None:
+def test_hosts_without_an_address_are_warned_about(site: Production, hosts: str, shown: str) -> None:
     with pytest.raises(CommandError) as caught:
         check(site, "", ALLOWED_HOSTS=hosts)
     [line] = [line for line in str(caught.value).splitlines() if "feedback.W001" in line]
@@ -69,16 +67,14 @@ def test_hosts_without_an_address_are_warned_of_for_nobody_could_sign_in(
         ("", {"ALLOWED_HOSTS": "lab.local", "CSRF_TRUSTED_ORIGINS": "https://lab.local"}),
     ],
 )
-def test_where_people_can_sign_in_nothing_is_said_of_it(
-    site: Production, address: str, variables: dict[str, str]
-) -> None:
+def test_no_warning_where_sign_in_works(site: Production, address: str, variables: dict[str, str]) -> None:
     values = settings_of(**site.environment | {"TEACHER_PUBLIC_URL": address} | variables)
     del values["DATABASES"]
     with override_settings(**values):
         assert sign_in_obstacle() is None
 
 
-def test_production_says_so_once_when_it_starts(site: Production) -> None:
+def test_production_warns_once_at_start(site: Production) -> None:
     site.start(TEACHER_PUBLIC_URL="", ALLOWED_HOSTS="lab.local", WEB_CONCURRENCY="2")
     assert site.url
     [line] = [line for line in site.log() if line["level"] == "WARNING"]

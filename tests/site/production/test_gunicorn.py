@@ -40,7 +40,7 @@ def running(
     site.stop()
 
 
-def test_it_logs_json_alone_and_a_line_for_each_request_but_probes(running: Production) -> None:
+def test_log_is_json_with_one_line_per_request(running: Production) -> None:
     url = running.url
     assert requests.get(f"{url}/readyz", timeout=60).json() == {"status": "ready", "instance": ""}
     assert requests.head(f"{url}/readyz", timeout=60).status_code == 200
@@ -51,9 +51,7 @@ def test_it_logs_json_alone_and_a_line_for_each_request_but_probes(running: Prod
     assert not re.search("livez|readyz", running.text())
 
 
-def test_people_go_to_https_and_probes_and_trainers_beside_the_site_need_not(
-    running: Production,
-) -> None:
+def test_https_redirect_spares_probes_and_trainers(running: Production) -> None:
     url = running.url
     behind_the_proxy = {"Host": "teach.example.org", "X-Forwarded-Proto": "https"}
 
@@ -83,9 +81,7 @@ def test_slow_clients_hold_no_thread(running: Production) -> None:
         assert requests.get(f"{running.url}/livez", timeout=60).status_code == 200
 
 
-def test_sigterm_lets_a_request_in_progress_end_and_leaves_nothing_behind(
-    site: Production, tmp_path: Path
-) -> None:
+def test_sigterm_finishes_requests_and_leaves_nothing(site: Production, tmp_path: Path) -> None:
     token = site.migrate()
     process = site.start(WEB_CONCURRENCY="2")
     url = site.url
@@ -122,7 +118,7 @@ def has_open(server: int, name: str) -> bool:
     return any(path.endswith(f"/{name}") for path in used)
 
 
-def test_settings_that_cannot_work_stop_the_server_with_one_line(new_site: Production) -> None:
+def test_invalid_settings_stop_the_server_with_one_line(new_site: Production) -> None:
     for variables, message in (
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT must be json or plain, not 'xml'."),
         ({"SECRET_KEY": ""}, "SECRET_KEY must be set if DATABASE_URL is set"),

@@ -38,7 +38,7 @@ def scrape(url: str) -> dict[str, str]:
     return dict(re.findall(r'^rl_teacher_(\w+_total){experiment="hopper"} (.+)$', answer.text, re.MULTILINE))
 
 
-def test_every_process_counts_the_same(site: Production, using: Using) -> None:
+def test_all_processes_report_the_same_counts(site: Production, using: Using) -> None:
     """A count that a process keeps for itself would begin at 0 in each."""
     label(site, using)
     site.start(WEB_CONCURRENCY="2", TEACHER_METRICS_TOKEN=TOKEN)

@@ -103,7 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("kind", SLOW)
-def test_slow_clients_hold_no_thread(site: Site, kind: str) -> None:
+def test_slow_clients_use_no_thread(site: Site, kind: str) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(6):
             stack.enter_context(site.connect(SLOW[kind]))
@@ -111,7 +111,7 @@ def test_slow_clients_hold_no_thread(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SLOW)
-def test_a_client_that_is_too_slow_is_ended(site: Site, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_slow_client_is_disconnected(site: Site, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "PATIENCE", 0.2)
     monkeypatch.setattr(worker, "LEAST_RATE", 10**9)
     with site.connect(SLOW[kind]) as client:
@@ -125,7 +125,7 @@ def test_a_client_that_is_too_slow_is_ended(site: Site, kind: str, monkeypatch: 
     assert site.answers()
 
 
-def test_a_client_that_is_slow_but_moves_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_but_steady_client_is_served(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = 0.0
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead))
     monkeypatch.setattr(worker, "LEAST_RATE", 10)
@@ -141,7 +141,7 @@ def test_a_client_that_is_slow_but_moves_is_served(site: Site, monkeypatch: pyte
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_connections_are_kept_and_requests_sent_ahead_are_answered_in_order(site: Site) -> None:
+def test_keep_alive_and_pipelined_requests(site: Site) -> None:
     ahead = b"".join(GET % (path, b"") for path in (b"/a", b"/unchanged", b"/b"))
     answers = site.ask(ahead + GET % (b"/c", b"Connection: close\r\n"))
     parts = answers.split(b"HTTP/1.1 ")[1:]
@@ -150,7 +150,7 @@ def test_connections_are_kept_and_requests_sent_ahead_are_answered_in_order(site
     assert answers.count(b"Connection: close") == 1
 
 
-def test_heads_have_no_body_and_chunked_bodies_arrive_whole(site: Site) -> None:
+def test_head_and_chunked_bodies(site: Site) -> None:
     head = site.ask((GET % (b"/", b"Connection: close\r\n")).replace(b"GET", b"HEAD"))
     assert b"Content-Length: 3" in head
     assert head.endswith(b"\r\n\r\n")
@@ -159,7 +159,7 @@ def test_heads_have_no_body_and_chunked_bodies_arrive_whole(site: Site) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_the_site_refuses_a_body_that_is_too_large_and_the_client_reads_it(site: Site, chunked: bool) -> None:
+def test_client_reads_the_error_for_a_large_body(site: Site, chunked: bool) -> None:
     size = settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1
     length = b"Content-Length: 5\r\nTransfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
     with site.connect(b"POST / HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n" % length) as client:
@@ -169,18 +169,18 @@ def test_the_site_refuses_a_body_that_is_too_large_and_the_client_reads_it(site:
     assert answer.endswith(b"\r\n\r\nrefused\n")
 
 
-def test_proxy_headers_reach_the_site_as_they_came(site: Site) -> None:
+def test_proxy_headers_are_passed_on(site: Site) -> None:
     forwarded = b"X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 5.6.7.8\r\nX_Forwarded_For: 9.9.9.9\r\n"
     assert site.ask(GET % (b"/", forwarded + b"Connection: close\r\n")).endswith(b"/ 1.2.3.4, 5.6.7.8")
 
 
-def test_what_is_no_http_is_refused(site: Site) -> None:
+def test_invalid_http_is_refused(site: Site) -> None:
     both = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd"
     for sent in (b"nonsense\r\n\r\n", both, GET % (b"/", b"X: " + b"x" * 70_000 + b"\r\n")):
         assert site.ask(sent)[9:12] in {b"400", b"431"}
 
 
-def test_a_stopping_worker_answers_what_it_has_begun_and_closes(site: Site) -> None:
+def test_stopping_worker_finishes_requests(site: Site) -> None:
     with site.connect(GET % (b"/wait", b"")) as client, site.connect(GET % (b"/", b"")) as idle:
         while not idle.recv(65536).endswith(b"/ -"):
             pass

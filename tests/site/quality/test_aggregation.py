@@ -62,7 +62,7 @@ def recurrence(
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("steps", [1, 4, 25])
 @pytest.mark.parametrize("pseudo", [NO_COUNTS, PSEUDO_COUNTS], ids=["plain", "with counts"])
-def test_em_is_that_of_dawid_and_skene(seed: int, steps: int, pseudo: aggregation.Matrix) -> None:
+def test_em_matches_dawid_and_skene(seed: int, steps: int, pseudo: aggregation.Matrix) -> None:
     votes = crowd(seed, items=60, labelers=7)
     found = dawid_skene(votes, pseudo_counts=pseudo, max_iterations=steps, tolerance=-1.0)
     truth, confusion, prior = recurrence(votes, steps, np.array(pseudo))
@@ -72,7 +72,7 @@ def test_em_is_that_of_dawid_and_skene(seed: int, steps: int, pseudo: aggregatio
     np.testing.assert_allclose(found.prior, prior, atol=1e-8)
 
 
-def test_em_gives_the_numbers_of_crowd_kit() -> None:
+def test_em_matches_crowd_kit() -> None:
     """``DawidSkene(n_iter=10, tol=-1)`` of crowd-kit 1.4.2 on these votes, three of each item."""
     answers = "ssseeessseeeeffseseeesefeseeeeeffsesffeeeefsfefsfffeeeefffefsssssssesssseeesefeeessffffffe"
     labelers = "243103014103140142310024310031410230304401230421320013312231320201231032421134324431432140"
@@ -92,7 +92,7 @@ def test_em_gives_the_numbers_of_crowd_kit() -> None:
     assert found.prior == pytest.approx((0.352280145, 0.347972594, 0.299747261), abs=1e-8)
 
 
-def test_it_ends_when_nothing_changes_any_more() -> None:
+def test_em_stops_when_converged() -> None:
     votes = crowd(1, items=80, labelers=5)
     found = dawid_skene(votes)
     assert 1 < found.iterations < 100
@@ -107,7 +107,7 @@ def test_cant_tell_is_a_missing_label() -> None:
     assert dawid_skene(silent) == dawid_skene(votes)
 
 
-def test_known_truths_show_who_lies_even_where_most_do() -> None:
+def test_gold_labels_reveal_a_wrong_majority() -> None:
     rng = random.Random(3)
     opposite = {"first": "second", "second": "first", "equal": "equal"}
     votes, truths = [], {}
@@ -124,7 +124,7 @@ def test_known_truths_show_who_lies_even_where_most_do() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_renaming_first_and_second_mirrors_everything(seed: int) -> None:
+def test_em_is_symmetric_in_first_and_second(seed: int) -> None:
     votes = crowd(seed, items=40, labelers=5)
     mirror = {"first": "second", "second": "first"}
     one = dawid_skene(votes)
@@ -136,7 +136,7 @@ def test_renaming_first_and_second_mirrors_everything(seed: int) -> None:
 @pytest.mark.parametrize(
     "answers", [["first"], ["equal", "first"], ["second", "second", "first"], ["equal"] * 2]
 )
-def test_labelers_who_are_all_alike_decide_by_majority(answers: list[str]) -> None:
+def test_equally_good_labelers_decide_by_majority(answers: list[str]) -> None:
     scores = total(evidence(answer, UNKNOWN_LABELER) for answer in answers)
     alike = weighed(scores, len(answers), prior=None)
     if len(set(answers)) == 1:
@@ -144,7 +144,7 @@ def test_labelers_who_are_all_alike_decide_by_majority(answers: list[str]) -> No
     assert preference(aggregation.posterior_of(scores, aggregation.EVEN)) == alike.probability
 
 
-def test_a_better_labeler_weighs_more() -> None:
+def test_better_labeler_has_more_weight() -> None:
     good = ((0.9, 0.05, 0.05), (0.05, 0.9, 0.05), (0.05, 0.05, 0.9))
     poor = ((0.4, 0.3, 0.3), (0.3, 0.4, 0.3), (0.3, 0.3, 0.4))
     scores = total([evidence("first", good), evidence("second", poor), evidence("second", poor)])
@@ -155,7 +155,7 @@ def test_a_better_labeler_weighs_more() -> None:
 
 
 @pytest.mark.parametrize("rule", ["majority", "weighed"])
-def test_without_an_opinion_there_is_no_probability(rule: str) -> None:
+def test_no_probability_without_votes(rule: str) -> None:
     def decide(n_labels: int) -> aggregation.Verdict:
         return majority((0.0,) * 3, n_labels) if rule == "majority" else weighed((0.0,) * 3, n_labels, None)
 
@@ -163,6 +163,6 @@ def test_without_an_opinion_there_is_no_probability(rule: str) -> None:
     assert decide(0) == aggregation.Verdict(None, None, 0)
 
 
-def test_no_votes_are_no_estimate() -> None:
+def test_no_votes_give_no_estimate() -> None:
     found = dawid_skene([])
     assert (found.posteriors, found.confusion) == ({}, {})

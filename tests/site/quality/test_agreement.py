@@ -32,7 +32,7 @@ def counted(units: Sequence[Sequence[str]], values: Sequence[str]) -> Counter[Se
     return Counter(tuple(unit.count(value) for value in values) for unit in map(list, units))
 
 
-def test_alpha_of_krippendorffs_own_example() -> None:
+def test_alpha_of_krippendorffs_example() -> None:
     """In *Computing Krippendorff's Alpha-Reliability* (2011), C: four observers, missing data, 0.743."""
     observers = ["123321412...", "1233224125.3", ".3332342251.", "12332441251."]
     units = [[row[unit] for row in observers if row[unit] != "."] for unit in range(12)]
@@ -40,7 +40,7 @@ def test_alpha_of_krippendorffs_own_example() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_alpha_is_that_of_its_definition(seed: int) -> None:
+def test_alpha_matches_its_definition(seed: int) -> None:
     rng = random.Random(seed)
     units = [
         [rng.choice("aab" if rng.random() < 0.5 else "abc") for _ in range(rng.randrange(5))]
@@ -49,7 +49,7 @@ def test_alpha_is_that_of_its_definition(seed: int) -> None:
     assert krippendorff_alpha(counted(units, "abc")) == pytest.approx(alpha_by_pairs(units))
 
 
-def test_alpha_needs_something_to_agree_on() -> None:
+def test_alpha_needs_two_labels_of_a_comparison() -> None:
     assert krippendorff_alpha({}) is None
     assert krippendorff_alpha({(1, 0, 0): 9}) is None
     assert krippendorff_alpha({(2, 0, 0): 9}) is None
@@ -85,7 +85,7 @@ def labeled(trainer: Trainer, invite: Callable[[str], Browser]) -> Experiment:
 
 
 @pytest.mark.both_databases
-def test_what_the_database_counts_is_what_the_labels_say(labeled: Experiment) -> None:
+def test_sql_counts_match_the_labels(labeled: Experiment) -> None:
     standing = list(Label.objects.filter(undo=None).select_related("comparison", "labeler"))
     opinions = [label for label in standing if label.status == "counted" and label.choice != "cant_tell"]
     units: dict[int, list[Any]] = defaultdict(list)
@@ -126,14 +126,14 @@ def leave_one_out(units: Any, name: str) -> Rate:
     return Rate(hits, total)
 
 
-def test_it_takes_the_same_few_statements_however_many_labels_there_are(labeled: Experiment) -> None:
+def test_number_of_statements_is_constant(labeled: Experiment) -> None:
     with CaptureQueriesContext(connection) as captured:
         crowd.labelers(labeled)
         crowd.agreement(labeled)
     assert len(captured) <= 7
 
 
-def test_nothing_is_said_of_labels_that_are_not_there(trainer: Trainer) -> None:
+def test_nothing_is_shown_without_labels(trainer: Trainer) -> None:
     assert crowd.agreement(trainer.experiment) == crowd.Agreement(None, 0)
     assert crowd.labelers(trainer.experiment) == []
     assert not Comparison.objects.exists()

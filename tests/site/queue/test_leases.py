@@ -31,7 +31,7 @@ def pairs(leases: list[Any]) -> list[str]:
     return [lease["comparison"] for lease in leases]
 
 
-def test_a_lease_shows_two_clips_and_tells_nothing_else(trainer: Trainer, browser: Browser) -> None:
+def test_lease_shows_two_clips_and_nothing_else(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     reply = browser.ask()
     [lease] = reply["leases"]
@@ -66,9 +66,7 @@ def test_sides_are_drawn_at_random_and_then_fixed(
     assert Lease.objects.get(uuid=lease["uuid"]).swapped == before
 
 
-def test_a_researcher_sees_what_is_on_which_side(
-    trainer: Trainer, browser: Browser, side_of: Callable[..., str]
-) -> None:
+def test_researcher_sees_the_sides(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
     trainer.register(8)
     for lease in browser.lease(5):
         detail = trainer.get(f"{trainer.path}/leases/{lease['uuid']}")
@@ -77,7 +75,7 @@ def test_a_researcher_sees_what_is_on_which_side(
         assert detail["comparison"] == lease["comparison"]
 
 
-def test_the_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
+def test_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of: Callable[..., str]) -> None:
     for comparison in (trainer.comparison() for _ in range(6)):
         trainer.upload(comparison["first"]["key"])
         store = trainer.post(f"{trainer.path}/comparisons", {"comparisons": [comparison]})
@@ -92,7 +90,7 @@ def test_the_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of:
             assert media.path_of_link(token).name == f"{which}.mp4"
 
 
-def test_order_is_priority_then_nearly_complete_then_newest(trainer: Trainer, invite: Invite) -> None:
+def test_order_is_priority_then_completeness_then_newest(trainer: Trainer, invite: Invite) -> None:
     [old_pretraining] = trainer.register(priority=0, phase="pretraining")
     [half_done] = trainer.register(priority=1)
     trainer.overlap(2)
@@ -102,19 +100,19 @@ def test_order_is_priority_then_nearly_complete_then_newest(trainer: Trainer, in
     assert pairs(second.lease(5)) == [half_done, newer, older, old_pretraining]
 
 
-def test_no_pair_is_given_to_two_labelers(trainer: Trainer, invite: Invite) -> None:
+def test_no_comparison_is_leased_twice(trainer: Trainer, invite: Invite) -> None:
     trainer.register(4)
     given = [pair for name in ("a", "b", "c", "d", "e") for pair in pairs(invite(name).lease())]
     assert len(given) == len(set(given)) == 4
 
 
-def test_overlap_is_the_number_of_labelers_of_a_pair(trainer: Trainer, invite: Invite) -> None:
+def test_overlap_is_the_number_of_labelers_per_comparison(trainer: Trainer, invite: Invite) -> None:
     trainer.register(1)
     trainer.overlap(2)
     assert [len(invite(name).lease()) for name in ("a", "b", "c")] == [1, 1, 0]
 
 
-def test_what_is_held_is_renewed_and_only_the_rest_is_new(trainer: Trainer, browser: Browser) -> None:
+def test_held_leases_are_renewed_before_new_ones(trainer: Trainer, browser: Browser) -> None:
     trainer.register(5)
     held = uuids(browser.lease(2))
     Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
@@ -125,9 +123,7 @@ def test_what_is_held_is_renewed_and_only_the_rest_is_new(trainer: Trainer, brow
     assert Lease.objects.filter(expires_at__year=2000).count() == 0
 
 
-def test_an_expired_lease_goes_to_the_next_labeler_and_is_then_lost(
-    trainer: Trainer, invite: Invite, expire: Callable[..., None]
-) -> None:
+def test_expired_lease_moves_on(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
     trainer.register()
     sleeper, other = invite("sleeper"), invite("other")
     [lease] = sleeper.lease()
@@ -139,7 +135,7 @@ def test_an_expired_lease_goes_to_the_next_labeler_and_is_then_lost(
     assert (reply["lost"], reply["renewed"], reply["leases"]) == ([lease["uuid"]], [], [])
 
 
-def test_a_page_that_lost_its_leases_gets_them_again(trainer: Trainer, browser: Browser) -> None:
+def test_page_that_lost_its_leases_gets_them_back(trainer: Trainer, browser: Browser) -> None:
     trainer.register(5)
     before = browser.lease(3)
     after = browser.lease(3)  # as after a reload, or when the first reply was lost on the way
@@ -153,9 +149,7 @@ def test_asking_for_fewer_gives_no_more(trainer: Trainer, browser: Browser) -> N
     assert len(browser.lease(1)) == 1
 
 
-def test_one_labeler_has_one_lease_of_a_pair_even_when_old_ones_come_back(
-    trainer: Trainer, browser: Browser, expire: Callable[..., None]
-) -> None:
+def test_one_lease_per_comparison(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
     trainer.register()
     [old] = browser.lease()
     expire(old)
@@ -166,9 +160,7 @@ def test_one_labeler_has_one_lease_of_a_pair_even_when_old_ones_come_back(
     assert reply["leases"] == []
 
 
-def test_no_more_expired_leases_come_back_than_are_asked_for_and_the_shown_one_does(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_expired_leases_return_shown_first_within_the_limit(trainer: Trainer, browser: Browser) -> None:
     held = []
     for _ in range(3):
         Comparison.objects.update(priority=-1)
@@ -184,7 +176,7 @@ def test_no_more_expired_leases_come_back_than_are_asked_for_and_the_shown_one_d
     assert len(reply["lost"]) == 6
 
 
-def test_leases_of_others_cannot_be_renewed(trainer: Trainer, invite: Invite) -> None:
+def test_other_labelers_leases_cannot_be_renewed(trainer: Trainer, invite: Invite) -> None:
     trainer.register()
     [lease] = invite("owner").lease()
     before = Lease.objects.get(uuid=lease["uuid"])
@@ -194,14 +186,14 @@ def test_leases_of_others_cannot_be_renewed(trainer: Trainer, invite: Invite) ->
     assert (before.expires_at, before.shown) == (after.expires_at, after.shown)
 
 
-def test_an_answered_lease_is_not_renewed(trainer: Trainer, browser: Browser) -> None:
+def test_answered_lease_is_not_renewed(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [lease] = browser.lease()
     browser.answer(lease)
     assert browser.ask(held=[lease["uuid"]])["lost"] == [lease["uuid"]]
 
 
-def test_a_judged_pair_does_not_come_back(trainer: Trainer, invite: Invite) -> None:
+def test_judged_comparison_does_not_come_back(trainer: Trainer, invite: Invite) -> None:
     trainer.overlap(2)
     trainer.register()
     browser = invite("one")
@@ -210,7 +202,7 @@ def test_a_judged_pair_does_not_come_back(trainer: Trainer, invite: Invite) -> N
     assert len(invite("two").lease()) == 1
 
 
-def test_pairs_fetched_ahead_yield_when_another_labeler_has_none(trainer: Trainer, invite: Invite) -> None:
+def test_prefetched_leases_yield_to_labelers_without_one(trainer: Trainer, invite: Invite) -> None:
     trainer.register(3)
     fast, late, later, last = (invite(name) for name in ("fast", "late", "later", "last"))
     leases = fast.lease(3)
@@ -222,14 +214,14 @@ def test_pairs_fetched_ahead_yield_when_another_labeler_has_none(trainer: Traine
     assert (reply["renewed"], sorted(reply["lost"])) == (uuids(leases[:1]), sorted(uuids(leases[1:])))
 
 
-def test_nobody_loses_a_pair_while_there_are_others(trainer: Trainer, invite: Invite) -> None:
+def test_no_lease_is_taken_while_others_are_open(trainer: Trainer, invite: Invite) -> None:
     trainer.register(4)
     leases = invite("one").lease(3)
     [other] = invite("two").lease(3)
     assert other["comparison"] not in pairs(leases)
 
 
-def test_a_pair_is_not_taken_by_somebody_who_has_judged_it(trainer: Trainer, invite: Invite) -> None:
+def test_judged_comparison_is_not_taken_over(trainer: Trainer, invite: Invite) -> None:
     trainer.overlap(2)
     trainer.register(1)
     judge, holder = invite("judge"), invite("holder")
@@ -240,7 +232,7 @@ def test_a_pair_is_not_taken_by_somebody_who_has_judged_it(trainer: Trainer, inv
     assert judge.lease() == []
 
 
-def test_an_answer_to_a_pair_that_was_taken_counts_if_it_is_first(trainer: Trainer, invite: Invite) -> None:
+def test_first_answer_to_a_taken_lease_counts(trainer: Trainer, invite: Invite) -> None:
     trainer.register(2)
     slow, quick = invite("slow"), invite("quick")
     _, ahead = slow.lease(2)
@@ -250,9 +242,7 @@ def test_an_answer_to_a_pair_that_was_taken_counts_if_it_is_first(trainer: Train
     assert quick.answer(taken)["status"] == "surplus"
 
 
-def test_active_labelers_hold_a_lease_or_answered_a_moment_ago(
-    trainer: Trainer, invite: Invite, expire: Callable[..., None]
-) -> None:
+def test_active_labelers(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
     trainer.register(3)
     holding, answering, idle = invite("holding"), invite("answering"), invite("idle")
     [lease] = holding.lease()
@@ -273,7 +263,7 @@ def test_open_comparisons_are_counted(trainer: Trainer, browser: Browser) -> Non
 
 
 @pytest.mark.parametrize("comparisons", [5, 200])
-def test_a_lease_takes_the_same_few_queries_however_many_pairs_there_are(
+def test_number_of_statements_is_constant(
     trainer: Trainer,
     browser: Browser,
     django_assert_max_num_queries: DjangoAssertNumQueries,
@@ -284,9 +274,7 @@ def test_a_lease_takes_the_same_few_queries_however_many_pairs_there_are(
         assert len(browser.lease(3)) == 3
 
 
-def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
-    trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slot_closed_meanwhile(trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch) -> None:
     older, newest = trainer.register(2)
     slow = invite("slow")
     quick = Labeler.objects.create(name="quick", user=User.objects.create(), invited_by=trainer.user)
@@ -305,9 +293,7 @@ def test_a_place_that_goes_while_the_queue_is_read_is_not_given_twice(
     assert Lease.objects.filter(comparison__uuid=newest).count() == 1
 
 
-def test_leases_that_come_back_are_no_more_than_answers_are_still_wanted(
-    trainer: Trainer, browser: Browser
-) -> None:
+def test_returning_leases_respect_wanted_answers(trainer: Trainer, browser: Browser) -> None:
     """Whatever was answered since the request for them said who asks."""
     day = timezone.now() + timedelta(days=1)
     held = []

@@ -129,26 +129,26 @@ def come_back(forger: Forger) -> Callable[[], tuple[Person, Any]]:
 ComeBack = Callable[[], tuple[Person, Any]]
 
 
-def test_an_honest_provider_is_believed(forger: Forger, come_back: ComeBack) -> None:
+def test_honest_provider_is_accepted(forger: Forger, come_back: ComeBack) -> None:
     mia, _ = come_back()
     assert mia.is_signed_in
     assert mia.user.is_staff  # by what the userinfo endpoint says
     assert forger.authorization.startswith("Basic ")  # it names no other way
 
 
-def test_tokens_may_be_signed_with_elliptic_curves(forger: Forger, come_back: ComeBack) -> None:
+def test_elliptic_curve_signatures_are_accepted(forger: Forger, come_back: ComeBack) -> None:
     forger.metadata = {"id_token_signing_alg_values_supported": ["ES256"]}
     forger.key, forger.algorithm, forger.header = CURVE, "ES256", {"kid": "2"}
     assert come_back()[0].is_signed_in
 
 
-def test_groups_in_the_token_outrank_those_beside_it(forger: Forger, come_back: ComeBack) -> None:
+def test_groups_in_the_token_win(forger: Forger, come_back: ComeBack) -> None:
     forger.claims = {"groups": "others"}
     mia, _ = come_back()
     assert not mia.user.is_staff
 
 
-def test_groups_that_only_userinfo_has_count(forger: Forger, come_back: ComeBack) -> None:
+def test_groups_from_userinfo_count(forger: Forger, come_back: ComeBack) -> None:
     forger.claims = {"_claim_names": {"groups": "src1"}}
     assert come_back()[0].user.is_staff
 
@@ -156,7 +156,7 @@ def test_groups_that_only_userinfo_has_count(forger: Forger, come_back: ComeBack
 @pytest.mark.parametrize(
     "groups", [None, "researchers-x", ["x"], [["researchers"]], {"a": "researchers"}, 7, True]
 )
-def test_other_values_make_no_researcher(forger: Forger, come_back: ComeBack, groups: object) -> None:
+def test_other_values_give_no_role(forger: Forger, come_back: ComeBack, groups: object) -> None:
     forger.metadata = {"userinfo_endpoint": None}
     forger.claims = {"groups": groups}
     mia, _ = come_back()
@@ -185,9 +185,7 @@ def test_other_values_make_no_researcher(forger: Forger, come_back: ComeBack, gr
     ],
     ids=str,
 )
-def test_a_token_with_wrong_claims_lets_nobody_in(
-    forger: Forger, come_back: ComeBack, claims: dict[str, object]
-) -> None:
+def test_wrong_claims_are_refused(forger: Forger, come_back: ComeBack, claims: dict[str, object]) -> None:
     forger.claims = claims
     if claims.get("sub") != "eve":
         forger.metadata = {"userinfo_endpoint": None}
@@ -206,7 +204,7 @@ def test_a_token_with_wrong_claims_lets_nobody_in(
     ],
     ids=["another key", "unknown key", "no key", "ES256", "HS256", "none"],
 )
-def test_a_token_with_another_signature_lets_nobody_in(
+def test_wrong_signatures_are_refused(
     forger: Forger, come_back: ComeBack, key: object, algorithm: str, header: dict[str, object]
 ) -> None:
     forger.key, forger.algorithm, forger.header = key, algorithm, header
@@ -215,7 +213,7 @@ def test_a_token_with_another_signature_lets_nobody_in(
 
 @pytest.mark.parametrize("path", ["/token", "/keys", "/userinfo"])
 @pytest.mark.parametrize("answer", [(500, ""), (200, "<html>"), (200, "[]"), (200, "{}")], ids=str)
-def test_a_broken_answer_lets_nobody_in(
+def test_broken_token_responses_are_refused(
     forger: Forger, come_back: ComeBack, path: str, answer: tuple[int, str]
 ) -> None:
     forger.answers[path] = answer
@@ -240,7 +238,7 @@ def _expect_nobody(come_back: ComeBack) -> None:
         ({"end_session_endpoint": "javascript:x"}, "end_session_endpoint must be an https URL"),
     ],
 )
-def test_metadata_that_cannot_be_trusted_is_refused(
+def test_untrusted_metadata_is_refused(
     forger: Forger, caplog: pytest.LogCaptureFixture, metadata: dict[str, object], message: str
 ) -> None:
     forger.metadata = metadata
@@ -248,7 +246,7 @@ def test_metadata_that_cannot_be_trusted_is_refused(
 
 
 @pytest.mark.parametrize("answer", [(404, ""), (200, "<html>"), (200, "[]")], ids=str)
-def test_a_provider_without_metadata_is_logged_on_one_line(
+def test_missing_metadata_is_logged_in_one_line(
     forger: Forger, caplog: pytest.LogCaptureFixture, answer: tuple[int, str]
 ) -> None:
     forger.answers["/.well-known/openid-configuration"] = answer
@@ -264,7 +262,7 @@ def _expect_no_redirect(caplog: pytest.LogCaptureFixture, message: str) -> None:
     assert "\n" not in line
 
 
-def test_a_provider_that_is_away_keeps_nobody_signed_in(
+def test_unreachable_provider_signs_nobody_in(
     forger: Forger, come_back: ComeBack, configure: Configure, caplog: pytest.LogCaptureFixture
 ) -> None:
     mia, _ = come_back()

@@ -34,7 +34,7 @@ def link(trainer: Trainer) -> str:
     return new_link(trainer)
 
 
-def test_an_invitation_can_be_used_under_ones_own_name(person: Make, link: str) -> None:
+def test_invitation_with_own_name(person: Make, link: str) -> None:
     mia = person("mia")
     assert mia.sign_in(link).headers["Location"] == link
     assert "Start as mia (SSO)" in mia.client.get(link).content.decode()
@@ -48,7 +48,7 @@ def test_an_invitation_can_be_used_under_ones_own_name(person: Make, link: str) 
     assert Invite.objects.get().uses == 1
 
 
-def test_or_under_a_pseudonym(person: Make, link: str) -> None:
+def test_invitation_with_a_pseudonym(person: Make, link: str) -> None:
     mia = person("mia")
     mia.sign_in()
     user = mia.user
@@ -57,7 +57,7 @@ def test_or_under_a_pseudonym(person: Make, link: str) -> None:
     assert not user.labeler.experiments.exists()
 
 
-def test_somebody_without_single_sign_on_gets_a_pseudonym(link: str, at_provider: IdentityProvider) -> None:
+def test_invitation_without_sso_gives_a_pseudonym(link: str, at_provider: IdentityProvider) -> None:
     client = Client()
     client.force_login(bob := User.objects.create(username="bob"))
     assert "pseudonym." in client.get(link).content.decode()
@@ -65,9 +65,7 @@ def test_somebody_without_single_sign_on_gets_a_pseudonym(link: str, at_provider
     assert client.session["_auth_user_id"] != str(bob.pk)
 
 
-def test_whoever_was_removed_from_an_experiment_is_not_back_in_by_another_link(
-    person: Make, link: str, trainer: Trainer
-) -> None:
+def test_removed_labeler_cannot_rejoin_by_another_link(person: Make, link: str, trainer: Trainer) -> None:
     mia = person("mia")
     mia.sign_in()
     mia.client.post(link, {"own": ""})

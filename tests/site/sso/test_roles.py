@@ -52,9 +52,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_a_role_is_never_lost_without_a_word(
-    caplog: pytest.LogCaptureFixture, claims: dict[str, Any], said: str
-) -> None:
+def test_role_changes_are_logged(caplog: pytest.LogCaptureFixture, claims: dict[str, Any], said: str) -> None:
     assert sign_in({"groups": ["Admins"]}).is_superuser
     assert logged(caplog) == []
     assert sign_in(claims).is_superuser == said.startswith(SAME)
@@ -75,7 +73,7 @@ def test_a_role_is_never_lost_without_a_word(
     ],
     ids=str,
 )
-def test_groups_are_found_wherever_a_provider_puts_them(
+def test_groups_are_found_in_any_claim(
     settings: Settings, caplog: pytest.LogCaptureFixture, name: str, claims: dict[str, Any]
 ) -> None:
     settings.OIDC_ROLE_CLAIM = name
@@ -88,18 +86,18 @@ def test_groups_are_found_wherever_a_provider_puts_them(
     [["/lab/Admins"], ["admins"], "Domain Admins", ["CN=Admins,OU=Lab"], ["staff", "ADMINS "]],
     ids=str,
 )
-def test_a_group_that_almost_matches_is_logged(caplog: pytest.LogCaptureFixture, groups: object) -> None:
+def test_near_miss_of_a_group_is_logged(caplog: pytest.LogCaptureFixture, groups: object) -> None:
     user = sign_in({"groups": groups})
     assert not user.is_staff
     assert logged(caplog) == [f"{NEAR}{groups!r}."]
 
 
 @pytest.mark.parametrize("groups", [["Adminsx", "staff"], ["Admins-old"], []], ids=str)
-def test_other_groups_are_nothing_to_log(caplog: pytest.LogCaptureFixture, groups: object) -> None:
+def test_other_groups_are_not_logged(caplog: pytest.LogCaptureFixture, groups: object) -> None:
     assert not sign_in({"groups": groups}).is_staff
     assert logged(caplog) == []
 
 
-def test_composed_and_decomposed_letters_are_the_same_group(settings: Settings) -> None:
+def test_unicode_forms_of_a_group_are_equal(settings: Settings) -> None:
     settings.OIDC_ADMINS = ["/Bu\u0308ro"]
     assert sign_in({"groups": ["B\u00fcro"]}).is_superuser

@@ -28,7 +28,7 @@ def read(tmp_path: Path) -> Any:
     return lambda **variables: settings_of(TEACHER_STATE_DIR=str(tmp_path), **variables)
 
 
-def test_without_the_variables_there_is_no_single_sign_on(db: None, read: Any) -> None:
+def test_without_variables_sso_is_off(db: None, read: Any) -> None:
     assert read()["AUTHENTICATION_BACKENDS"] == ["django.contrib.auth.backends.ModelBackend"]
     for address in ("/accounts/sso/", "/accounts/sso/callback/"):
         assert Client().get(address).status_code == 404
@@ -39,7 +39,7 @@ def test_without_the_variables_there_is_no_single_sign_on(db: None, read: Any) -
     assert "Single sign-on" not in page
 
 
-def test_with_them_only_addresses_and_a_backend_are_added(read: Any, configure: Configure) -> None:
+def test_sso_adds_only_urls_and_a_backend(read: Any, configure: Configure) -> None:
     without, given = read(), read(**BLOCK)
     changed = {name for name in given if given[name] != without[name]}
     own = {name for name in changed if name.startswith("OIDC_")}
@@ -49,7 +49,7 @@ def test_with_them_only_addresses_and_a_backend_are_added(read: Any, configure: 
     assert reverse("sso-callback") == "/accounts/sso/callback/"
 
 
-def test_values_are_read_as_people_write_them(read: Any) -> None:
+def test_values_are_parsed(read: Any) -> None:
     given = read(**BLOCK, OIDC_RESEARCHERS="a, b,", OIDC_SCOPES="profile  groups", OIDC_NAME=" Lab ")
     assert given["OIDC_ISSUER"] == "https://login.example.org/realms/lab"
     assert given["OIDC_RESEARCHERS"] == ["a", "b"]
@@ -59,7 +59,7 @@ def test_values_are_read_as_people_write_them(read: Any) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:8080"])
-def test_a_provider_on_this_machine_may_go_without_https(read: Any, host: str) -> None:
+def test_local_provider_may_use_http(read: Any, host: str) -> None:
     assert read(**BLOCK | {"OIDC_ISSUER": f"http://{host}"})["SINGLE_SIGN_ON"]
 
 
@@ -72,24 +72,24 @@ def test_a_provider_on_this_machine_may_go_without_https(read: Any, host: str) -
         ({"OIDC_SESSION_HOURS": "0"}, "must be a whole number from 1 to 720"),
     ],
 )
-def test_what_cannot_work_is_refused(read: Any, variables: dict[str, str], message: str) -> None:
+def test_invalid_values_are_refused(read: Any, variables: dict[str, str], message: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=re.escape(message)):
         read(**BLOCK | variables)
 
 
-def test_the_missing_package_is_named(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mozilla_django_oidc", None)
     with pytest.raises(ImproperlyConfigured, match=r"pip install 'rl-teacher\[sso\]'"):
         read(**BLOCK)
 
 
 @pytest.mark.parametrize("missing", BLOCK)
-def test_an_incomplete_block_is_an_error_that_names_what_is_missing(read: Any, missing: str) -> None:
+def test_incomplete_settings_name_what_is_missing(read: Any, missing: str) -> None:
     given = {name: value for name, value in BLOCK.items() if name != missing}
     assert f"set {missing}, or unset {' and '.join(given)}." in problem(read(**given))
 
 
-def test_roles_alone_are_an_incomplete_block_too(read: Any) -> None:
+def test_roles_alone_are_incomplete(read: Any) -> None:
     assert "or unset OIDC_RESEARCHERS." in problem(read(OIDC_RESEARCHERS="researchers"))
 
 
@@ -101,7 +101,7 @@ def problem(values: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_complete_blocks_are_no_error(read: Any) -> None:
+def test_complete_settings_are_accepted(read: Any) -> None:
     values = read(**BLOCK)
     del values["DATABASES"]
     with override_settings(**values):

@@ -21,7 +21,7 @@ def roles(user: User) -> tuple[bool, bool]:
     return user.is_staff, user.is_superuser
 
 
-def test_the_first_sign_in_creates_a_labeler(person: Make, at_provider: IdentityProvider) -> None:
+def test_first_sign_in_creates_a_labeler(person: Make, at_provider: IdentityProvider) -> None:
     mia = person("mia")
     assert mia.sign_in().headers["Location"] == "/"
     assert "Nothing to label yet" in mia.client.get("/").content.decode()
@@ -32,7 +32,7 @@ def test_the_first_sign_in_creates_a_labeler(person: Make, at_provider: Identity
     assert Identity.objects.get().issuer == at_provider.url
 
 
-def test_a_later_sign_in_finds_the_same_user(person: Make) -> None:
+def test_later_sign_in_finds_the_same_user(person: Make) -> None:
     first, again = person("mia"), person("mia")
     first.sign_in()
     again.sign_in()
@@ -41,16 +41,14 @@ def test_a_later_sign_in_finds_the_same_user(person: Make) -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("ada", (True, False)), ("root", (True, True))])
-def test_a_group_makes_a_researcher_or_an_admin(person: Make, name: str, expected: tuple[bool, bool]) -> None:
+def test_group_gives_a_role(person: Make, name: str, expected: tuple[bool, bool]) -> None:
     somebody = person(name)
     somebody.sign_in()
     assert roles(somebody.user) == expected
     assert somebody.client.get("/admin/").status_code == (200 if name == "root" else 302)
 
 
-def test_leaving_the_group_takes_the_role_at_the_next_sign_in(
-    person: Make, at_provider: IdentityProvider
-) -> None:
+def test_leaving_the_group_removes_the_role(person: Make, at_provider: IdentityProvider) -> None:
     ada = person("ada")
     ada.sign_in()
     at_provider.set_group("ada", "staff")
@@ -61,9 +59,7 @@ def test_leaving_the_group_takes_the_role_at_the_next_sign_in(
     assert roles(ada.user) == (True, True)
 
 
-def test_without_groups_in_the_settings_an_admin_of_the_site_sets_the_roles(
-    person: Make, at_provider: IdentityProvider, configure: Configure
-) -> None:
+def test_admin_sets_roles(person: Make, at_provider: IdentityProvider, configure: Configure) -> None:
     configure(at_provider.variables | {"OIDC_RESEARCHERS": "", "OIDC_ADMINS": ""})
     ada = person("ada")
     ada.sign_in()
@@ -73,7 +69,7 @@ def test_without_groups_in_the_settings_an_admin_of_the_site_sets_the_roles(
     assert roles(ada.user) == (True, False)
 
 
-def test_a_local_account_of_the_same_name_stays_its_owners(person: Make) -> None:
+def test_local_account_of_the_same_name_is_kept(person: Make) -> None:
     local = User.objects.create_superuser("mia", "mia@example.org", "a-long-enough-password")
     mia = person("mia")
     mia.sign_in()
@@ -83,7 +79,7 @@ def test_a_local_account_of_the_same_name_stays_its_owners(person: Make) -> None
     assert Client().login(username="mia", password="a-long-enough-password")
 
 
-def test_a_user_removed_at_the_provider_stays_out(person: Make, at_provider: IdentityProvider) -> None:
+def test_user_removed_at_the_provider_stays_out(person: Make, at_provider: IdentityProvider) -> None:
     mia, again = person("mia"), person("mia")
     mia.sign_in()
     at_provider.set_active("mia", active=False)
@@ -94,9 +90,7 @@ def test_a_user_removed_at_the_provider_stays_out(person: Make, at_provider: Ide
         mia.sign_in()  # the provider forgot its session, too
 
 
-def test_a_session_ends_after_some_hours_whatever_happens_in_it(
-    person: Make, at_provider: IdentityProvider, configure: Configure
-) -> None:
+def test_session_expires(person: Make, at_provider: IdentityProvider, configure: Configure) -> None:
     configure(at_provider.variables | {"OIDC_SESSION_HOURS": "2"})
     mia = person("mia")
     mia.sign_in()
@@ -108,7 +102,7 @@ def test_a_session_ends_after_some_hours_whatever_happens_in_it(
     assert mia.client.session.get_expiry_date() == ends
 
 
-def test_a_user_disabled_here_stays_out(person: Make) -> None:
+def test_user_disabled_here_stays_out(person: Make) -> None:
     mia = person("mia")
     mia.sign_in()
     User.objects.update(is_active=False)
@@ -132,7 +126,7 @@ def test_signing_out_ends_both_sessions(person: Make, address: str) -> None:
     assert "/login/" in root.session.get(root.leave()).url  # the provider asks again
 
 
-def test_admins_are_led_to_the_page_with_the_button(person: Make) -> None:
+def test_admins_are_redirected_to_the_sign_in_page(person: Make) -> None:
     root = person("root")
     response: Any = root.client.get("/admin/feedback/labeler/", follow=True)
     assert "Single sign-on" in response.content.decode()
@@ -141,18 +135,18 @@ def test_admins_are_led_to_the_page_with_the_button(person: Make) -> None:
     assert root.client.get("/admin/").status_code == 200
 
 
-def test_signing_in_leads_back_to_where_one_was(person: Make) -> None:
+def test_signing_in_returns_to_the_previous_page(person: Make) -> None:
     page = Client().get("/accounts/login/?next=/experiments/hopper/label%3Fa%3D1").content.decode()
     assert 'href="/accounts/sso/?next=%2Fexperiments%2Fhopper%2Flabel%3Fa%3D1"' in page
     assert person("mia").sign_in("/experiments/hopper/label?a=1").headers["Location"].endswith("/label?a=1")
 
 
 @pytest.mark.parametrize("elsewhere", ["https://elsewhere.example/", "//elsewhere.example/", "javascript:x"])
-def test_signing_in_never_leads_to_another_site(person: Make, elsewhere: str) -> None:
+def test_signing_in_never_redirects_elsewhere(person: Make, elsewhere: str) -> None:
     assert person("mia").sign_in(elsewhere).headers["Location"] == "/"
 
 
-def test_whoever_was_signed_in_before_leaves_nothing_behind(person: Make) -> None:
+def test_signing_in_replaces_the_previous_session(person: Make) -> None:
     local = User.objects.create_user("bob", password="a-long-enough-password")
     mia = person("mia")
     mia.client.force_login(local)
@@ -165,14 +159,14 @@ def test_whoever_was_signed_in_before_leaves_nothing_behind(person: Make) -> Non
     assert "http-equiv" in mia.client.post("/accounts/logout/").content.decode()
 
 
-def test_the_request_carries_state_nonce_and_a_hashed_challenge(person: Make) -> None:
+def test_request_has_state_nonce_and_pkce_challenge(person: Make) -> None:
     asked = parse_qs(urlsplit(person("mia").leave()).query)
     assert asked["code_challenge_method"] == ["S256"]
     assert {"state", "nonce", "code_challenge"} <= asked.keys()
     assert asked["scope"] == ["openid profile"]
 
 
-def test_a_code_works_once_and_in_the_browser_that_asked_for_it(person: Make) -> None:
+def test_code_works_once_in_its_browser(person: Make) -> None:
     mia, eve = person("mia"), person("eve")
     address = mia.visit_provider(mia.leave())
     eve.leave()
@@ -185,7 +179,7 @@ def test_a_code_works_once_and_in_the_browser_that_asked_for_it(person: Make) ->
 @pytest.mark.parametrize(
     "query", ["", "?state=forged&code=forged", "?error=access_denied", "?state=a&error=b"]
 )
-def test_a_forged_return_changes_nothing(person: Make, query: str) -> None:
+def test_forged_callback_changes_nothing(person: Make, query: str) -> None:
     mia = person("mia")
     mia.sign_in()
     response = mia.client.get(f"/accounts/sso/callback/{query}")
@@ -194,7 +188,7 @@ def test_a_forged_return_changes_nothing(person: Make, query: str) -> None:
     assert mia.is_signed_in
 
 
-def test_a_refusal_of_the_provider_is_explained(person: Make) -> None:
+def test_provider_refusal_is_explained(person: Make) -> None:
     mia = person("mia")
     [state] = parse_qs(urlsplit(mia.leave()).query)["state"]
     response = mia.client.get("/accounts/sso/callback/", {"state": state, "error": "access_denied"})
@@ -203,13 +197,13 @@ def test_a_refusal_of_the_provider_is_explained(person: Make) -> None:
 
 
 @pytest.mark.parametrize("address", ["/accounts/sso/", "/accounts/sso/callback/"])
-def test_single_sign_on_answers_get_alone(person: Make, address: str) -> None:
+def test_callback_accepts_only_get(person: Make, address: str) -> None:
     client = person("mia").client
     assert client.post(address).status_code == 405
     assert client.delete(address).status_code == 405
 
 
-def test_a_password_still_opens_a_local_account(at_provider: IdentityProvider) -> None:
+def test_password_still_works_for_local_accounts(at_provider: IdentityProvider) -> None:
     User.objects.create_user("bob", password="a-long-enough-password")
     client = Client()
     body = {"username": "bob", "password": "a-long-enough-password"}
@@ -220,7 +214,7 @@ def test_a_password_still_opens_a_local_account(at_provider: IdentityProvider) -
 
 
 @pytest.mark.parametrize(("language", "shown"), [("en", "Sign in with"), ("zh-hans", "登录")])
-def test_the_button_has_the_name_of_the_provider(
+def test_button_shows_the_providers_name(
     at_provider: IdentityProvider, configure: Configure, language: str, shown: str
 ) -> None:
     configure(at_provider.variables | {"OIDC_NAME": "Lab <b>"})

@@ -50,7 +50,7 @@ def story(trainer: Trainer, browser: Browser) -> list[str]:
 
 
 @pytest.mark.both_databases
-def test_comparisons_are_exported_with_what_was_decided(trainer: Trainer, story: list[str]) -> None:
+def test_comparisons_are_exported_with_decisions(trainer: Trainer, story: list[str]) -> None:
     rows = exported_rows(trainer, "comparisons")
     assert [row["comparison"] for row in rows] == story
     assert [row["status"] for row in rows] == ["open", "answered", "answered", "gold"]
@@ -68,9 +68,7 @@ def test_comparisons_are_exported_with_what_was_decided(trainer: Trainer, story:
 
 
 @pytest.mark.both_databases
-def test_every_label_is_exported_with_who_and_when_and_what_was_undone(
-    trainer: Trainer, story: list[str]
-) -> None:
+def test_every_label_is_exported_with_undos(trainer: Trainer, story: list[str]) -> None:
     rows = exported_rows(trainer, "labels")
     labels = list(Label.objects.order_by("pk"))
     assert [row["label"] for row in rows] == [str(label.uuid) for label in labels]
@@ -87,7 +85,7 @@ def test_every_label_is_exported_with_who_and_when_and_what_was_undone(
 @pytest.mark.both_databases
 @pytest.mark.usefixtures("story")
 @pytest.mark.parametrize("table", TABLES)
-def test_parquet_holds_the_same_as_csv(trainer: Trainer, table: str) -> None:
+def test_parquet_equals_csv(trainer: Trainer, table: str) -> None:
     found = pyarrow.parquet.read_table(io.BytesIO(exported(trainer, f"{table}.parquet")))
     columns = TABLES[table].columns
     assert found.column_names == [column.name for column in columns]
@@ -97,16 +95,14 @@ def test_parquet_holds_the_same_as_csv(trainer: Trainer, table: str) -> None:
 
 
 @pytest.mark.parametrize(("example", "table"), [(COMPARISONS_CSV, "comparisons"), (LABELS_CSV, "labels")])
-def test_the_documentation_shows_these_columns(example: str, table: str) -> None:
+def test_documentation_lists_the_columns(example: str, table: str) -> None:
     header, row = csv.reader(io.StringIO(example, newline=""))
     assert header == [column.name for column in TABLES[table].columns]
     assert len(row) == len(header)
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_an_experiment_without_anything_is_exported_too(
-    trainer: Trainer, stranger: Trainer, file: str
-) -> None:
+def test_empty_experiment_is_exported(trainer: Trainer, stranger: Trainer, file: str) -> None:
     stranger.register()
     content = exported(trainer, file, Accept="text/csv")
     if file.endswith(".csv"):
@@ -119,7 +115,7 @@ TEXTS = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "'=1", "''-1"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_no_text_is_a_formula_and_numbers_stay_numbers(text: str) -> None:
+def test_formulas_are_escaped(text: str) -> None:
     columns = [Column("text", Kind.TEXT, "text"), Column("number", Kind.NUMBER, "number")]
     written = b"".join(write_csv(columns, [(text, -1.5)])).decode()
     _, [cell, number] = csv.reader(io.StringIO(written, newline=""))
@@ -128,7 +124,7 @@ def test_no_text_is_a_formula_and_numbers_stay_numbers(text: str) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_every_text_comes_back_as_it_was(tmp_path: Path, delimiter: str) -> None:
+def test_text_round_trips(tmp_path: Path, delimiter: str) -> None:
     columns = [Column(name, Kind.TEXT, name) for name in ("text", "other")]
     texts = ["".join(each) for n in (1, 2, 3) for each in product("'=+-@7a.,;\" E", repeat=n)]
     texts += ["O'Brien", "'=1+1", "-kim", "3-Mar", "'1e5", "''TRUE"]
@@ -146,14 +142,14 @@ def test_every_text_comes_back_as_it_was(tmp_path: Path, delimiter: str) -> None
     problems.complain()
 
 
-def test_nul_never_reaches_a_file_and_everything_else_does() -> None:
+def test_nul_is_removed() -> None:
     columns = [Column("text", Kind.TEXT, "text")]
     written = b"".join(write_csv(columns, [("a\x00b",), ('🙂 "quoted",\nand more',), ("it's = fine",)]))
     _, *cells = csv.reader(io.StringIO(written.decode(), newline=""))
     assert cells == [["a\N{REPLACEMENT CHARACTER}b"], ['🙂 "quoted",\nand more'], ["it's = fine"]]
 
 
-def test_names_of_labelers_are_no_formulas(trainer: Trainer, browser: Browser) -> None:
+def test_labeler_names_are_no_formulas(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     Labeler.objects.update(name="@SUM(A1:A9)")
@@ -161,7 +157,7 @@ def test_names_of_labelers_are_no_formulas(trainer: Trainer, browser: Browser) -
 
 
 @pytest.mark.both_databases
-def test_an_export_is_one_statement_however_long_it_is(trainer: Trainer, browser: Browser) -> None:
+def test_export_is_one_statement(trainer: Trainer, browser: Browser) -> None:
     trainer.register(3)
     for lease in browser.lease(3):
         browser.answer(lease)
@@ -172,7 +168,7 @@ def test_an_export_is_one_statement_however_long_it_is(trainer: Trainer, browser
     assert len([query for query in one if "feedback_label" in query["sql"]]) == 1
 
 
-def test_without_pyarrow_only_csv_is_written(
+def test_without_pyarrow_only_csv_works(
     trainer: Trainer, researcher_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -192,9 +188,7 @@ def researcher_client(trainer: Trainer) -> Client:
 
 @pytest.mark.usefixtures("story")
 @pytest.mark.parametrize("file", FILES)
-def test_the_page_gives_researchers_the_same_file(
-    trainer: Trainer, researcher_client: Client, file: str
-) -> None:
+def test_page_and_api_export_the_same_file(trainer: Trainer, researcher_client: Client, file: str) -> None:
     response: Any = researcher_client.get(f"/experiments/hopper/{file}")
     assert response.status_code == 200
     assert bytes(response.getvalue()) == exported(trainer, file)
@@ -202,7 +196,7 @@ def test_the_page_gives_researchers_the_same_file(
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_files_are_for_those_who_manage_the_experiment(
+def test_only_managers_export(
     trainer: Trainer, stranger: Trainer, invite: Callable[[str], Browser], file: str
 ) -> None:
     address = f"/experiments/hopper/{file}"

@@ -64,9 +64,7 @@ def test_the_program_of_the_page_tells_genuine_events(endpoint: WebhookEndpoint,
     assert not is_genuine(endpoint.secret, old, request.body)
 
 
-def test_what_failed_is_sent_again_until_it_is_given_up(
-    endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock
-) -> None:
+def test_failed_event_is_retried(endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock) -> None:
     receiver.status = 500
     queue()
     for attempt, minutes in enumerate(DELAYS, 1):
@@ -85,9 +83,7 @@ def test_what_failed_is_sent_again_until_it_is_given_up(
     assert len(receiver.received) == 8
 
 
-def test_an_event_arrives_when_its_endpoint_is_back(
-    endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock
-) -> None:
+def test_event_arrives_later(endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock) -> None:
     receiver.status = 503
     queue()
     webhooks.deliver(NEVER, clock)
@@ -129,9 +125,7 @@ def test_an_endpoint_that_fails_for_days_is_disabled(
     assert "/hook" not in caplog.text  # addresses may hold secrets
 
 
-def test_what_waits_for_a_disabled_endpoint_is_given_up(
-    endpoint: WebhookEndpoint, receiver: Receiver
-) -> None:
+def test_disabled_endpoint_drops_events(endpoint: WebhookEndpoint, receiver: Receiver) -> None:
     queue()
     WebhookEndpoint.objects.update(enabled=False)
     assert webhooks.deliver(NEVER) == (0, 0)
@@ -139,9 +133,7 @@ def test_what_waits_for_a_disabled_endpoint_is_given_up(
     assert receiver.received == []
 
 
-def test_an_endpoint_that_fails_delays_no_other(
-    endpoint: WebhookEndpoint, receiver: Receiver, free_port: Any
-) -> None:
+def test_failures_delay_no_other(endpoint: WebhookEndpoint, receiver: Receiver, free_port: Any) -> None:
     webhooks.create_endpoint(WebhookEndpoint(name="away", url=f"http://127.0.0.1:{free_port()}/"))
     for _ in range(3):
         queue()
@@ -181,9 +173,7 @@ def test_old_events_are_forgotten(endpoint: WebhookEndpoint, receiver: Receiver,
     assert states() == []
 
 
-def test_another_secret_signs_what_is_sent_from_then_on(
-    endpoint: WebhookEndpoint, receiver: Receiver
-) -> None:
+def test_new_secret_signs_later_events(endpoint: WebhookEndpoint, receiver: Receiver) -> None:
     before = endpoint.secret
     queue()
     secret = webhooks.replace_secret(endpoint)
@@ -193,9 +183,7 @@ def test_another_secret_signs_what_is_sent_from_then_on(
 
 
 @pytest.mark.both_databases
-def test_what_was_claimed_by_a_process_that_died_is_sent_later(
-    endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock
-) -> None:
+def test_stale_claims_are_resent(endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock) -> None:
     queue()
     assert webhooks._claim(clock.now, set()) is not None  # and no more is heard of it
     clock.now += timedelta(seconds=119)
@@ -204,9 +192,7 @@ def test_what_was_claimed_by_a_process_that_died_is_sent_later(
     assert webhooks.deliver(NEVER, clock) == (1, 0)
 
 
-def test_an_event_that_kills_each_process_is_given_up(
-    endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock
-) -> None:
+def test_poison_event_is_dropped(endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock) -> None:
     queue()
     for _ in range(8):
         assert webhooks._claim(clock.now, set()) is not None
@@ -216,9 +202,7 @@ def test_an_event_that_kills_each_process_is_given_up(
     assert receiver.received == []
 
 
-def test_who_lost_its_claim_changes_nothing(
-    endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock
-) -> None:
+def test_lost_claim_changes_nothing(endpoint: WebhookEndpoint, receiver: Receiver, clock: Clock) -> None:
     """It took so long that another process has sent the event meanwhile."""
     queue()
     slow = webhooks._claim(clock.now, set())

@@ -218,9 +218,7 @@ def test_nobody_is_called_while_somebody_labels(trainer: Trainer, browser: Brows
     assert look() == 1
 
 
-def test_labels_of_another_experiment_are_no_help(
-    trainer: Trainer, stranger: Trainer, browser: Browser
-) -> None:
+def test_other_labels_do_not_help(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
     stranger.register()
     other: Any = type(browser)(stranger.invite("you"), stranger.name)
     other.answer(other.lease()[0])
@@ -303,9 +301,7 @@ def test_a_chat_gets_messages_and_a_program_gets_data(trainer: Trainer, settings
         ),
     ],
 )
-def test_each_event_has_a_message(
-    endpoint: WebhookEndpoint, event: str, data: dict[str, Any], text: str
-) -> None:
+def test_messages(endpoint: WebhookEndpoint, event: str, data: dict[str, Any], text: str) -> None:
     about = {"experiment": "hopper", "url": None} if data else {}
     endpoint.format = "slack"
     webhooks._queue([endpoint], WebhookDelivery.Event(event), None, {**about, **data})

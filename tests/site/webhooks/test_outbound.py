@@ -75,9 +75,7 @@ def test_a_request_says_what_it_is(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 400, 404, 410, 500, 503])
-def test_other_answers_than_success_are_failures_and_redirects_are_not_followed(
-    receiver: Receiver, status: int
-) -> None:
+def test_redirects_and_errors_are_failures(receiver: Receiver, status: int) -> None:
     receiver.status = status
     receiver.headers = {"Location": receiver.url}
     with pytest.raises(DeliveryError, match=f"answered with status {status}"):
@@ -115,9 +113,7 @@ def test_this_machine_is_refused_however_it_is_written(host: str) -> None:
 
 @pytest.mark.usefixtures("no_connections")
 @pytest.mark.parametrize("allowed", [["10.0.0.0/8"], ["other.example"], []])
-def test_http_is_refused_where_it_is_not_allowed(
-    settings: Settings, resolver: Resolver, allowed: list[str]
-) -> None:
+def test_http_needs_permission(settings: Settings, resolver: Resolver, allowed: list[str]) -> None:
     settings.WEBHOOK_ALLOWED_HOSTS = allowed
     resolver.answers = [[PUBLIC], ["10.0.0.1", PUBLIC]]
     for _ in range(2):
@@ -134,9 +130,7 @@ def test_a_host_is_allowed_by_its_name(settings: Settings, resolver: Resolver, r
     assert receiver.received[0].headers["host"] == f"HOOKS.lab:{receiver.server_port}"
 
 
-def test_a_host_is_resolved_once_and_the_checked_address_is_used(
-    resolver: Resolver, tls_receiver: Receiver
-) -> None:
+def test_checked_address_is_used(resolver: Resolver, tls_receiver: Receiver) -> None:
     """Whoever answers with another address the second time gains nothing. The certificate is the host's."""
     resolver.answers = [["127.0.0.1"]]
     post(f"https://hooks.example:{tls_receiver.server_port}/", b"{}", {})
@@ -144,9 +138,7 @@ def test_a_host_is_resolved_once_and_the_checked_address_is_used(
     assert tls_receiver.received[0].headers["host"] == f"hooks.example:{tls_receiver.server_port}"
 
 
-def test_another_address_is_tried_where_the_first_does_not_answer(
-    resolver: Resolver, receiver: Receiver
-) -> None:
+def test_second_address_is_tried(resolver: Resolver, receiver: Receiver) -> None:
     resolver.answers = [["127.0.0.2", "127.0.0.1"]]  # nobody listens on the first
     post(f"http://hooks.example:{receiver.server_port}/", b"{}", {})
     assert len(receiver.received) == 1
@@ -233,9 +225,7 @@ CHUNKED = OK + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     ],
     indirect=True,
 )
-def test_a_server_that_has_answered_is_left_though_it_keeps_the_connection(
-    script: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_connection_is_left_after_the_response(script: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbound, "_limit", lambda connection, _: connection.settimeout(60.0))
     post(f"http://127.0.0.1:{script}/", b"{}", {})
 
@@ -261,9 +251,7 @@ def test_the_rest_of_an_answer_is_not_waited_for_long(script: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("script", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"], indirect=True)
-def test_a_server_that_says_yes_and_no_more_has_accepted(
-    script: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_alone_are_a_success(script: int, monkeypatch: pytest.MonkeyPatch) -> None:
     timeouts = iter([60.0, 60.0, 60.0, 0.01])  # to connect, send, hear the answer, and what does not follow
     monkeypatch.setattr(outbound, "_limit", lambda connection, _: connection.settimeout(next(timeouts)))
     post(f"http://127.0.0.1:{script}/", b"{}", {})

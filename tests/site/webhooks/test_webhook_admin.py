@@ -102,9 +102,7 @@ def test_urls_that_cannot_work_are_refused(root: Client, settings: Settings, url
     assert not WebhookEndpoint.objects.exists()
 
 
-def test_a_test_event_is_queued_and_not_sent_by_the_request(
-    root: Client, endpoint: WebhookEndpoint, receiver: Receiver
-) -> None:
+def test_test_event_is_queued(root: Client, endpoint: WebhookEndpoint, receiver: Receiver) -> None:
     off = WebhookEndpoint(name="off", url=receiver.url, enabled=False)
     webhooks.create_endpoint(off)
     assert "1 test event(s) queued" in act(root, "send_test", endpoint, off)

@@ -42,9 +42,7 @@ def run_dir(tmp_path: Path) -> Path:
     return config.run_dir
 
 
-def test_an_export_holds_what_the_ledger_does(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_equals_ledger(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "labels.npz"
     assert main(["export", str(run_dir), str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: 5 preferences\n"
@@ -67,9 +65,7 @@ def test_an_export_holds_what_the_ledger_does(
             np.testing.assert_array_equal(dataset.actions[row, index], segment.actions)
 
 
-def test_a_folder_is_a_dataset_with_films_and_a_card(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dataset_folder_with_card(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "reacher"
     assert main(["export", str(run_dir), str(folder), "--clips"]) == 0
     upload = f"hf upload YOU/reacher {folder} . --repo-type dataset"
@@ -99,9 +95,7 @@ def test_a_folder_is_a_dataset_with_films_and_a_card(
     assert (folder / "README.md").read_text() == "# Mine\n"
 
 
-def test_the_predictor_of_a_run_is_exported(
-    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predictor_export(finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_run(shutil.copytree(finished_run, tmp_path / "Pendulum-v1" / "done")) as run:
         assert run.teaching is not None
         steps = run.teaching.dataset.steps()
@@ -112,9 +106,7 @@ def test_the_predictor_of_a_run_is_exported(
     assert found.env_id == "Pendulum-v1"
 
 
-def test_nothing_is_exported_over_what_is_there(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_keeps_files(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels, table, predictor = (tmp_path / name for name in ("a.npz", "a.parquet", "p.npz"))
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -171,9 +163,7 @@ def test_a_folder_with_nothing_but_hidden_files_becomes_a_dataset(run_dir: Path,
     assert {path.name for path in folder.iterdir()} == {".gitattributes", "README.md", "train.parquet"}
 
 
-def test_what_cannot_be_exported_is_one_line(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_errors(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = str(tmp_path / "labels.npz")
     assert main(["export", str(tmp_path), labels]) == 2
     assert main(["export", str(run_dir), str(tmp_path / "labels.csv")]) == 2

@@ -21,9 +21,7 @@ from teacher.teach import main
 FILES = {"README.md", "config.json", "policy.safetensors", "predictor.safetensors"}
 
 
-def test_a_folder_is_a_model_with_a_card(
-    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_card(finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "swing-up"
     assert main(["export", str(finished_run), "--huggingface", str(folder), "--license", "mit"]) == 0
     assert capsys.readouterr().out == (
@@ -62,9 +60,7 @@ def test_a_folder_is_a_model_with_a_card(
         np.testing.assert_array_equal(tensors[f"network.{name}"], tensor.numpy())
 
 
-def test_an_earlier_export_is_replaced_and_nothing_else(
-    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replaces_export(finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, labels = tmp_path / "model", tmp_path / "labels"
     words = ["export", str(finished_run), "--huggingface"]
     assert main([*words, str(folder)]) == 0

@@ -42,9 +42,7 @@ def test_the_examples_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_all_options_are_listed_in_sections(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_by_section(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {field.name for field in dataclasses.fields(TeachConfig)} - NO_OPTIONS
     listed = list(itertools.chain(*SECTIONS.values()))
     assert sorted(listed) == sorted(fields)
@@ -92,9 +90,7 @@ def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str
         ("ls runs more", "teach ls: unexpected argument 'more'"),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_one_that_was_meant(
-    line: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_option_gets_a_hint(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"^2$"):
         main(line.split())
     said = capsys.readouterr().err
@@ -103,9 +99,7 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant(
     assert said.count("\n") == 1
 
 
-def test_an_abbreviated_option_is_refused_and_its_value_is_not_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_abbreviated_option_hides_its_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "token").write_text("tt_x")
     line = f"--site http://127.0.0.1:9 --experiment x --token-file {tmp_path / 'token'} --token tt_secret"
     with pytest.raises(SystemExit, match=r"^2$"):

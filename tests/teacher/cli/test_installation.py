@@ -35,9 +35,7 @@ def test_our_own_agents_are_accepted() -> None:
 
 @pytest.mark.parametrize("name", ["agents/__init__.py", "agents.py"])
 @pytest.mark.parametrize("module", ["teacher", "teacher.teach"])
-def test_a_foreign_agents_package_first_on_the_path_is_refused_in_one_line(
-    name: str, module: str, tmp_path: Path
-) -> None:
+def test_foreign_agents_package_is_refused(name: str, module: str, tmp_path: Path) -> None:
     foreign = tmp_path / name
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_text(FOREIGN)

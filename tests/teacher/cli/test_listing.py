@@ -94,9 +94,7 @@ def test_a_run_that_is_held_is_running_and_can_still_begin(runs: Path) -> None:
         pass
 
 
-def test_of_a_run_that_trains_the_step_it_has_now_is_listed(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_run_shows_its_current_step(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = runs / "Pendulum-v1" / "stopped"
     ProgressFile(folder).write(1_234_000, 7200.0)
     assert summarize(folder).steps == 0

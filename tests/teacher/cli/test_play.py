@@ -84,9 +84,7 @@ def test_a_film_with_rewards_has_a_line_that_moves(run_dir: Path, tmp_path: Path
     assert places[-1] > 0.9 * width
 
 
-def test_a_picture_has_the_frames_over_the_curve(
-    run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_picture_has_curve(run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.png"
     assert main(["play", str(run_dir), str(path), "--episodes", "1", "--steps", "60"]) == 0
     run = SavedRun(run_dir)

@@ -58,9 +58,7 @@ def test_settings_of_a_part_are_given_by_its_name(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("number", ["-1e6", "-2.5E-3", "-.5", "-3.", "-7"])
-def test_a_negative_number_may_be_written_in_any_way(
-    number: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_negative_numbers(number: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     line = f"-p synth -e ShortHopper-v1 -n x -l 40 --reward.uncertainty_bonus {number} -s 2"
     config = parse_arguments(line.split()).config
@@ -209,9 +207,7 @@ def finish(run_dir: Path) -> Ledger:
     return Ledger(run_dir / "ledger.sqlite3", read_only=True)
 
 
-def test_the_printed_command_is_teach_or_the_program_beside_python(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printed_command_finds_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "teach").touch(mode=0o755)
     config = TeachConfig(env_id="Pendulum-v1", predictor="rl", name="x", runs_dir="runs")
     for path, beside, program in (
@@ -225,9 +221,7 @@ def test_the_printed_command_is_teach_or_the_program_beside_python(
 
 
 @pytest.mark.usefixtures("standing_environment")
-def test_nobody_shares_a_run_that_ctrl_c_saves_and_the_printed_command_goes_on_with(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_ctrl_c_saves_a_held_run_and_prints_how_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
     line = [*TEACH, *f"{STANDING} -p synth -l 20 -L 10".split()]
     trainer = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:

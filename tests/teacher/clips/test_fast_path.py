@@ -161,9 +161,7 @@ def test_a_changed_model_renders_itself(change: Callable[[Any], None]) -> None:
         (MujocoRenderer, "render"),
     ],
 )
-def test_a_method_replaced_in_a_class_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, kind: type, name: str
-) -> None:
+def test_method_patched_in_a_class(monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
     monkeypatch.setattr(kind, name, lambda *args: RED)
     assert FastPath(HopperEnv(render_mode="rgb_array")).why_not == f"{kind.__name__} was replaced"
 
@@ -180,9 +178,7 @@ def test_a_model_file_of_ones_own_draws_itself(tmp_path: Path) -> None:
     assert not path.has_compiled_model()
 
 
-def test_a_clip_is_drawn_fast_after_a_comparison_while_the_model_is_the_compiled_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_compiled_model_is_drawn_fast_once_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
     compare = FastPath.compare
 

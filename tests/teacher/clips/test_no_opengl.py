@@ -26,9 +26,7 @@ except RenderError as error:
 """
 
 
-def test_people_are_asked_about_nothing_that_cannot_be_drawn(
-    tmp_path: Path, no_opengl: dict[str, str]
-) -> None:
+def test_teach_without_opengl_is_refused(tmp_path: Path, no_opengl: dict[str, str]) -> None:
     command = [*(sys.executable, "-m", "teacher.teach", "-p", "human", "-e", "ShortHopper-v1", "-n", "a")]
     environment = {**no_opengl, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -85,9 +83,7 @@ def test_the_command_fits_who_types_it(monkeypatch: pytest.MonkeyPatch, user: in
     assert install_command() == typed
 
 
-def test_no_command_is_told_to_a_system_without_that_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_install_command_without_its_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert install_command() == ""
 

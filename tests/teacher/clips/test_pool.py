@@ -106,9 +106,7 @@ def test_trouble_that_passes_is_overcome(
     assert [path.suffix for path in tmp_path.glob("*clip*")] == [".mp4"]
 
 
-def test_a_killed_process_is_replaced(
-    record: Record, troubled: str, tmp_path: Path, started: Started
-) -> None:
+def test_killed_process_replaced(record: Record, troubled: str, tmp_path: Path, started: Started) -> None:
     with ClipRenderer(workers=1) as renderer:
         renderer.submit(job(record(troubled), tmp_path / "before.mp4")).result(240)
         (worker,) = started()
@@ -131,9 +129,7 @@ def test_reused_environments_replay_exactly(renderer: ClipRenderer, record: Reco
         renderer.submit(job(segment, tmp_path / "clip.mp4")).result(240)
 
 
-def test_closing_does_not_wait_for_a_hung_clip(
-    record: Record, troubled: str, tmp_path: Path, started: Started
-) -> None:
+def test_closing_kills_hung_clip(record: Record, troubled: str, tmp_path: Path, started: Started) -> None:
     renderer = ClipRenderer(workers=1)
     hanging = record(troubled, trouble="hang", at=1, once=str(tmp_path / "hangs"))
     hung = renderer.submit(job(hanging, tmp_path / "a"))
@@ -159,18 +155,14 @@ def test_nothing_starts_before_the_first_clip(monkeypatch: pytest.MonkeyPatch) -
     assert started == []
 
 
-def test_a_worker_imports_neither_torch_nor_the_main_module(
-    renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path
-) -> None:
+def test_worker_imports_little(renderer: ClipRenderer, record: Record, troubled: str, tmp_path: Path) -> None:
     future = renderer.submit(job(record(troubled, trouble="tell", at=1), tmp_path / "clip.mp4"))
     with pytest.raises(RenderError, match=r"died: \[\]$"):
         future.result(240)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_workers_die_with_their_parent(
-    record: Record, troubled: str, tmp_path: Path, how: signal.Signals
-) -> None:
+def test_workers_die_with_parent(record: Record, troubled: str, tmp_path: Path, how: signal.Signals) -> None:
     (tmp_path / "segment").write_bytes(
         record(troubled, trouble="hang", at=2, once=str(tmp_path / "hangs")).to_bytes()
     )

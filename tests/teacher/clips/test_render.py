@@ -39,9 +39,7 @@ def test_a_clip_is_what_browsers_play(record: Record, clip: Path, inspect_mp4: I
     assert clip.stat().st_size < 100_000
 
 
-def test_a_clip_has_a_frame_a_step_and_holds_the_last(
-    record: Record, clip: Path, inspect_mp4: Inspect
-) -> None:
+def test_frame_per_step_and_held_last(record: Record, clip: Path, inspect_mp4: Inspect) -> None:
     render(ClipJob(ClipSpec.of(record("ShortHopper-v1", length=30)), clip, 40))
     video = inspect_mp4(clip)
     assert video.pictures.shape == (30 + 8, CLIP_SIZE, CLIP_SIZE, 3)
@@ -67,9 +65,7 @@ def test_the_frames_are_those_after_each_step(
     assert shades == pytest.approx([50, 60, 70, 80, 90, 90, 90], abs=3)
 
 
-def test_sizes_are_even_and_keep_their_shape(
-    troubled: str, record: Record, clip: Path, inspect_mp4: Inspect
-) -> None:
+def test_sizes_are_even(troubled: str, record: Record, clip: Path, inspect_mp4: Inspect) -> None:
     render(ClipJob(ClipSpec.of(record(troubled)), clip, 10))
     _, height, width, _ = inspect_mp4(clip).pictures.shape
     assert (width, height) == (400, 286)  # of 70 x 50
@@ -82,9 +78,7 @@ def test_a_whole_episode_is_shown(record: Record, clip: Path, inspect_mp4: Inspe
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "LunarLander-v3"])
-def test_other_environments_draw_themselves(
-    record: Record, clip: Path, inspect_mp4: Inspect, env_id: str
-) -> None:
+def test_others_draw_themselves(record: Record, clip: Path, inspect_mp4: Inspect, env_id: str) -> None:
     actions = [0, 1] * 8 if env_id == "CartPole-v1" else None  # it must not end early
     render(ClipJob(ClipSpec.of(record(env_id, actions=actions)), clip, 30))
     pictures = inspect_mp4(clip).pictures
@@ -149,9 +143,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_clip(record: Record, clip: P
     assert list(clip.parent.iterdir()) == [clip]
 
 
-def test_a_clip_that_another_process_makes_too_is_whole_all_the_same(
-    clip: Path, inspect_mp4: Inspect
-) -> None:
+def test_concurrent_renders_leave_a_whole_clip(clip: Path, inspect_mp4: Inspect) -> None:
     shades = [np.full((32, 48, 3), 25 * number, np.uint8) for number in range(9)]
 
     def while_another_makes_it() -> Iterator[Frame]:

@@ -91,9 +91,7 @@ def notices(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     return lambda: [entry.getMessage() for entry in caplog.records if entry.name.startswith("teacher")]
 
 
-def test_workers_that_are_not_there_are_not_waited_for(
-    scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_absent_workers_not_awaited(scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.worker.stop()
     monkeypatch.setattr(render_queue, "PATIENCE", 1.0)
     monkeypatch.setattr(Backoff, "seconds_left", lambda self: 60.0 if self.away else 0.0)
@@ -209,9 +207,7 @@ def test_a_clip_goes_to_another_process_when_one_is_killed(scene: Scene) -> None
     assert scene.worker.counted_since(before, *expected) == expected
 
 
-def test_a_task_is_killed_after_its_time(
-    scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_is_killed_on_time(scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Celery does it to all of them, in the end; to one here, after a second."""
     scene.worker.start()
     before = scene.worker.metrics()

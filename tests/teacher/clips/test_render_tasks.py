@@ -100,9 +100,7 @@ def test_a_transform_is_imported_only_where_it_is_listed(request_of: Callable[[s
         ({"shot": None}, "invalid clip spec"),
     ],
 )
-def test_what_a_worker_should_not_do_is_refused(
-    request_of: Callable[[str], Request], changes: Request, words: str
-) -> None:
+def test_worker_refusals(request_of: Callable[[str], Request], changes: Request, words: str) -> None:
     answer = render_clip({**request_of("CartPole-v1"), **changes})
     assert list(answer) == ["error", "kind"]
     assert answer["kind"] in FAILURE_KINDS
@@ -116,9 +114,7 @@ def test_a_store_beside_its_own_is_refused(request_of: Callable[[str], Request])
     assert "its TEACHER_STORAGE, not to" in render_clip({**request, "storage": beside})["error"]
 
 
-def test_too_long_a_clip_is_refused(
-    request_of: Callable[[str], Request], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_long_clip(request_of: Callable[[str], Request], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render_tasks, "_MAX_FRAMES", 4)
     assert (
         "at most 4 frames, 1 to 240 frames per second and a size of 2 to 2048 pixels, not 5 frames, 10 per "
@@ -192,9 +188,7 @@ def test_metrics_stay_on_this_machine_unless_an_address_is_given(
     assert read_bind() == expected
 
 
-def test_killed_pool_processes_leave_no_more_files_than_the_pool_has_places(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_killed_processes_leave_few_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(values, "ValueClass", values.ValueClass)
     exporter = Exporter(FAILURE_KINDS)
@@ -266,9 +260,7 @@ def test_what_killed_tasks_left_is_removed(request_of: Callable[[str], Request])
     new.rmdir()
 
 
-def test_what_another_task_works_in_stays_although_this_worker_s_clock_is_fast(
-    request_of: Callable[[str], Request], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_in_use_stay(request_of: Callable[[str], Request], monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 600)
     other = Path(tempfile.mkdtemp(prefix=render_tasks._FOLDER_PREFIX))
@@ -276,9 +268,7 @@ def test_what_another_task_works_in_stays_although_this_worker_s_clock_is_fast(
     other.rmdir()
 
 
-def test_a_worker_needs_neither_torch_nor_django_and_forks_before_it_touches_opengl(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_worker_needs_neither_torch_nor_django(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EAGER_IMPORT", "1")
     program = (
         "import sys\n"

@@ -80,9 +80,7 @@ def test_a_file_is_read_where_it_lies_and_never_written(of_file: Column) -> None
 
 
 @pytest.mark.parametrize("on_macos", [False, True])
-def test_views_stay_what_they_were_while_a_file_grows(
-    limit: Limits, monkeypatch: pytest.MonkeyPatch, on_macos: bool
-) -> None:
+def test_views_stay_while_file_grows(limit: Limits, monkeypatch: pytest.MonkeyPatch, on_macos: bool) -> None:
     if on_macos:
         monkeypatch.delattr("os.posix_fallocate")
     limit(0, 10**6)
@@ -128,9 +126,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_is_there(limit: Limits) -> None
     assert len(column) == 10_010
 
 
-def test_the_folder_is_tmpdir_where_that_is_set(
-    limit: Limits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_folder_follows_tmpdir(limit: Limits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     limit(0, 10**6)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

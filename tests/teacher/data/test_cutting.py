@@ -36,9 +36,7 @@ def test_an_episode_that_is_too_short_gives_none_and_draws_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("moving", [3, 20, 50, 60])
-def test_an_absorbed_episode_is_cut_a_segment_after_its_end_by_the_pool_and_the_wrapper(
-    moving: int, seed: int
-) -> None:
+def test_absorbed_episode_is_cut_one_segment_past_its_end(moving: int, seed: int) -> None:
     observations = np.minimum(np.arange(61.0), moving)[:, None]
     actions, rewards = -np.arange(60.0)[:, None], np.arange(60.0)
     pool = SegmentPool(7, seed=seed)

@@ -317,9 +317,7 @@ def test_it_takes_exactly_as_many_episodes_as_wanted(arrays: Arrays) -> None:
         ),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(
-    arrays: Arrays, key: str, value: NDArray[Any], message: str
-) -> None:
+def test_bad_arrays_are_refused(arrays: Arrays, key: str, value: NDArray[Any], message: str) -> None:
     with pytest.raises(
         DataError, match=f"^the dictionary does not contain valid demonstrations: .*{message}"
     ) as caught:
@@ -419,9 +417,7 @@ def test_whole_episodes_are_held_out(ten_episodes: Demonstrations) -> None:
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(0.01, 1), (0.99, 9), (1, 10), (1.0, 10)])
-def test_either_side_gets_an_episode_unless_all_are_wanted(
-    ten_episodes: Demonstrations, fraction: float, count: int
-) -> None:
+def test_both_splits_get_an_episode(ten_episodes: Demonstrations, fraction: float, count: int) -> None:
     split = ten_episodes.split(train_fraction=fraction)
     assert len(episodes_of(split.train[0])) == count
     assert len(episodes_of(split.validation[0])) == 10 - count

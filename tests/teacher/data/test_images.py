@@ -124,9 +124,7 @@ def link(path: Path) -> str:
         (lambda path: "a\x00b", "cannot be read: .*null"),
     ],
 )
-def test_a_path_that_names_no_image_of_the_file_is_refused(
-    saved: Path, name: Callable[[Path], str], message: str
-) -> None:
+def test_unknown_image_path_is_refused(saved: Path, name: Callable[[Path], str], message: str) -> None:
     names = [f"expert-images/{number}.png" for number in range(6)]
     names[2] = name(saved)
     rewritten(saved, names)

@@ -63,9 +63,7 @@ def assert_same_segment(one: Segment, other: Segment) -> None:
     assert one.recipe.to_json() == other.recipe.to_json()
 
 
-def test_what_was_written_is_read_back_exactly_after_reopening(
-    memory_path: Path, ledger: Ledger, ask: Ask
-) -> None:
+def test_ledger_round_trips(memory_path: Path, ledger: Ledger, ask: Ask) -> None:
     written = [ask("pretraining", 0), ask("training", 4096)]
     ledger.close()
     reopened = Ledger(memory_path / "ledger.sqlite3")
@@ -105,9 +103,7 @@ def test_each_decision_gives_its_target(ledger: Ledger, ask: Ask) -> None:
     assert_same_segment(everything[4].second, asked[0].second)
 
 
-def test_preferences_come_in_the_order_of_their_decisions(
-    ledger: Ledger, ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preferences_follow_decisions(ledger: Ledger, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a resumed run keeps the ones decided last, as the run itself did."""
     asked = [ask() for _ in range(4)]
     ledger.record([item(seq, asked[index], "first") for seq, index in enumerate((2, 0, 3, 1), 1)], 4)
@@ -158,9 +154,7 @@ def test_only_comparisons_on_their_way_are_unfinished(ledger: Ledger, ask: Ask) 
 
 @settings(max_examples=30, deadline=None)
 @given(st.permutations([(1, "first"), (2, None), (3, "equal"), (4, "second")]), st.data())
-def test_decisions_may_come_in_any_order_and_again(
-    items: list[tuple[int, Decision | None]], data: st.DataObject
-) -> None:
+def test_decisions_in_any_order(items: list[tuple[int, Decision | None]], data: st.DataObject) -> None:
     with (
         tempfile.TemporaryDirectory(dir=MEMORY) as folder,
         closing(Ledger(Path(folder) / "ledger.sqlite3")) as ledger,

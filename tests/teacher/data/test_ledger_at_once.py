@@ -98,9 +98,7 @@ def test_processes_and_threads_may_make_a_ledger_and_look_at_it_in_the_same_mome
     assert run(OPENERS, memory_path) == ""
 
 
-def test_a_ledger_is_looked_at_and_made_in_one_transaction(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_and_creation_are_one_transaction(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = ledger_file._is_empty
 
     def look_while_another_opens_it(connection: sqlite3.Connection, path: Path) -> bool:
@@ -112,9 +110,7 @@ def test_a_ledger_is_looked_at_and_made_in_one_transaction(
     Ledger(path).close()
 
 
-def test_a_ledger_waits_for_whoever_reads_it_while_it_is_made(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_creation_waits_for_readers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite itself would fail at once: the reader may be about to write."""
     make = ledger_file._make_tables
     pauses: list[float] = []
@@ -136,9 +132,7 @@ def test_a_ledger_waits_for_whoever_reads_it_while_it_is_made(
     assert len(pauses) == 1
 
 
-def test_a_reader_sees_what_a_run_has_just_written_and_changes_nothing(
-    path: Path, ask: Callable[[Ledger], None]
-) -> None:
+def test_reader_sees_fresh_writes_and_changes_nothing(path: Path, ask: Callable[[Ledger], None]) -> None:
     with closing(Ledger(path)) as ledger:
         for count in (1, 2):
             ask(ledger)
@@ -150,9 +144,7 @@ def test_a_reader_sees_what_a_run_has_just_written_and_changes_nothing(
             assert files_of(path) == before
 
 
-def test_a_reader_leaves_nothing_beside_a_ledger_that_nobody_holds(
-    path: Path, ask: Callable[[Ledger], None]
-) -> None:
+def test_reader_leaves_no_files_beside_a_free_ledger(path: Path, ask: Callable[[Ledger], None]) -> None:
     with closing(Ledger(path)) as ledger:
         ask(ledger)
     before = files_of(path)
@@ -162,9 +154,7 @@ def test_a_reader_leaves_nothing_beside_a_ledger_that_nobody_holds(
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_reader_leaves_what_a_killed_run_wrote_last_where_it_is(
-    path: Path, memory_path: Path, ask: Callable[[Ledger], None]
-) -> None:
+def test_reader_keeps_a_killed_runs_wal(path: Path, memory_path: Path, ask: Callable[[Ledger], None]) -> None:
     with closing(Ledger(path)) as ledger:
         ask(ledger)
         left = files_of(path)
@@ -178,9 +168,7 @@ def test_a_reader_leaves_what_a_killed_run_wrote_last_where_it_is(
         assert files_of(killed) == left
 
 
-def test_a_copy_that_cannot_be_read_is_closed(
-    path: Path, memory_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_copy_is_closed(path: Path, memory_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(Ledger(path)), closing(sqlite3.connect(path)) as other:
         other.execute("DROP TABLE feed")
         left = files_of(path)
@@ -203,9 +191,7 @@ def test_a_copy_that_cannot_be_read_is_closed(
         copies[0].execute("SELECT 1")
 
 
-def test_a_file_that_a_run_is_about_to_fill_is_an_empty_ledger(
-    path: Path, ask: Callable[[Ledger], None]
-) -> None:
+def test_file_about_to_be_filled_is_an_empty_ledger(path: Path, ask: Callable[[Ledger], None]) -> None:
     path.touch()
     with closing(Ledger(path, read_only=True)) as reader:
         assert (reader.total(), reader.cursor, reader.preferences(), reader.unfinished()) == (0, 0, [], [])
@@ -243,9 +229,7 @@ def test_a_reader_writes_nothing(path: Path, write: Callable[[Ledger], None]) ->
 
 
 @pytest.mark.parametrize("name", ["what?mode=memory#1", "100%41 of it", "übung & mehr"])
-def test_a_path_may_hold_what_means_something_in_an_address(
-    memory_path: Path, name: str, ask: Callable[[Ledger], None]
-) -> None:
+def test_odd_characters_in_a_path(memory_path: Path, name: str, ask: Callable[[Ledger], None]) -> None:
     path = memory_path / name / f"{name}.sqlite3"
     path.parent.mkdir()
     with closing(Ledger(path)) as ledger:
@@ -255,9 +239,7 @@ def test_a_path_may_hold_what_means_something_in_an_address(
         assert reader.total() == 1
 
 
-def test_a_folder_that_cannot_be_written_is_read_with_and_without_a_run(
-    path: Path, ask: Callable[[Ledger], None]
-) -> None:
+def test_read_only_folder_is_readable(path: Path, ask: Callable[[Ledger], None]) -> None:
     unprivileged = ("setpriv", "--bounding-set=-dac_override") if os.geteuid() == 0 else ()
     with closing(Ledger(path)) as ledger:
         ask(ledger)

@@ -62,9 +62,7 @@ def test_only_one_machine_has_a_ledger_open(
     assert [file.name for file in there.parent.iterdir()] == ["ledger.sqlite3"]
 
 
-def test_readers_elsewhere_read_the_copy_of_a_run_and_its_ledger_afterward(
-    paths: Clients, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_readers_elsewhere_use_a_copy(paths: Clients, make_segment: MakeSegment, tmp_path: Path) -> None:
     here, there = paths
     comparisons = [Comparison(uuid4(), make_segment(n), make_segment(n + 9), "training", 0) for n in range(3)]
     with closing(Ledger(here)) as ledger, closing(Ledger(there, read_only=True)) as reader:
@@ -122,9 +120,7 @@ def test_what_a_killed_run_wrote_is_there_for_the_next_one(paths: Clients) -> No
         assert ledger.cursor == 7
 
 
-def test_a_ledger_with_a_log_of_an_earlier_version_is_read_and_taken_over(
-    paths: Clients, memory_path: Path
-) -> None:
+def test_ledger_with_an_older_log_is_taken_over(paths: Clients, memory_path: Path) -> None:
     here, there = paths
     with closing(Ledger(memory_path / "ledger.sqlite3")) as ledger:
         ledger.record([], cursor=7)

@@ -286,9 +286,7 @@ def test_what_is_no_probability_is_refused(make_segment: MakeSegment, value: flo
     assert dataset.values.tolist() == [1.0]
 
 
-def test_answers_of_an_environment_that_is_not_known_are_of_that_of_the_next(
-    make_segment: MakeSegment,
-) -> None:
+def test_unnamed_preferences_take_the_next_environment_id(make_segment: MakeSegment) -> None:
     answers = [Preference(UUID(int=n), make_segment(n), make_segment(n + 50), 1.0) for n in range(3)]
     dataset = PreferenceDataset()
     dataset.upsert(answers[:2])
@@ -353,9 +351,7 @@ def test_a_refused_first_preference_leaves_nothing_behind(make_segment: MakeSegm
     ],
     ids=str,
 )
-def test_a_preference_of_something_else_is_refused_where_it_is_made(
-    make_segment: MakeSegment, parts: dict[str, Any], said: str
-) -> None:
+def test_bad_preference_is_refused(make_segment: MakeSegment, parts: dict[str, Any], said: str) -> None:
     whole = {"uuid": UUID(int=1), "first": make_segment(1), "second": make_segment(2), "value": 1.0}
     with pytest.raises(DataError, match=f"^{said}$"):
         Preference(**{**whole, **parts})

@@ -85,9 +85,7 @@ def test_segments_are_slices_of_their_episodes(pool: SegmentPool, trajectories: 
         assert one.actions.shape == (LENGTH,)
 
 
-def test_segments_follow_one_another_and_never_overlap(
-    pool: SegmentPool, trajectories: list[Trajectory]
-) -> None:
+def test_segments_never_overlap(pool: SegmentPool, trajectories: list[Trajectory]) -> None:
     found = spans(pool.segments)
     for trajectory in trajectories:
         cut = found.get(trajectory.seed, [])
@@ -172,11 +170,7 @@ ENDS = st.lists(st.tuples(st.integers(1, 15), st.booleans()), min_size=1, max_si
 )
 @settings(max_examples=80, deadline=None)
 def test_whatever_episodes_are_like_they_are_cut_into_slices_that_do_not_overlap(
-    ends: list[list[tuple[int, bool]]],
-    rounds: list[int],
-    length: int,
-    capacity: int,
-    mode: AutoresetMode,
+    ends: list[list[tuple[int, bool]]], rounds: list[int], length: int, capacity: int, mode: AutoresetMode
 ) -> None:
     made = [Scripted(index, own) for index, own in enumerate(ends)]
     seeded = [partial(SeededResets, env, episode_seeds([1], env.index, len(made))) for env in made]
@@ -452,9 +446,7 @@ def test_bytes_of_something_else_are_refused() -> None:
             Segment.from_bytes(data)
 
 
-def test_a_segment_that_outweighs_all_others_still_finds_a_partner(
-    make_segment: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heavy_segment_pairs(make_segment: Callable[..., Segment], monkeypatch: pytest.MonkeyPatch) -> None:
     pool = SegmentPool(length=6)
     pool.add([make_segment(1), make_segment(2)])
     drawn: list[int] = []
@@ -471,9 +463,7 @@ def test_a_segment_that_outweighs_all_others_still_finds_a_partner(
     assert first is not second
 
 
-def test_partners_of_a_segment_that_outweighs_all_others_are_drawn_by_their_weights(
-    make_segment: Callable[..., Segment],
-) -> None:
+def test_partners_of_a_heavy_segment_are_drawn_by_weight(make_segment: Callable[..., Segment]) -> None:
     pool = SegmentPool(length=6)
     pool.add([make_segment(number) for number in range(3)])
     pairs = pool.sample_pairs(4000, np.array([1.0, 1e-5, 3e-5]))

@@ -34,9 +34,7 @@ def dataset(make_segment: MakeSegment) -> PreferenceDataset:
     return dataset
 
 
-def test_it_comes_back_with_its_settings_and_goes_on_alike(
-    tmp_path: Path, dataset: PreferenceDataset, make_segment: MakeSegment
-) -> None:
+def test_file_round_trips(tmp_path: Path, dataset: PreferenceDataset, make_segment: MakeSegment) -> None:
     predictor = RewardPredictor(*SPACES, RewardConfig(members=2, hidden=16, inputs="state"), seed=3)
     predictor.fit(dataset, max_epochs=2)
     save_predictor(tmp_path / "a.npz", predictor, *SPACES)
@@ -69,9 +67,7 @@ def test_that_of_another_environment_is_refused(tmp_path: Path) -> None:
         load_predictor(tmp_path / "a.npz", SPACES[0], Discrete(2))
 
 
-def test_that_of_another_environment_of_the_same_spaces_is_refused_unless_it_is_meant(
-    tmp_path: Path, dataset: PreferenceDataset
-) -> None:
+def test_same_spaces_of_another_environment_are_refused(tmp_path: Path, dataset: PreferenceDataset) -> None:
     path = tmp_path / "a.npz"
     predictor = RewardPredictor(*SPACES, RewardConfig(members=2, hidden=8), seed=3)
     predictor.fit(dataset, max_epochs=1)
@@ -157,9 +153,7 @@ DAMAGE: dict[str, Callable[[NDArray[Any]], Any]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("entry", NUMBERS, ids="/".join)
-def test_numbers_that_are_not_those_of_its_network_are_damage(
-    tmp_path: Path, dataset: PreferenceDataset, entry: Entry, damage: str
-) -> None:
+def test_bad_shapes_are_damage(tmp_path: Path, dataset: PreferenceDataset, entry: Entry, damage: str) -> None:
     path, state = saved(tmp_path, dataset)
     *parents, name = entry
     part: Any = state["predictor"]
@@ -175,9 +169,7 @@ def test_numbers_that_are_not_those_of_its_network_are_damage(
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float64])
-def test_numbers_of_another_type_are_damage(
-    tmp_path: Path, dataset: PreferenceDataset, dtype: type[np.generic]
-) -> None:
+def test_other_types_are_damage(tmp_path: Path, dataset: PreferenceDataset, dtype: type[np.generic]) -> None:
     path, state = saved(tmp_path, dataset)
     network = state["predictor"]["network"]
     network["weights.1"] = network["weights.1"].astype(dtype)

@@ -274,9 +274,7 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
     "name", ["version", "segment_length", "observation_space", "action_space", "preferences", "columns"]
 )
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_entry_that_its_description_lacks_is_named(
-    dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str
-) -> None:
+def test_unknown_entry_is_named(dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str) -> None:
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about.pop(name))
@@ -288,9 +286,7 @@ def test_an_entry_that_its_description_lacks_is_named(
 
 @pytest.mark.parametrize("name", ["observations", "terminated", "ids"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_column_that_its_description_lacks_is_named(
-    dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str
-) -> None:
+def test_unknown_column_is_named(dataset: PreferenceDataset, tmp_path: Path, suffix: str, name: str) -> None:
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     describe_again(path, lambda about: about["columns"][name].pop("dtype"))
@@ -322,9 +318,7 @@ def newer(about: NDArray[Any], **changes: object) -> NDArray[Any]:
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_nobody_can_learn_from_is_refused_in_one_line(
-    dataset: PreferenceDataset, tmp_path: Path, message: str
-) -> None:
+def test_unlearnable_data_is_refused(dataset: PreferenceDataset, tmp_path: Path, message: str) -> None:
     path = tmp_path / "labels.npz"
     save_preferences(path, dataset, *SPACES)
     with np.load(path, allow_pickle=False) as archive:
@@ -335,9 +329,7 @@ def test_what_nobody_can_learn_from_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_that_is_cut_off_or_changed_is_refused(
-    dataset: PreferenceDataset, tmp_path: Path, suffix: str
-) -> None:
+def test_damaged_file_is_refused(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     intact = path.read_bytes()
@@ -352,9 +344,7 @@ def test_a_file_that_is_cut_off_or_changed_is_refused(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_preferences_of_another_environment_are_refused(
-    dataset: PreferenceDataset, tmp_path: Path, suffix: str
-) -> None:
+def test_foreign_preferences_are_refused(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"labels{suffix}"
     save_preferences(path, dataset, *SPACES)
     with pytest.raises(DataError, match="a different environment: env_id is Any-v0, not Other-v0"):
@@ -369,9 +359,7 @@ def test_preferences_of_another_environment_are_refused(
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_preferences_of_another_environment_may_be_meant(
-    dataset: PreferenceDataset, tmp_path: Path, suffix: str
-) -> None:
+def test_foreign_preferences_by_option(dataset: PreferenceDataset, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"labels{suffix}"
     dataset.env_id = None
     save_preferences(path, dataset, *SPACES)
@@ -403,9 +391,7 @@ def test_other_files_are_refused(dataset: PreferenceDataset, tmp_path: Path) -> 
             use(tmp_path / "labels.csv")
 
 
-def test_nothing_to_save_is_said(
-    dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_nothing_to_save(dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="wait for the first label"):
         save_preferences(tmp_path / "labels.npz", PreferenceDataset(), *SPACES)
     for uuid in list(dataset._uuids):
@@ -442,9 +428,7 @@ def test_parquet_without_pyarrow_is_one_line(
 
 
 @pytest.mark.parametrize("name", ["none", "none.npz", "none.parquet", "no/such/folder.npz"])
-def test_a_file_that_does_not_exist_is_named_as_such(
-    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_file_is_named(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / name
     message = f"{path} does not exist; use a preference file from teach export or save_prefs()"
     for read in (load_preferences, saved_spaces):

@@ -240,9 +240,7 @@ def test_text_is_drawn_in_frames_of_one_size(words: None, capsys: pytest.Capture
 
 
 @pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
-def test_what_renders_no_image_is_refused_with_the_cause(
-    words: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_environments_without_images_refused(words: None, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EnvironmentUnsuitableError) as refused:
         check_capture(describe_task("Printed-v0", captures=True), 1)
     why = (

@@ -405,9 +405,7 @@ class Broken(gym.Env[NDArray[np.float32], np.int64]):
     ],
 )
 @pytest.mark.parametrize("vector", [SyncVectorEnv, partial(ThreadedVectorEnv, workers=2)])
-def test_an_environment_that_breaks_in_a_step_is_an_error_of_one_line(
-    step: Any, said: str, vector: Callable[[Any], Any]
-) -> None:
+def test_broken_step_is_one_line(step: Any, said: str, vector: Callable[[Any], Any]) -> None:
     envs = vector([lambda: SeededResets(gym.wrappers.TimeLimit(Broken(step), 9), iter([1]))] * 2)
     envs.reset()
     with pytest.raises(EnvironmentUnsuitableError, match=said) as error:

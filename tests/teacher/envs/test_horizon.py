@@ -78,9 +78,7 @@ def test_the_last_state_absorbs(truncates: bool) -> None:
         ("terminates", True, 3, [(3, False)]),
     ],
 )
-def test_a_trainer_has_the_last_state_end(
-    name: str, value: Any, horizon: int, ends: Any, truncates: bool
-) -> None:
+def test_last_state_repeats(name: str, value: Any, horizon: int, ends: Any, truncates: bool) -> None:
     env = FixedHorizon(Counting(truncates), "absorb", horizon)
     assert env.set_wrapper_attr(name, value, force=False)
     for _ in range(2):  # a reset starts counting again

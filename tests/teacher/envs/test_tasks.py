@@ -251,9 +251,7 @@ def test_a_missing_extra_is_refused_with_what_to_install(monkeypatch: pytest.Mon
         ("ale_py:ALE/Tennis-v5", "ale_py", "atari"),
     ],
 )
-def test_a_module_of_an_extra_that_is_missing_is_refused_with_the_extra(
-    monkeypatch: pytest.MonkeyPatch, env_id: str, module: str, extra: str
-) -> None:
+def test_missing_extra_named(monkeypatch: pytest.MonkeyPatch, env_id: str, module: str, extra: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert refusal(env_id).endswith(f": pip install 'rl-teacher[{extra}]'")
 
@@ -346,7 +344,5 @@ def test_names_tell_environments_apart_where_they_are_ids(one: str, other: str |
         ("recorded", "SyncVectorEnv", "SyncVectorEnv"),
     ],
 )
-def test_a_name_that_tells_nothing_takes_no_place_of_one_that_does(
-    old: str | None, new: str | None, kept: str
-) -> None:
+def test_generic_names_do_not_hide_useful_ones(old: str | None, new: str | None, kept: str) -> None:
     assert more_specific_id(old, new) == kept

@@ -112,9 +112,7 @@ def sampled(space: gym.Space[Any], monkeypatch: pytest.MonkeyPatch) -> Any:
         (gym.spaces.Dict({"a": BOX, "b": gym.spaces.Tuple([gym.spaces.MultiBinary(2)])}), 4),
     ],
 )
-def test_numbers_of_any_kind_are_flattened_without_being_asked(
-    space: gym.Space[Any], numbers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_are_flattened(space: gym.Space[Any], numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     task = sampled(space, monkeypatch)
     assert task.observation_space.shape == (numbers,)
     assert task.observation_space.dtype.kind == "f"
@@ -182,9 +180,7 @@ def test_a_missing_function_and_missing_option_are_refused(own_module: str) -> N
         ("teacher/MovingDot-v1", None, None),
     ],
 )
-def test_episodes_of_transformed_observations_replay_and_are_drawn(
-    env_id: str, steps: int | None, transform: str | None
-) -> None:
+def test_transformed_episodes_replay(env_id: str, steps: int | None, transform: str | None) -> None:
     task = describe_task(env_id, steps, transform)
     check_replay(task, seed=2)
     pool = SegmentPool(length=4, seed=1)
@@ -239,9 +235,7 @@ def test_every_cell_of_minigrid_is_one_hot() -> None:
 
 
 @pytest.mark.usefixtures("short_rollouts")
-def test_a_run_on_several_agents_goes_through_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_multi_agent_run_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments of one step, as few labels as can be."""
     monkeypatch.chdir(tmp_path)
     line = (

@@ -60,9 +60,7 @@ def test_the_seed_decides_the_trial() -> None:
 @pytest.mark.parametrize(
     ("images", "length", "filling"), [(0, 9, "absorb"), (1, 9, "restart"), (1, 10, "absorb")]
 )
-def test_short_lives_are_followed_by_others_where_the_end_can_not_be_told(
-    images: bool, length: int, filling: str
-) -> None:
+def test_episodes_continue_when_ends_are_uninformative(images: bool, length: int, filling: str) -> None:
     assert fillings(Trial([5, length, 19], 20), images=images)[0] == filling
 
 

@@ -88,9 +88,7 @@ def test_a_error_model_that_no_bot_can_have_is_refused(
 
 
 @pytest.mark.parametrize("seconds", ["-1", "51", "nan"])
-def test_nobody_takes_longer_over_a_pair_than_it_may_be_kept(
-    seconds: str, token_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slow_bots_are_refused(seconds: str, token_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = f"--site http://127.0.0.1:9 --experiment x --token-file {token_file} --seconds {seconds}"
     with pytest.raises(SystemExit):
         main(line.split())
@@ -103,9 +101,7 @@ def test_no_bots_at_all_are_refused(token_file: Path, capsys: pytest.CaptureFixt
     assert "--count must be at least 1, not 0" in capsys.readouterr().err
 
 
-def test_a_wrong_token_is_reported(
-    site: SiteHandle, token_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_token_reported(site: SiteHandle, token_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token_file.write_text("tt_wrong…")  # as people shorten it
     line = f"--site {site.url} --experiment x --token-file {token_file} --count 1"
     assert main(line.split()) == 1
@@ -259,9 +255,7 @@ class TwoNames(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     "place", [("localhost", ""), ("127.0.0.1", "/teacher"), ("localhost", "/my-experiments/x")], ids=str
 )
-def test_a_bot_signs_in_where_its_invitation_leads_and_gives_up_if_refused(
-    place: tuple[str, str], shut: bool
-) -> None:
+def test_bot_follows_its_invitation_or_gives_up(place: tuple[str, str], shut: bool) -> None:
     TwoNames.place, TwoNames.shut, TwoNames.asked = place, shut, 0
     with HTTPServer(("127.0.0.1", 0), TwoNames) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

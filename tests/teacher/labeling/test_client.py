@@ -111,18 +111,14 @@ def test_a_password_in_netrc_does_not_take_the_tokens_place(
 
 
 @pytest.mark.parametrize("content", [b"tt_right\xff", b"tt\n_right", "tt_right…".encode(), b"tt\0right"])
-def test_a_damaged_token_is_the_sites_to_refuse(
-    open_client: OpenClient, tmp_path: Path, content: bytes
-) -> None:
+def test_damaged_token_is_sent(open_client: OpenClient, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     client = open_client(problem(401, "TOKEN"), token=read_token(tmp_path / "token"))
     with pytest.raises(SiteRefusedError):
         client.decisions("x", 0)
 
 
-def test_a_proxy_is_not_asked_for_this_machine(
-    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_sites_bypass_proxies(open_client: OpenClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with pytest.raises(SiteRefusedError, match="here"):
         open_client(problem(404, "here")).decisions("x", 0)

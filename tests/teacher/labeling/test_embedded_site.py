@@ -85,9 +85,7 @@ def livez(site: SiteHandle) -> Any:
     return requests.get(f"{site.url}/livez", timeout=60).json()["instance"]
 
 
-def test_runs_that_start_at_once_share_one_site_that_ends_with_the_last(
-    state_dir: Path, wait_until: Any
-) -> None:
+def test_concurrent_runs_share_one_site(state_dir: Path, wait_until: Any) -> None:
     runs = [hold_site(state_dir) for _ in range(2)]
     lines = [run.stdout.readline() for run in runs if run.stdout]
     assert lines[0] == lines[1] != ""
@@ -100,9 +98,7 @@ def test_runs_that_start_at_once_share_one_site_that_ends_with_the_last(
     assert list((state_dir / "site" / "runs").iterdir()) == []
 
 
-def test_a_site_outlives_a_short_break_and_is_revived_when_killed(
-    join: Any, mortal_state: Path, wait_until: Any
-) -> None:
+def test_site_outlives_a_break_and_is_revived(join: Any, mortal_state: Path, wait_until: Any) -> None:
     first = join(mortal_state)
     first.release()
     wait_until(
@@ -160,9 +156,7 @@ def test_a_site_ends_whose_state_folder_is_moved_or_deleted(
         assert livez(site) == announced(state_dir)["instance"]
 
 
-def test_the_port_is_free_when_the_lock_is_whichever_process_was_killed(
-    join: Any, mortal_state: Path, wait_until: Any
-) -> None:
+def test_port_is_free_once_the_lock_is(join: Any, mortal_state: Path, wait_until: Any) -> None:
     site = join(mortal_state)
     master = announced(mortal_state)["pid"]
     (worker,) = workers_of(master)
@@ -231,9 +225,7 @@ def test_the_reason_is_the_last_line_with_words(tmp_path: Path) -> None:
     )
 
 
-def test_others_reach_it_by_its_public_address_only(
-    join: Any, public_state: Path, experiment: ExperimentSettings
-) -> None:
+def test_reachable_at_public_address(join: Any, public_state: Path, experiment: ExperimentSettings) -> None:
     site = join(public_state)  # who asks for nothing special joins
     client = FeedbackClient(site.url, site.token)
     assert client.put_experiment(experiment).invite_url.startswith("http://labels.example:8080/j/")
@@ -247,9 +239,7 @@ def test_others_reach_it_by_its_public_address_only(
         join(public_state, public_url="http://other.example")
 
 
-def test_others_reach_it_below_a_path_of_their_host(
-    join: Any, state_dir: Path, experiment: ExperimentSettings
-) -> None:
+def test_reachable_below_a_path(join: Any, state_dir: Path, experiment: ExperimentSettings) -> None:
     with reverse_proxy() as proxy:
         site = join(state_dir, public_url=f"{proxy.url}/teacher")
         proxy.sites["/teacher"] = site.url

@@ -40,9 +40,7 @@ def better_first(pair: tuple[Segment, Segment]) -> bool:
     return pair[0].true_return > pair[1].true_return
 
 
-def test_answers_come_back_with_the_sign_of_the_true_returns(
-    start_asking: Any, pairs: Pairs, tmp_path: Path
-) -> None:
+def test_answers_follow_the_true_return(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:12], "training", 100)
         bots = asking.bots(2, tmp_path / "answers")
@@ -58,9 +56,7 @@ def test_answers_come_back_with_the_sign_of_the_true_returns(
         assert any(preference.first.true_return == first.true_return for first, _ in pairs)
 
 
-def test_scripted_labelers_want_what_a_function_says_and_err_as_told(
-    start_asking: Any, pairs: Pairs, tmp_path: Path
-) -> None:
+def test_scripted_labelers_follow_a_function(start_asking: Any, pairs: Pairs, tmp_path: Path) -> None:
     with start_asking(value=counter_clockwise) as asking:
         (bot,) = asking.bots(1, tmp_path / "answers", teacher="mistake:1")
         asking.collector.submit(pairs[:6], "training", 100)
@@ -80,9 +76,7 @@ class Away(FolderStorage):
         raise StorageError("the store is away")
 
 
-def test_submit_writes_the_ledger_and_waits_for_nothing(
-    start_asking: Any, pairs: Pairs, site: SiteHandle
-) -> None:
+def test_submit_never_blocks(start_asking: Any, pairs: Pairs, site: SiteHandle) -> None:
     with start_asking(storage=Away(Path(site.storage))) as asking:
         asking.collector.submit(pairs, "pretraining", 0)
         assert len(asking.ledger.unfinished()) == len(pairs)
@@ -119,9 +113,7 @@ def test_each_key_holds_the_clip_of_its_own_segment(
     assert clips["first"] != clips["second"]
 
 
-def test_the_present_policy_is_judged_before_left_over_pretraining_pairs(
-    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any
-) -> None:
+def test_policy_pairs_come_first(start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
         asking.collector.submit(pairs[:1], "training", 100)
@@ -132,9 +124,7 @@ def test_the_present_policy_is_judged_before_left_over_pretraining_pairs(
         assert asking.ledger.usable("training") == 1
 
 
-def test_gold_pairs_are_registered_with_their_answer_and_are_no_questions(
-    start_asking: Any, pairs: Pairs, wait_until: Any, site: SiteHandle
-) -> None:
+def test_gold_pairs_registered(start_asking: Any, pairs: Pairs, wait_until: Any, site: SiteHandle) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:1], "training", 100)
         asking.collector.submit(pairs[1:3], "gold", 100)
@@ -153,9 +143,7 @@ def test_gold_pairs_are_registered_with_their_answer_and_are_no_questions(
     assert all(gold == ("first" if first > second else "second") for gold, first, second in known)
 
 
-def test_an_answer_taken_back_takes_the_preference_back(
-    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any
-) -> None:
+def test_undo_removes_preference(start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
         asking.collector.submit(pairs[:1], "training", 100)
@@ -167,9 +155,7 @@ def test_an_answer_taken_back_takes_the_preference_back(
         assert (asking.ledger.usable(), asking.ledger.open()) == (0, 1)
 
 
-def test_cant_tell_gives_no_preference_and_frees_the_budget(
-    start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any
-) -> None:
+def test_cant_tell_frees_budget(start_asking: Any, pairs: Pairs, wait_until: Any, open_labeler: Any) -> None:
     with start_asking() as asking:
         labeler = open_labeler(asking)
         asking.collector.submit(pairs[:1], "training", 100)
@@ -179,9 +165,7 @@ def test_cant_tell_gives_no_preference_and_frees_the_budget(
         assert asking.ledger.asked() == 0
 
 
-def test_comparisons_cancelled_on_the_site_free_the_budget(
-    start_asking: Any, pairs: Pairs, wait_until: Any, site: SiteHandle
-) -> None:
+def test_cancels_free_the_budget(start_asking: Any, pairs: Pairs, wait_until: Any, site: SiteHandle) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:3], "training", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])
@@ -216,9 +200,7 @@ def test_a_run_that_can_render_nothing_stops(start_asking: Any, pairs: Pairs, wa
             wait_until(lambda: asking.collector.receive() != [])
 
 
-def test_resuming_carries_on_what_was_left_on_its_way(
-    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path
-) -> None:
+def test_resume_continues(start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     ledger.write([Comparison(uuid4(), *pair, "training", 7) for pair in pairs[:3]])
     ledger.close()
@@ -228,9 +210,7 @@ def test_resuming_carries_on_what_was_left_on_its_way(
         asking.receive(3)
 
 
-def test_resuming_renders_nothing_that_is_in_the_store_already(
-    start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path
-) -> None:
+def test_resume_reuses_clips(start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path) -> None:
     closed = ClipRenderer(workers=1)
     closed.close()
     ledger = Ledger(tmp_path / "ledger.sqlite3")
@@ -277,9 +257,7 @@ def test_curves_and_what_training_waits_for_reach_the_site(
     assert points == [(40, "agent/true_reward_per_episode", 3.5), (41, "labels/answered", 2.0)]
 
 
-def test_a_run_that_ends_says_goodbye_with_its_last_points(
-    start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_final_points_are_sent(start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch) -> None:
     def left_at() -> Any:
         database = Path(site.storage).parent / "site.sqlite3"
         with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
@@ -300,9 +278,7 @@ def test_a_run_that_ends_says_goodbye_with_its_last_points(
         assert left_at() == (None, 1)
 
 
-def test_no_goodbye_is_said_to_a_site_that_is_away(
-    start_asking: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_goodbye_to_an_absent_site(start_asking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with start_asking() as asking:
         goodbyes: list[object] = []
         monkeypatch.setattr(asking.client, "say_goodbye", lambda *_: goodbyes.append(1))
@@ -327,9 +303,7 @@ def test_a_wrong_token_is_refused_at_once(start_asking: Any, site: SiteHandle) -
         pass
 
 
-def test_a_site_that_never_answers_is_an_error_at_the_start(
-    start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_site_is_error(start_asking: Any, site: SiteHandle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(human, "_START_DELAYS", (0.01, 0.01))
     nowhere = replace(site, url="http://127.0.0.1:9")
     with pytest.raises(SiteUnreachableError, match=r"127\.0\.0\.1:9"), start_asking(at=nowhere):
@@ -456,9 +430,7 @@ def test_what_the_site_forgets_during_a_run_is_noticed_and_not_made_again(
 
 
 @pytest.mark.usefixtures("answered")
-def test_another_run_with_the_name_of_a_deleted_experiment_is_named_as_the_reason(
-    start_asking: Any, site: SiteHandle, experiment: ExperimentSettings
-) -> None:
+def test_name_of_a_deleted_run(start_asking: Any, site: SiteHandle, experiment: ExperimentSettings) -> None:
     with site_database(site) as database:
         database.execute(DELETE, (experiment.name,))
     with contextlib.closing(FeedbackClient(site.url, site.token)) as client:
@@ -479,9 +451,7 @@ def test_a_new_site_is_not_started_where_the_one_that_the_run_has_read_from_is_g
 
 
 @pytest.mark.usefixtures("s3_variables")
-def test_comparisons_that_a_new_site_never_heard_of_are_registered_again(
-    start_asking: Any, pairs: Pairs, wait_until: Any, s3_site: SiteHandle
-) -> None:
+def test_new_site_registration(start_asking: Any, pairs: Pairs, wait_until: Any, s3_site: SiteHandle) -> None:
     with start_asking() as asking:
         asking.collector.submit(pairs[:2], "training", 100)
         wait_until(lambda: asking.ledger.unfinished() == [])

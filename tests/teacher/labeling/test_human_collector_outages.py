@@ -92,9 +92,7 @@ class Unsteady(FolderStorage):
         super().put(key, path)
 
 
-def test_a_store_that_is_away_is_tried_again(
-    start_asking: Any, pairs: Pairs, wait_until: Any, site: Any
-) -> None:
+def test_absent_store_is_retried(start_asking: Any, pairs: Pairs, wait_until: Any, site: Any) -> None:
     storage = Unsteady(Path(site.storage))
     with start_asking(storage=storage) as asking:
         asking.collector.submit(pairs[:2], "training", 100)
@@ -135,9 +133,7 @@ class Short(FolderStorage):
             os.truncate(self._root / key, path.stat().st_size // 2)
 
 
-def test_a_clip_is_registered_only_when_all_of_it_is_in_the_store(
-    start_asking: Any, pairs: Pairs, wait_until: Any, site: Any
-) -> None:
+def test_whole_clips_are_registered(start_asking: Any, pairs: Pairs, wait_until: Any, site: Any) -> None:
     storage = Short(Path(site.storage))
     with start_asking(storage=storage) as asking:
         asking.collector.submit(pairs[:1], "training", 100)

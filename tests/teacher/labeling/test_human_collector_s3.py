@@ -8,9 +8,7 @@ from teacher.labeling.embedded_site import SiteHandle
 
 
 @pytest.mark.usefixtures("s3_variables")
-def test_labelers_get_the_clips_straight_from_s3(
-    s3_server: Any, s3_site: SiteHandle, start_asking: Any, pairs: Any
-) -> None:
+def test_clips_come_from_s3(s3_server: Any, s3_site: SiteHandle, start_asking: Any, pairs: Any) -> None:
     with start_asking(at=s3_site) as asking:
         asking.collector.submit(pairs[:2], "training", 100)
         bots = asking.bots(1)

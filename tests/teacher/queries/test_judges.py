@@ -163,9 +163,7 @@ def test_a_module_that_ends_the_program_is_refused(tmp_path: Path, monkeypatch: 
         ("later", ":later returned <coroutine object later at .*, but must return a finite number"),
     ],
 )
-def test_a_function_that_gives_no_number_is_an_error_of_one_line(
-    make_segment: MakeSegment, wishes: str, function: str, says: str
-) -> None:
+def test_non_number_is_an_error(make_segment: MakeSegment, wishes: str, function: str, says: str) -> None:
     with pytest.raises(BehaviorError, match=rf"^(?!--).*{says}.*; fix the function$"):
         Behavior(f"{wishes}:{function}")(make_segment(1))
 

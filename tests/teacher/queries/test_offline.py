@@ -341,9 +341,7 @@ def test_settings_of_images_are_refused_for_vectors(fumbling: list[Trajectory], 
         learn_reward(fumbling, oracle, pendulum.observation_space, pendulum.action_space, lesson)
 
 
-def test_a_single_fit_heeds_how_often_it_goes_through_how_many_answers(
-    fumbling: list[Trajectory], pendulum: TaskInfo
-) -> None:
+def test_fit_limits_are_respected(fumbling: list[Trajectory], pendulum: TaskInfo) -> None:
     spaces = pendulum.observation_space, pendulum.action_space
     settings = RewardConfig(initial_epochs=4, max_preferences=20, hidden=8)
     lesson = OfflineConfig(n_labels=30, segment_steps=STEPS, reward=settings)

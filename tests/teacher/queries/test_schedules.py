@@ -42,9 +42,7 @@ def test_the_formula_holds_while_training_goes_on() -> None:
 
 @given(labels, labels, st.integers(1, 10**7), st.sampled_from(get_args(ScheduleName)))
 @settings(max_examples=40, deadline=None)
-def test_exactly_all_labels_are_due_at_the_end(
-    pretrain: int, training: int, num_timesteps: int, name: ScheduleName
-) -> None:
+def test_all_labels_are_due(pretrain: int, training: int, num_timesteps: int, name: ScheduleName) -> None:
     schedule: LabelSchedule = ExponentialSchedule(pretrain, pretrain + training, num_timesteps)
     if name != "exponential":
         rate = named_rate(name, num_timesteps)
@@ -56,9 +54,7 @@ def test_exactly_all_labels_are_due_at_the_end(
 
 @given(labels, labels, st.lists(st.integers(0, 400_000), min_size=2), st.none() | rates)
 @settings(max_examples=40, deadline=None)
-def test_due_never_falls_nor_leaves_its_bounds(
-    pretrain: int, training: int, steps: list[int], name: RateName | None
-) -> None:
+def test_due_is_monotonic(pretrain: int, training: int, steps: list[int], name: RateName | None) -> None:
     rate = in_two_halves if name is None else named_rate(name, 300_000)
     for schedule in (
         ExponentialSchedule(pretrain, pretrain + training, 300_000),

@@ -69,9 +69,7 @@ def test_all_pairs_there_are_can_be_asked_about_at_once(pool: SegmentPool, recen
         (QueryConfig(selection="random", oversampling=1), 3),
     ],
 )
-def test_no_segment_is_in_two_pairs_of_a_choice_where_there_are_just_enough(
-    make_segment: MakeSegment, config: QueryConfig, count: int, seed: int
-) -> None:
+def test_segments_unique(make_segment: MakeSegment, config: QueryConfig, count: int, seed: int) -> None:
     pool = SegmentPool(length=6, seed=seed)
     pool.add([make_segment(number) for number in range(10)])
     pairs = select_pairs(pool, count, config)
@@ -89,9 +87,7 @@ def test_no_segment_is_in_two_pairs_of_a_choice_where_there_are_just_enough(
     ],
     ids=["random", "active", "diverse", "recent", "newest"],
 )
-def test_no_segment_is_in_two_pairs_of_a_choice_where_there_are_enough(
-    make_segment: MakeSegment, config: QueryConfig
-) -> None:
+def test_each_segment_is_used_once_if_possible(make_segment: MakeSegment, config: QueryConfig) -> None:
     members = Members({seed: np.random.default_rng(seed).normal(size=3).tolist() for seed in range(60)})
     for attempt in range(10):
         pool = SegmentPool(length=6, seed=attempt)

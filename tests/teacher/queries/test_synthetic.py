@@ -34,9 +34,7 @@ def test_the_larger_true_return_is_preferred(ledger: Ledger, make_segment: MakeS
     assert preferences[1].first.true_return == pytest.approx(-1.0)
 
 
-def test_answers_are_handed_over_once_and_stay_in_the_ledger(
-    ledger: Ledger, make_segment: MakeSegment
-) -> None:
+def test_answers_are_returned_once_and_kept(ledger: Ledger, make_segment: MakeSegment) -> None:
     teacher = SyntheticTeacher(ledger, seed=1)
     teacher.submit([(make_segment(1), make_segment(2))], "pretraining", 0)
     teacher.submit([(make_segment(3), make_segment(4))], "training", 2048)

@@ -94,9 +94,7 @@ def test_the_console_shows_rate_and_time_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rate", "shown_as"), [(0.25, "25%"), (math.nan, "-")])
-def test_where_success_is_reported_its_rate_is_beside_the_return(
-    tmp_path: Path, rate: float, shown_as: str
-) -> None:
+def test_success_rate_is_beside_the_return(tmp_path: Path, rate: float, shown_as: str) -> None:
     values = {**VALUES, SUCCESS_TAG: rate}
     for people, expected in ((False, ["return", "success"]), (True, ["env return", "success"])):
         found = shown(tmp_path, values, people=people)

@@ -65,9 +65,7 @@ def test_an_interrupted_wait_counts(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(("left", "read"), [(12.5, 12.5), (math.nan, None)])
-def test_how_far_a_run_is_can_be_read_while_it_trains(
-    tmp_path: Path, left: float, read: float | None
-) -> None:
+def test_progress_is_readable_during_training(tmp_path: Path, left: float, read: float | None) -> None:
     assert read_progress(tmp_path) == (0, None)
     told = ProgressFile(tmp_path)
     told.write(300, left)

@@ -160,9 +160,7 @@ def test_mlflow_lists_extended_settings_beside_the_first_ones() -> None:
     }
 
 
-def test_a_tracker_that_never_answers_does_not_keep_the_run_open(
-    console: Console, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hung_tracker(console: Console, said: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(tracking, "AT_ONCE_SECONDS", 0.0)
     answer = threading.Event()
@@ -202,9 +200,7 @@ def test_without_the_package_one_line_says_how_to_install_it_and_training_comple
     assert line.endswith("); to install: pip install 'rl-teacher[wandb]'; training starts without it")
 
 
-def test_a_run_is_tracked_as_in_tensorboard_with_its_videos_and_results(
-    tmp_path: Path, console: Console, said: io.StringIO, pages: list[Any]
-) -> None:
+def test_as_in_tensorboard(tmp_path: Path, console: Console, said: io.StringIO, pages: list[Any]) -> None:
     rounds: list[Round] = []
     with open_run(config(tmp_path, no_videos=False), console) as run:
         assert train(run, rounds.append)
@@ -228,9 +224,7 @@ def test_a_run_is_tracked_as_in_tensorboard_with_its_videos_and_results(
     assert "--track" not in said.getvalue()
 
 
-def test_a_run_that_is_stopped_is_tracked_under_its_id_when_it_is_resumed(
-    tmp_path: Path, console: Console, pages: list[Any]
-) -> None:
+def test_resumed_run_keeps_its_tracking_id(tmp_path: Path, console: Console, pages: list[Any]) -> None:
     def stop(_: Round) -> None:
         raise KeyboardInterrupt
 

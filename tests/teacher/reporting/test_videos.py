@@ -74,9 +74,7 @@ def test_where_steps_are_slow_time_tells_when_a_video_is_due(
     assert films(tmp_path) == ["step-000000001.mp4", "step-000000003.mp4"]
 
 
-def test_a_renderer_that_is_behind_drops_what_waits_and_keeps_the_newest(
-    videos: EpisodeVideos, episode: Trajectory, tmp_path: Path
-) -> None:
+def test_slow_renderer_keeps_newest(videos: EpisodeVideos, episode: Trajectory, tmp_path: Path) -> None:
     steps = range(20, 1000, 50)
     for step in steps:
         videos.offer(episode, step)
@@ -86,9 +84,7 @@ def test_a_renderer_that_is_behind_drops_what_waits_and_keeps_the_newest(
     assert len(made) < len(steps) / 2
 
 
-def test_each_video_is_shown_before_the_run_ends(
-    task: TaskInfo, episode: Trajectory, tmp_path: Path, said: io.StringIO
-) -> None:
+def test_videos_are_shown(task: TaskInfo, episode: Trajectory, tmp_path: Path, said: io.StringIO) -> None:
     config = TeachConfig(
         env_id="ShortReacher-v1", predictor="rl", name="x", num_timesteps=1000, runs_dir=str(tmp_path)
     )

@@ -80,9 +80,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[Architecture]:
     return made
 
 
-def test_networks_take_over_once_they_predict_clearly_better(
-    ask: Ask, make_segment: Callable[..., Segment], tmp_path: Path
-) -> None:
+def test_networks_take_over(ask: Ask, make_segment: Callable[..., Segment], tmp_path: Path) -> None:
     segment = make_segment(0, observation_size=3)
     model = predictor()
     assert [len(each.member_returns([segment])) for each in (model, predictor(members=5))] == [10, 5]
@@ -185,9 +183,7 @@ def test_a_linear_model_is_restored_although_a_default_of_networks_has_changed(a
     assert again.fit(ask(product, FIRST), max_epochs=1).choice == NETWORKS
 
 
-def test_networks_that_diverge_on_all_labels_keep_the_fit_to_some(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_diverged_network_falls_back_to_its_trial(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = EnsembleLearner.fit
 
     def diverging(self: EnsembleLearner, some: PreferenceDataset, *limits: Any) -> FitReport:

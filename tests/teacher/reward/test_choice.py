@@ -89,9 +89,7 @@ def test_mistakes_that_go_with_a_feature_do_not_contradict_the_models_that_learn
 
 
 @pytest.mark.parametrize(("goal", "expected"), [(distance, "even"), (sum_of, "plain")])
-def test_the_first_fit_to_enough_answers_settles_on_what_orders_held_out_pairs_better(
-    ask: Ask, goal: Goal, expected: str
-) -> None:
+def test_first_fit_chooses_by_held_out_order(ask: Ask, goal: Goal, expected: str) -> None:
     answers, more = ask(goal, range(80)), ask(goal, range(160))
     states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
     chosen, given = predictor(), predictor(expected)
@@ -155,9 +153,7 @@ def test_few_answers_settle_nothing_but_what_is_plain(ask: Ask, count: int, expe
 
 @pytest.mark.parametrize(("goal", "expected"), [(distance, "even"), (sum_of, "plain")])
 @pytest.mark.parametrize("limits", [{"max_epochs": 2}, {"max_updates": 20}, {}], ids=str)
-def test_a_short_fit_settles_it_as_a_long_one_would(
-    ask: Ask, goal: Goal, expected: str, limits: dict[str, Any]
-) -> None:
+def test_short_fit_chooses_alike(ask: Ask, goal: Goal, expected: str, limits: dict[str, Any]) -> None:
     answers = ask(goal, range(80))
     states, actions = np.random.default_rng(0).normal(size=(500, 8)), np.zeros((500, 2))
     chosen, given = predictor(), predictor(expected)

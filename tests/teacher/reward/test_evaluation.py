@@ -83,9 +83,7 @@ def test_an_evaluation_is_what_the_definitions_say(fitted: RewardPredictor, pair
     assert found.accuracy > 0.7
 
 
-def test_without_true_returns_there_are_no_margins(
-    fitted: RewardPredictor, make_segment: MakeSegment
-) -> None:
+def test_no_margins_without_true_returns(fitted: RewardPredictor, make_segment: MakeSegment) -> None:
     pairs = [(make_segment(n, true_return=0.0), make_segment(n + 50, true_return=0.0)) for n in range(8)]
     found = evaluate(fitted, answers(pairs))
     assert found.margins == []
@@ -105,9 +103,7 @@ def test_a_predictor_that_is_sure_and_wrong_without_label_noise_loses_all(make_s
     assert sorted(losses) == [0.0, np.inf]
 
 
-def test_a_dataset_of_another_environment_is_refused(
-    fitted: RewardPredictor, make_segment: MakeSegment
-) -> None:
+def test_foreign_dataset_is_refused(fitted: RewardPredictor, make_segment: MakeSegment) -> None:
     dataset = PreferenceDataset()
     pair = make_segment(1, observation_size=4), make_segment(2, observation_size=4)
     dataset.upsert([Preference(UUID(int=1), *pair, 1.0)])
@@ -286,9 +282,7 @@ def test_a_predictor_that_learned_nothing_is_not_saved(
     assert not (tmp_path / "reward.npz").exists()
 
 
-def test_trajectories_are_imported_and_relabelled_by_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_teach_relabels_trajectories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from gymnasium.spaces import Discrete
 
     from teacher.datasets.predictor_files import save_predictor

@@ -98,9 +98,7 @@ class Mlp(nn.Module):
         (2_000_000_000, 20.0, np.int32),
     ],
 )
-def test_what_varies_is_learned_however_far_from_0(
-    offset: Any, scale: float, dtype: Any, own_network: bool
-) -> None:
+def test_variation_far_from_0_is_learned(offset: Any, scale: float, dtype: Any, own_network: bool) -> None:
     predictor = RewardPredictor(
         space(2, dtype), ACTIONS, SMALL, seed=1, network=(lambda shape: Mlp(*shape)) if own_network else None
     )
@@ -334,9 +332,7 @@ def test_the_vector_wrapper_learns_far_from_0(tmp_path: Path) -> None:
     assert np.corrcoef(np.ravel(predicted), np.ravel(true))[0, 1] > 0.95
 
 
-def test_the_wrapper_warns_of_what_it_cannot_tell_apart(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_wrapper_warns_of_lost_precision(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     env = HumanPreferencesEnvWrapper(FarLine(dtype=np.float32), log_dir=tmp_path / "logs", **INSIDE)
     env.action_space.seed(1)
     env.reset(seed=1)

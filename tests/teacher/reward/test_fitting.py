@@ -49,9 +49,7 @@ def fitter(network: RewardEnsemble) -> Fitter:
     return Fitter(network, CONFIG, torch.Generator().manual_seed(2))
 
 
-def test_the_loss_is_each_members_weighted_mean(
-    fitter: Fitter, network: RewardEnsemble, pairs: Pairs
-) -> None:
+def test_loss_is_the_weighted_mean(fitter: Fitter, network: RewardEnsemble, pairs: Pairs) -> None:
     rows = torch.tensor([[0, 3, 5, 7], [4, 4, 1, 2], [39, 20, 21, 22]])
     expected = 0.0
     for member in range(3):
@@ -78,9 +76,7 @@ def test_held_out_pairs_have_no_gradient(fitter: Fitter, network: RewardEnsemble
         assert parameter.grad[1].any()
 
 
-def test_an_epoch_takes_each_training_pair_once_and_in_another_order_each_time(
-    fitter: Fitter, pairs: Pairs
-) -> None:
+def test_epoch_takes_each_pair_once_in_random_order(fitter: Fitter, pairs: Pairs) -> None:
     epochs = [torch.cat(list(fitter._batches(pairs.weights)), dim=1) for _ in range(2)]
     assert not (epochs[0] == epochs[1]).all()
     for rows in epochs:
@@ -131,9 +127,7 @@ def test_minibatches_accumulated_have_the_gradient_of_the_whole(
 
 
 @pytest.mark.parametrize("stride", [4, 100])
-def test_strided_pairs_are_the_whole_ones_on_average(
-    make_segment: MakeSegment, network: RewardEnsemble, stride: int
-) -> None:
+def test_strides_match_on_average(make_segment: MakeSegment, network: RewardEnsemble, stride: int) -> None:
     """Of 24 steps: each is in one of the parts that a stride leads to, which have four steps or more."""
     pairs = some_pairs(partial(make_segment, length=24))
     rows = torch.arange(33).reshape(3, 11)
@@ -175,9 +169,7 @@ def test_dropout_keeps_what_units_say_on_average() -> None:
     assert float(heard.mean().detach()) == pytest.approx(float(expected.detach()), rel=0.1)
 
 
-def test_a_strength_that_adapts_grows_where_the_fit_goes_beyond_the_labels(
-    network: RewardEnsemble, pairs: Pairs
-) -> None:
+def test_adaptive_strength_grows_with_overfitting(network: RewardEnsemble, pairs: Pairs) -> None:
     """Labels that mean nothing: training loss falls, held-out loss does not."""
     config = dataclasses.replace(CONFIG, adapt=True, strength=1e-3, regularization="l2", learning_rate=0.01)
     fitter = Fitter(network, config, torch.Generator().manual_seed(2))

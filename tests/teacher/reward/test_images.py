@@ -217,9 +217,7 @@ def test_small_images_are_seen_as_if_they_were_enlarged() -> None:
         ((480, 640), (69, 92)),
     ],
 )
-def test_large_images_are_averaged_down_to_about_the_papers_size(
-    sides: tuple[int, int], seen: tuple[int, int]
-) -> None:
+def test_large_images_are_averaged_down(sides: tuple[int, int], seen: tuple[int, int]) -> None:
     """Whole pixels of a smaller image, made of four or more that differ, are what the network sees."""
     factor = -(-sides[0] // seen[0])
     large, small = (
@@ -240,9 +238,7 @@ def test_large_images_are_averaged_down_to_about_the_papers_size(
     assert torch.equal(large(large.standardize(enlarged)), small(pictures))
 
 
-def test_a_predictor_from_before_large_images_were_averaged_goes_on_exactly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predictor_before_averaging_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space, config = spaces.Box(0, 255, (170, 168), np.uint8), RewardConfig(members=MEMBERS, inputs="state")
     with monkeypatch.context() as patch:
         patch.setattr(module, "PAPER_SIDE", 1000)

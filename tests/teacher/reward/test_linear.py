@@ -113,9 +113,7 @@ def test_a_fit_can_be_stopped(ask: Ask) -> None:
     ("goal", "count", "wrong", "least"),
     [(sum_of, 50, 0.0, 0.95), (sum_of, 400, 0.3, 0.85), (distance, 400, 0.0, 0.9), (distance, 400, 0.3, 0.7)],
 )
-def test_few_or_partly_wrong_labels_are_enough(
-    ask: Ask, goal: Goal, count: int, wrong: float, least: float
-) -> None:
+def test_few_noisy_labels_suffice(ask: Ask, goal: Goal, count: int, wrong: float, least: float) -> None:
     model = predictor()
     model.fit(ask(goal, count, wrong))
     assert np.corrcoef(rewards(model), goal(STATES))[0, 1] > least

@@ -50,9 +50,7 @@ def test_it_agrees_with_torch_distributions(logit: float, value: float, noise: f
 
 
 @given(st.floats(-1e4, 1e4), shares, noises)
-def test_swapping_the_segments_and_the_answer_changes_nothing(
-    logit: float, value: float, noise: float
-) -> None:
+def test_loss_is_symmetric(logit: float, value: float, noise: float) -> None:
     loss, gradient = loss_and_gradient(logit, value, noise)
     swapped_loss, swapped_gradient = loss_and_gradient(-logit, 1 - value, noise)
     assert swapped_loss == pytest.approx(loss)
@@ -70,9 +68,7 @@ def test_without_noise_a_confidently_wrong_prediction_keeps_its_full_gradient(lo
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("noise", [0.0, 1e-300, 1e-46, 1e-37, 0.1])
 @pytest.mark.parametrize("logit", [-1e30, -300.0, 0.0, 300.0, 1e30])
-def test_extreme_predictions_stay_finite_in_single_precision(
-    logit: float, noise: float, value: float
-) -> None:
+def test_extreme_predictions_stay_finite(logit: float, noise: float, value: float) -> None:
     logits = torch.tensor(logit, requires_grad=True)
     loss = preference_loss(logits, torch.tensor(value), noise)
     loss.backward()  # type: ignore[no-untyped-call]

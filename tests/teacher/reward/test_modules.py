@@ -36,9 +36,7 @@ def dataset(make_segment: MakeSegment, count: int) -> PreferenceDataset:
     return dataset
 
 
-def test_a_network_of_ones_own_learns_and_comes_back_from_a_file(
-    make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_own_network_learns_and_round_trips(make_segment: MakeSegment, tmp_path: Path) -> None:
     config = RewardConfig(members=2, stride=1)
     predictor = RewardPredictor(*SPACES, config, seed=1, network=linear)
     predictor.fit(dataset(make_segment, 60), max_epochs=40)

@@ -63,9 +63,7 @@ def test_members_begin_different(ensemble: RewardEnsemble) -> None:
     assert torch.corrcoef(outputs).abs().triu(diagonal=1).max() < 0.9
 
 
-def test_logits_are_the_difference_of_weighted_sums_of_rewards_of_each_members_own_pairs(
-    ensemble: RewardEnsemble,
-) -> None:
+def test_logits_are_weighted_return_differences_per_member(ensemble: RewardEnsemble) -> None:
     inputs = features(3, 4, 2, 6)
     weights = torch.rand(6, dtype=torch.float64)
     returns = torch.stack([ensemble(inputs[index])[index] for index in range(3)]) @ weights
@@ -126,9 +124,7 @@ def test_new_statistics_do_not_change_a_function_of_squares_either(even: RewardE
         torch.testing.assert_close(even(even.standardize(inputs)), before)
 
 
-def test_new_statistics_hardly_change_a_function_of_logarithms_of_what_is_not_nearly_0(
-    even: RewardEnsemble,
-) -> None:
+def test_new_statistics_barely_change_logarithmic_features(even: RewardEnsemble) -> None:
     inputs = features(20).sign() * features(20, seed=1).abs().clamp(1, 2)
     even.weights[0].data[:, :10] = 0
     before = even(even.standardize(inputs))

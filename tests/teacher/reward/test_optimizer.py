@@ -73,9 +73,7 @@ def test_parameters_go_where_torch_takes_them(settings: dict[str, Any], expected
 
 
 @pytest.mark.parametrize("regularization", ["weight_decay", "l1", "l2"])
-def test_the_strength_is_that_of_100_labels_and_falls_as_the_root_of_their_number(
-    regularization: str,
-) -> None:
+def test_strength_falls_with_the_root_of_the_number_of_labels(regularization: str) -> None:
     for labels, strength in ((400, 1.0), (100, 2.0), (25, 4.0)):
         found = ours(5, labels, regularization=regularization, strength=2.0)
         wanted = ours(5, regularization=regularization, strength=strength)

@@ -113,9 +113,7 @@ def test_it_learns_the_order_of_returns_and_goes_on_learning(make_segment: MakeS
 
 @pytest.mark.parametrize("adapt", [False, True])
 @pytest.mark.parametrize("regularization", ["weight_decay", "l1", "l2"])
-def test_every_regularisation_is_as_strong_as_learning_bears(
-    make_segment: MakeSegment, regularization: str, adapt: bool
-) -> None:
+def test_regularization_allows_learning(make_segment: MakeSegment, regularization: str, adapt: bool) -> None:
     model = predictor(regularization=regularization, adapt=adapt)
     model.fit(dataset(truthful(make_segment, range(40))), max_updates=60)
     assert spearman(model, make_segment) > 0.9
@@ -254,9 +252,7 @@ def test_no_segments_have_no_returns(settings: dict[str, Any]) -> None:
     assert model.member_returns([]).shape == (3, 0)
 
 
-def test_many_segments_are_judged_in_parts(
-    make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_batches_are_split(make_segment: MakeSegment, monkeypatch: pytest.MonkeyPatch) -> None:
     segments, model = [make_segment(seed) for seed in range(7)], predictor()
     returns, by_member = model.segment_returns(segments), model.member_returns(segments)
     monkeypatch.setattr("teacher.reward.learner.BYTES_AT_ONCE", 300)  # two segments
@@ -353,9 +349,7 @@ def test_an_answer_held_out_from_everyone_trains_nobody(make_segment: MakeSegmen
 
 
 @pytest.mark.parametrize("limits", [{"max_epochs": 1}, {"max_epochs": 3}, {"max_updates": 30}])
-def test_a_fit_that_diverges_is_told_and_changes_nothing(
-    make_segment: MakeSegment, limits: dict[str, Any]
-) -> None:
+def test_diverged_fit_changes_nothing(make_segment: MakeSegment, limits: dict[str, Any]) -> None:
     answers = dataset(truthful(make_segment, range(20)))
     model = predictor(learning_rate=1e30, regularization="l2", strength=0.0)
     model.fit(answers, max_epochs=0)
@@ -386,17 +380,13 @@ def test_a_fit_goes_as_far_as_the_settings_say(make_segment: MakeSegment) -> Non
         ({"max_epochs": 1, "max_updates": 20}, "max_epochs (1) and max_updates (20) can't be combined"),
     ],
 )
-def test_a_limit_of_a_fit_is_one_whole_number(
-    make_segment: MakeSegment, limits: dict[str, Any], refusal: str
-) -> None:
+def test_limits_are_whole_numbers(make_segment: MakeSegment, limits: dict[str, Any], refusal: str) -> None:
     model = predictor()
     with pytest.raises(ConfigError, match=re.escape(refusal)):
         model.fit(dataset(truthful(make_segment, range(4))), **limits)
 
 
-def test_the_first_fit_goes_so_often_through_the_answers_as_the_settings_say(
-    make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_initial_epochs_apply_to_the_first_fit(make_segment: MakeSegment, tmp_path: Path) -> None:
     answers = dataset(truthful(make_segment, range(40)))
     model, plain = predictor(initial_epochs=7, epochs=3), predictor(epochs=3)
     assert model.fit(answers).updates == plain.fit(answers, max_epochs=7).updates
@@ -457,9 +447,7 @@ def test_a_fit_to_many_ties_is_told(make_segment: MakeSegment) -> None:
         (IMAGES, torch.nn.Linear, "image_dropout"),
     ],
 )
-def test_settings_of_another_kind_of_network_are_refused(
-    space: spaces.Space[Any], network: Any, setting: str
-) -> None:
+def test_misplaced_settings_are_refused(space: spaces.Space[Any], network: Any, setting: str) -> None:
     own = network is not None
     reject_unused_of_network(RewardConfig(), space, own_network=own)
     values: dict[str, Any] = {
@@ -470,9 +458,7 @@ def test_settings_of_another_kind_of_network_are_refused(
 
 
 @pytest.mark.parametrize(("difference", "right"), [(0.3, True), (-0.3, True), (2.0, False), (-2.0, False)])
-def test_equal_is_said_rightly_by_a_probability_near_one_half(
-    make_segment: MakeSegment, difference: float, right: bool
-) -> None:
+def test_equal_is_right_near_one_half(make_segment: MakeSegment, difference: float, right: bool) -> None:
     """0.3 and 2 are the logits of 0.57 and 0.88."""
     first, second = make_segment(1), make_segment(2)
     model = predictor(label_noise=0.0)
@@ -534,9 +520,7 @@ def test_a_feature_that_never_varied_does_no_harm(make_segment: MakeSegment) -> 
     assert np.isfinite(model.rewards(np.full((1, 3), 1e9), np.zeros((1, 2)))).all()
 
 
-def test_answers_about_another_environment_are_refused_unless_they_are_meant(
-    make_segment: MakeSegment,
-) -> None:
+def test_labels_of_another_environment_are_refused_by_default(make_segment: MakeSegment) -> None:
     model, answers = predictor(), dataset(truthful(make_segment, range(4)))
     model.fit(answers, max_epochs=1)
     before = model.segment_returns([make_segment(1)])

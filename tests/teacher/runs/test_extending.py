@@ -55,9 +55,7 @@ def test_more_steps_without_more_labels_ask_for_none_after_the_first_end() -> No
     name=st.sampled_from([None, "constant", "hyperbolic", "paper_mujoco"]),
     growth=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 900), st.integers(0, 50)), max_size=4),
 )
-def test_what_is_due_never_falls_and_ends_at_all_labels(
-    name: Any, growth: list[tuple[int, int, int]]
-) -> None:
+def test_due_is_monotonic_across_stages(name: Any, growth: list[tuple[int, int, int]]) -> None:
     end, labels, step, stages = 1000, 40, 0, []
     for quarters, more_steps, more_labels in growth:
         step = max(step, end * quarters // 4)
@@ -77,9 +75,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("short_rollouts")
-def test_a_finished_run_makes_more_steps_with_more_labels(
-    run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_run_is_extended(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(LINE.split()) == 0
     made = load_state(run_dir / "checkpoint.npz")["agent"]["total_steps"]
     assert f"--resume {run_dir} -t {2 * made} -l 40\n" in capsys.readouterr().out
@@ -147,9 +143,7 @@ def test_what_cannot_grow_is_refused(save: Save, changes: dict[str, Any], line: 
     assert load_config(Path(folder))[0].num_timesteps == 1000
 
 
-def test_labels_alone_cannot_be_added_to_a_run_that_has_made_its_steps(
-    save: Save, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_alone_cannot_extend_a_finished_run(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save()
     monkeypatch.setattr("teacher.runs.extending.steps_made", lambda _: 1000)
     expected = r"^-l: more labels need more training steps: .* is already at step 1,000; .* -t 2000$"

@@ -92,9 +92,7 @@ def test_a_changed_network_trains_by_the_fast_backend_where_it_can() -> None:
         assert told != fast
 
 
-def test_a_network_of_ones_own_is_trained_and_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_network_is_trained_and_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_policies.py").write_text(NETWORKS)
     monkeypatch.syspath_prepend(tmp_path)
     config = config_of("--agent.network own_policies:wide")

@@ -94,9 +94,7 @@ JSON = _PLAIN | st.lists(_PLAIN, max_size=2) | st.dictionaries(st.text(max_size=
         ({"teacher": "mistake:0.1", "predictor": "human"}, "python -m teacher.bots --teacher"),
     ],
 )
-def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
-    changes: dict[str, Any], expectation: str
-) -> None:
+def test_bad_values_name_field_and_expectation(changes: dict[str, Any], expectation: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         make_config(**changes)
     message = str(refusal.value)
@@ -136,9 +134,7 @@ def test_a_bad_value_is_refused_with_its_field_and_the_expectation(
         ({"reward_std": 1e30}, "more than 0 and at most 1e6"),
     ],
 )
-def test_a_bad_value_of_the_reward_predictor_is_refused_with_its_option(
-    changes: dict[str, Any], expectation: str
-) -> None:
+def test_bad_reward_values_name_the_option(changes: dict[str, Any], expectation: str) -> None:
     name = next(iter(changes))
     with pytest.raises(ConfigError, match=rf"^--reward\.{name}: expected .*{expectation}.*; got \S+$"):
         RewardConfig(**changes)
@@ -161,9 +157,7 @@ def test_a_bad_value_of_the_reward_predictor_is_refused_with_its_option(
         ({"random_prob": float("nan")}, "0 to 1"),
     ],
 )
-def test_a_bad_value_of_the_queries_is_refused_with_its_option(
-    changes: dict[str, Any], expectation: str
-) -> None:
+def test_bad_query_values_name_the_option(changes: dict[str, Any], expectation: str) -> None:
     (name,) = changes
     with pytest.raises(ConfigError, match=rf"^--queries\.{name}: expected {expectation}; got \S+$"):
         QueryConfig(**changes)
@@ -348,9 +342,7 @@ def test_an_unknown_preset_is_refused() -> None:
         from_options({"env_id": "ShortHopper-v1", "predictor": "rl", "name": "x", "preset": "best"})
 
 
-def test_a_run_resumed_from_elsewhere_finds_its_site_and_its_clips(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resumed_run_finds_its_site_and_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = make_config(predictor="human", state_dir="site", storage="clips")
     config.run_dir.mkdir(parents=True)
@@ -381,9 +373,7 @@ def test_a_moved_run_is_found_and_a_renamed_one_refused(tmp_path: Path) -> None:
         ("segment_seconds", 2, None),
     ],
 )
-def test_a_setting_in_a_file_has_its_type(
-    tmp_path: Path, name: str, value: object, expectation: str | None
-) -> None:
+def test_settings_keep_types(tmp_path: Path, name: str, value: object, expectation: str | None) -> None:
     config = make_config(runs_dir=str(tmp_path))
     config.run_dir.mkdir(parents=True)
     data = {"run_id": str(uuid.UUID(int=1)), **dataclasses.asdict(config), name: value}
@@ -436,9 +426,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
         "http://host",
     ],
 )
-def test_an_address_that_is_no_redis_is_refused_without_showing_it(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_redis_address_is_refused_and_hidden(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", url)
     with pytest.raises(
         ConfigError,

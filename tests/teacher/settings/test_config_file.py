@@ -73,9 +73,7 @@ def test_a_file_that_cannot_work_is_refused(path: Path, text: str, says: str) ->
         parse_arguments(["--config", str(path)])
 
 
-def test_a_file_that_is_missing_or_beside_a_resumed_run_is_refused(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_or_misplaced_file_is_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", "no.toml"]) == 2
     assert "--config: can't read no.toml: No such file" in capsys.readouterr().err
     assert main(["--config", str(path), "--resume", "runs/x"]) == 2

@@ -115,9 +115,7 @@ def test_settings_of_another_network_are_refused_before_a_run(
         ),
     ],
 )
-def test_an_earlier_run_with_such_settings_resumes(
-    tmp_path: Path, config: TeachConfig, saved: dict[str, Any]
-) -> None:
+def test_earlier_run_resumes(tmp_path: Path, config: TeachConfig, saved: dict[str, Any]) -> None:
     config = dataclasses.replace(config, runs_dir=str(tmp_path))
     config.run_dir.mkdir(parents=True)
     save_config(config, uuid.uuid4())

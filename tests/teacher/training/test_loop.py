@@ -189,9 +189,7 @@ def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch
 
 
 @pytest.mark.parametrize(("active", "all_come"), [(0, False), (None, True)])
-def test_nobody_is_taken_to_be_away_before_there_is_news_of_them(
-    make_run: MakeRun, active: int | None, all_come: bool
-) -> None:
+def test_absence_needs_recent_news(make_run: MakeRun, active: int | None, all_come: bool) -> None:
     run, person = make_run()  # as one that was resumed while its last answers were taken
     assert run.teaching is not None
     pretraining.pretrain(run, run.teaching)
@@ -201,9 +199,7 @@ def test_nobody_is_taken_to_be_away_before_there_is_news_of_them(
     assert (run.teaching.ledger.open() == 0) is all_come
 
 
-def test_who_stops_while_the_last_questions_are_asked_is_asked_the_rest_on_the_next_start(
-    make_run: MakeRun,
-) -> None:
+def test_remaining_questions_are_asked_after_the_next_start(make_run: MakeRun) -> None:
     run, person = make_run()  # whose steps were all made before it was resumed, and whose pool is empty
     assert run.teaching is not None
     pretraining.pretrain(run, run.teaching)
@@ -231,9 +227,7 @@ def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: Make
         ({"n_labels": 300, "pretrain_labels": 20, "predictor": "synth"}, 0),
     ],
 )
-def test_people_are_asked_about_some_pairs_more_than_training_waits_for(
-    settings: dict[str, Any], spare: int
-) -> None:
+def test_people_are_asked_more_pairs_than_needed(settings: dict[str, Any], spare: int) -> None:
     config = TeachConfig(**{"env_id": "Pendulum-v1", "predictor": "human", "name": "x", **settings})
     assert pretraining.spare_pairs(config) == spare
 
@@ -311,9 +305,7 @@ def test_the_last_answers_are_waited_for_through_a_pause(
     assert_waits_through_a_pause(person, asking.take_last_labels, run)
 
 
-def test_a_run_that_the_site_finished_is_saved_and_says_how_it_goes_on(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_site_finish_saves_the_run(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, person = make_run()
     assert run.teaching is not None
     said = Console(record=True, file=io.StringIO(), width=200)
@@ -391,9 +383,7 @@ def test_a_policy_whose_episodes_are_too_short_gives_way_to_random_actions(make_
     assert len(asking.policy_segments(run, 3, seed=1)) == 0
 
 
-def test_the_predicted_reward_is_that_of_an_episode_of_the_usual_length(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_predicted_return_is_per_usual_episode(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = make_run(pace="free")
     assert run.teaching is not None
     pretraining.pretrain(run, run.teaching)
@@ -478,9 +468,7 @@ def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: Ma
         (["cant_tell"] * 12, 'all 10 labels so far are "can\'t tell", so nothing is learned'),
     ],
 )
-def test_answers_that_tell_nothing_are_told_of_once(
-    make_run: MakeRun, answers: list[Decision], says: str
-) -> None:
+def test_undecided_answers_warn_once(make_run: MakeRun, answers: list[Decision], says: str) -> None:
     run, person = make_run(pace="free", num_timesteps=1000)
     run.console = RunConsole(Console(file=io.StringIO(), soft_wrap=True))
     if answers == ["equal"]:
@@ -508,8 +496,6 @@ def test_squares_and_logarithms_are_told_once_where_they_are_read(
     ("settings", "expected"),
     [({}, {"max_updates": 20}), ({"initial_epochs": 7}, {"max_epochs": 7})],
 )
-def test_the_first_fit_goes_to_convergence_or_so_often_through_the_labels(
-    make_run: MakeRun, settings: dict[str, int], expected: dict[str, int]
-) -> None:
+def test_first_fit_length(make_run: MakeRun, settings: dict[str, int], expected: dict[str, int]) -> None:
     run, _ = make_run(reward=RewardConfig(**settings))  # type: ignore[arg-type]
     assert pretraining.first_limits(run.config) == expected

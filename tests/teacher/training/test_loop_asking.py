@@ -150,9 +150,7 @@ def test_without_a_mix_nothing_is_explored(make_run: MakeRun, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("labels", "warnings"), [(30, 0), (120, 1)])
-def test_segments_too_few_for_the_comparisons_are_told_once(
-    make_run: MakeRun, labels: int, warnings: int
-) -> None:
+def test_too_few_segments_warn_once(make_run: MakeRun, labels: int, warnings: int) -> None:
     run, _ = make_run(n_labels=labels, num_timesteps=980, schedule="constant")
     assert loop.train(run)
     lines = [line for line in said(run).splitlines() if "segments are too few" in line]
@@ -307,9 +305,7 @@ def test_thresholds_of_collected_segments_follow_the_runs_own(make_run: MakeRun)
     assert 0 < sum(expected) < 50
 
 
-def test_a_teacher_who_can_tell_nothing_at_the_end_leaves_the_run_complete(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_skipped_labels_complete_a_run(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, teaching = make_run(teacher="skip:0.9")
     submit, times = teaching.collector.submit, itertools.count()
 

@@ -73,9 +73,7 @@ def test_numpy_uses_one_thread_in_a_run(tmp_path: Path) -> None:
         ({"pretrain_steps": 100, "policy": "nowhere"}, "pretrain_steps: can't be combined with --policy"),
     ],
 )
-def test_exploration_that_leaves_nothing_is_refused(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_excessive_exploration_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     config = make_config(tmp_path, **changes)  # settings of earlier runs are still read
     with pytest.raises(ConfigError, match=message), open_run(config, QUIET):
         pass
@@ -85,9 +83,7 @@ def test_exploration_that_leaves_nothing_is_refused(
     ("changes", "expected"),
     [({}, 1.0), ({"agent": "ppo"}, 0.05), ({"reward": RewardConfig(reward_std=0.3)}, 0.3)],
 )
-def test_rewards_have_the_scale_of_the_agent(
-    tmp_path: Path, changes: dict[str, Any], expected: float
-) -> None:
+def test_rewards_fit_the_agents_scale(tmp_path: Path, changes: dict[str, Any], expected: float) -> None:
     config = make_config(tmp_path, **changes)
     with open_run(config, QUIET) as run:
         assert run.teaching is not None

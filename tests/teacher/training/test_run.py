@@ -89,9 +89,7 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
     assert reported["predictor/rank_correlation"] > 0.5
 
 
-def test_of_large_episodes_few_are_kept_whole_and_all_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_episodes_are_counted_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TeachConfig(
         env_id="teacher/MovingDot-v1", predictor="rl", name="x", no_videos=True, runs_dir=str(tmp_path)
     )

@@ -53,9 +53,7 @@ def test_a_policy_acts_alike_there_and_comes_back_unchanged(case: AgentCase, tmp
         (sb3.SAC, {"policy_kwargs": {"net_arch": [16, 8, 4]}, "buffer_size": 10}),
     ],
 )
-def test_a_policy_from_there_acts_alike_here(
-    algorithm: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_sb3_policy_acts_alike_here(algorithm: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     env = DummyVecEnv([lambda: Spaces(VECTOR, ARM)])
     model = algorithm("MlpPolicy", env, seed=3, device="cpu", **settings)
     model.save(tmp_path / "a.zip")
@@ -115,9 +113,7 @@ def test_an_agent_with_other_inputs_or_activations_is_refused(tmp_path: Path) ->
         ),
     ],
 )
-def test_other_networks_are_refused(
-    algorithm: str, settings: dict[str, Any], found: str, tmp_path: Path
-) -> None:
+def test_other_sb3_networks(algorithm: str, settings: dict[str, Any], found: str, tmp_path: Path) -> None:
     getattr(sb3, algorithm)("MlpPolicy", device="cpu", **settings).save(tmp_path / "a.zip")
     with pytest.raises(DataError, match=rf"with its built-in MLP or CNN, found {found}"):
         read_sb3(tmp_path / "a.zip")

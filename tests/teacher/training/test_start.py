@@ -56,9 +56,7 @@ FIRST = "-p synth -n x -l 20 -L 10 -t 4e3"
         ("CartPole-v1", "--fixed_horizon restart", 75),
     ],
 )
-def test_a_segment_that_was_not_given_fits_into_episodes(
-    env_id: str, settings: str, steps: int | None
-) -> None:
+def test_default_segment_fits_into_episodes(env_id: str, settings: str, steps: int | None) -> None:
     plan, said = checked(f"{FIRST} -e {env_id} {settings}")
     config, task, length = plan.config, plan.task, plan.segment_length
     assert length == (steps or length)
@@ -130,9 +128,7 @@ def corrected(error: TeacherError) -> str:
         ),
     ],
 )
-def test_all_that_is_refused_is_refused_at_once_with_a_command_that_works(
-    env_id: str, found: list[str], settings: list[str]
-) -> None:
+def test_all_problems_come_with_a_working_command(env_id: str, found: list[str], settings: list[str]) -> None:
     error = refused(f"{FIRST} -e {env_id}")
     for reason in [*found, "random episodes", "the length of an episode leaks the reward"]:
         assert reason in str(error)
@@ -180,9 +176,7 @@ EARLY = "the length of an episode leaks the reward"
         ),
     ],
 )
-def test_settings_that_do_not_fit_are_refused_with_the_environment(
-    given: str, reasons: list[str], command: str
-) -> None:
+def test_bad_settings_and_environment_together(given: str, reasons: list[str], command: str) -> None:
     error = refused(f"-p synth -e CartPole-v1 {given}")
     for reason in [*reasons, EARLY]:
         assert str(error).count(reason) == 1
@@ -221,9 +215,7 @@ def test_settings_of_the_site_are_mended_by_what_they_need() -> None:
         ("-e Nothing-v1", ["no environment is registered as Nothing-v1"]),
     ],
 )
-def test_where_the_environment_is_unknown_the_settings_alone_are_refused(
-    line: str, reasons: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_environment(line: str, reasons: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(shlex.split(f"-p synth -n x --seed -1 {line}")) == 2
     said = capsys.readouterr().err
     for reason in ["--seed: expected 0 to 2**32 - 1; got -1", *reasons]:
@@ -337,9 +329,7 @@ def test_a_corrected_command_keeps_its_preset() -> None:
         ("--allow_variable_horizon", "next_state", (None, False)),
     ],
 )
-def test_what_follows_an_episodes_end_is_marked_and_ends_it_for_the_agent(
-    options: str, inputs: str, after_end: Any
-) -> None:
+def test_absorbing_states_end_the_agents_episode(options: str, inputs: str, after_end: Any) -> None:
     first = "-n x -t 4e3" if "-p rl" in options else FIRST
     plan, _ = checked(f"{first} -e CartPole-v1 {options}")
     assert plan.config.predictor == "rl" or plan.config.reward.inputs == inputs

@@ -101,9 +101,7 @@ def test_it_begins_from_a_clone_and_tells_how_good_it_is(build: Callable[..., tu
     assert (run.config.run_dir / "demonstrations.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_sac_begins_from_demonstrations_without_random_actions(
-    folder: Path, build: Callable[..., tuple[Run, str]]
-) -> None:
+def test_sac_starts_from_demonstrations(folder: Path, build: Callable[..., tuple[Run, str]]) -> None:
     env = gym.make("Pendulum-v1", max_episode_steps=50)
     full = record_demonstrations(lambda observation: np.array([2 * observation[1]]), env, n_episodes=4)
     save_demonstrations(folder / "swing.npz", full)
@@ -136,9 +134,7 @@ def test_a_single_episode_is_cloned_whole(build: Callable[..., tuple[Run, str]])
 @pytest.mark.parametrize(
     "line", ["-p rl -a trpo", "-p synth -l 20 -i 20 --allow_variable_horizon --segment_steps 8"]
 )
-def test_it_trains_on_and_a_resumed_run_does_not_clone_again(
-    line: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_resume_does_not_clone_again(line: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = "-e CartPole-v1 -n x -t 500 -V --policy runs/CartPole-v1/expert --demonstrations few.npz"
     assert main([*settings.split(), *line.split()]) == 0
     assert "Cloned 2 episodes" in capsys.readouterr().out
@@ -153,9 +149,7 @@ def test_it_trains_on_and_a_resumed_run_does_not_clone_again(
     np.testing.assert_equal(load_state(run_dir / "checkpoint.npz")["agent"]["policy"], before["policy"])
 
 
-def test_a_run_killed_before_its_first_rollout_is_resumed_warm(
-    build: Callable[..., tuple[Run, str]], folder: Path
-) -> None:
+def test_killed_early_run_resumes_warm(build: Callable[..., tuple[Run, str]], folder: Path) -> None:
     run, _ = build(demonstrations="few.npz")
     (folder / "few.npz").unlink()
     config, run_id = load_config(run.config.run_dir)
@@ -235,11 +229,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
 
 @pytest.mark.parametrize(("line", "damage", "message"), CASES)
 def test_what_cannot_be_begun_from_is_refused_in_one_line_and_leaves_nothing(
-    line: str,
-    damage: Callable[[], Any],
-    message: str,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    line: str, damage: Callable[[], Any], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage()
     assert main(["-p", "rl", "-e", "CartPole-v1", "-n", "refused", "-V", *line.split()]) != 0

@@ -29,9 +29,7 @@ def test_it_learns_beside_the_steps(wrap: Wrap, tmp_path: Path) -> None:
     assert list((tmp_path / "logs" / "reward_predictor_checkpoints").iterdir())
 
 
-def test_segments_that_come_while_others_are_taken_in_wait_for_the_next_turn(
-    wrap: Wrap, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_segments_wait_for_the_next_turn(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment faster than this would else keep it from ever asking."""
     env = wrap()
     play(env, 60)

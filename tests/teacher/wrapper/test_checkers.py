@@ -79,9 +79,7 @@ def test_a_wrapper_made_from_the_spec_of_an_open_one_is_beside_it(tmp_path: Path
     alone.close()
 
 
-def test_drawing_on_a_screen_that_is_missing_says_what_to_do(
-    wrap: Wrap, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_screen_says_what_to_do(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
     class OnScreen(Line):
         def render(self) -> Any:
             raise RuntimeError("glfw is not initialized")

@@ -57,9 +57,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "InvertedPendulum-v5", "FrozenLake-v1", "Blackjack-v1"])
-def test_segments_are_as_long_as_episodes_allow(
-    wrap: Wrap, env_id: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_segments_fit_into_episodes(wrap: Wrap, env_id: str, caplog: pytest.LogCaptureFixture) -> None:
     settings = {"segment_length": None, "allow_variable_horizon": True, "total_timesteps": 500}
     env = wrap(gym.make(env_id), **settings)
     length = env.trainer.config.segment_steps
@@ -101,9 +99,7 @@ def test_pairs_that_wait_for_an_answer_decide_the_length(wrap: Wrap, tmp_path: P
 
 
 @pytest.mark.parametrize("vector", [False, True])
-def test_what_teach_refuses_is_refused_in_one_line(
-    wrap: Wrap, wrap_vector: WrapVector, registered: str, vector: bool
-) -> None:
+def test_refused_as_by_teach(wrap: Wrap, wrap_vector: WrapVector, registered: str, vector: bool) -> None:
     env: Any = SyncVectorEnv([lambda: gym.make(registered)] * 2) if vector else gym.make(registered)
     make: Any = wrap_vector if vector else wrap
     with pytest.raises(EnvironmentUnsuitableError) as refused:
@@ -158,9 +154,7 @@ def test_a_fixed_horizon_is_taken(
 
 
 @pytest.mark.parametrize("filling", ["absorb", "restart"])
-def test_a_vector_of_absorbing_environments_is_recognized(
-    wrap_vector: WrapVector, filling: Any, registered: str
-) -> None:
+def test_absorbing_vector_is_recognized(wrap_vector: WrapVector, filling: Any, registered: str) -> None:
     envs = SyncVectorEnv([lambda: FixedHorizon(gym.make(registered), filling, 30)] * 2)
     trainer = wrap_vector(envs).trainer
     assert trainer.source.absorbs == (filling == "absorb")
@@ -192,17 +186,13 @@ def test_an_environment_in_use_is_not_tried(wrap_vector: WrapVector) -> None:
 @pytest.mark.parametrize(
     "wrapper", [Monitor, RecordEpisodeStatistics, lambda env: Monitor(ClipReward(env, 0, 1))]
 )
-def test_a_wrapper_that_only_records_hides_nothing(
-    wrap: Wrap, registered: str, wrapper: Callable[[Any], Any]
-) -> None:
+def test_recording_wrappers_are_fine(wrap: Wrap, registered: str, wrapper: Callable[[Any], Any]) -> None:
     with pytest.raises(EnvironmentUnsuitableError, match="50 of 50 random episodes of Falls-v0 end before"):
         wrap(wrapper(gym.make(registered)))
 
 
 @pytest.mark.parametrize("truncates", [False, True])
-def test_where_none_can_be_made_the_first_episodes_are_the_trial(
-    wrap: Wrap, truncates: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_first_episodes_as_trial(wrap: Wrap, truncates: bool, caplog: pytest.LogCaptureFixture) -> None:
     env = wrap(Monitor(Falls(truncates=truncates)))
     assert "no second instance of Falls can be made; the agent's first 50 episodes are" in caplog.text
     with pytest.raises(

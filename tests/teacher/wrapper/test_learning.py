@@ -237,9 +237,7 @@ def test_a_pretrained_predictor_only_needs_the_settings_that_were_passed(wrap: W
         )
 
 
-def test_a_predictor_with_a_scale_of_its_own_is_used_with_the_same_other_settings(
-    wrap: Wrap, tmp_path: Path
-) -> None:
+def test_predictor_keeps_its_own_scale(wrap: Wrap, tmp_path: Path) -> None:
     trained = wrap(log_dir=tmp_path / "trained", reward=RewardConfig(hidden=9, reward_std=0.3))
     play(trained, 300)
     trained.save_reward_predictor()
@@ -279,9 +277,7 @@ def test_answers_of_other_segments_are_refused(wrap: Wrap, tmp_path: Path) -> No
         )
 
 
-def test_what_was_learned_in_another_environment_of_the_same_spaces_is_refused(
-    wrap: Wrap, wrap_vector: WrapVector, tmp_path: Path
-) -> None:
+def test_foreign_data_is_refused(wrap: Wrap, wrap_vector: WrapVector, tmp_path: Path) -> None:
     env = wrap(gym.make("HalfCheetah-v5"), log_dir=tmp_path / "first")
     play(env, 200)
     env.save_prefs()
@@ -300,9 +296,7 @@ def test_what_was_learned_in_another_environment_of_the_same_spaces_is_refused(
         wrap(gym.make("Walker2d-v5"), allow_variable_horizon=True, log_dir=first)
 
 
-def test_one_environment_under_several_names_goes_on_with_its_answers(
-    wrap: Wrap, wrap_vector: WrapVector, tmp_path: Path
-) -> None:
+def test_aliases_share_their_preferences(wrap: Wrap, wrap_vector: WrapVector, tmp_path: Path) -> None:
     """The names of one environment come into one ledger, which later sessions read."""
     answers = [0]
     for name, steps in (("HalfCheetah-v5", 200), ("teacher/ShortCheetah-v1", 500)):
@@ -344,18 +338,14 @@ def test_the_predictors_settings_say_how_many_answers_are_learned_from(wrap: Wra
 
 
 @pytest.mark.parametrize("reward", [{"image_dropout": 0.1}, {"no_image_batch_norm": True}])
-def test_settings_of_another_kind_of_network_are_refused_where_one_is_trained(
-    wrap: Wrap, reward: dict[str, Any]
-) -> None:
+def test_misplaced_network_settings_are_refused(wrap: Wrap, reward: dict[str, Any]) -> None:
     wrap(reward=RewardConfig(**reward), train_reward=False).close()
     with pytest.raises(ConfigError, match="has no effect when observations are not images"):
         wrap(reward=RewardConfig(**reward))
 
 
 @pytest.mark.parametrize("decision", ["equal", "cant_tell"])
-def test_answers_that_tell_nothing_are_warned_of_once(
-    wrap: Wrap, caplog: pytest.LogCaptureFixture, decision: Decision
-) -> None:
+def test_undecided_answers_warn(wrap: Wrap, caplog: pytest.LogCaptureFixture, decision: Decision) -> None:
     play(wrap(judge=lambda *_: decision), 600)
     assert caplog.text.count("no label used for fitting prefers") == (decision == "equal")
     assert caplog.text.count('labels so far are "can\'t tell"') == (decision == "cant_tell")

@@ -41,9 +41,7 @@ def test_the_vector_wrapper_is_not_sent_either(wrap_vector: WrapVector) -> None:
         pickle.dumps(envs)
 
 
-def test_each_process_of_a_vector_environment_would_train_its_own_predictor_which_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_one_predictor_per_process_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((EOFError, BrokenPipeError, ConnectionResetError)):  # the workers have ended
         SubprocVecEnv([partial(wrapped, tmp_path / name) for name in ("a", "b")])
     told = capfd.readouterr().err
@@ -70,9 +68,7 @@ def refusal_in_a_worker(send: Callable[[str], None], log_dir: Path, **settings: 
         (False, {}, False),
     ],
 )
-def test_a_process_with_an_agent_of_its_own_may_train(
-    tmp_path: Path, daemon: bool, settings: dict[str, Any], refused: bool
-) -> None:
+def test_daemon_with_agent(tmp_path: Path, daemon: bool, settings: dict[str, Any], refused: bool) -> None:
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     worker = context.Process(
@@ -116,9 +112,7 @@ def test_one_predictor_rewards_environments_in_several_processes(wrap_vector: Wr
     assert envs.trainer.answers >= INSIDE["n_initial_prefs"]
 
 
-def test_a_second_predictor_in_a_process_is_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_second_predictor_in_a_process_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "teacher.wrapper")
     first = wrapped(tmp_path / "first")
     first.beside(Line()).close()

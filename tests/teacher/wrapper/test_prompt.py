@@ -55,9 +55,7 @@ def pairs(make_segment: MakeSegment, count: int) -> list[tuple[Segment, Segment]
     ]
 
 
-def test_what_is_on_the_left_is_told_from_what_came_first(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_left_is_not_always_first(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
     collector.submit(pairs(make_segment, 12), "training", 100)
     assert collector.answer(10, lambda _: brighter(tmp_path / "pair.gif")) == 10
@@ -67,9 +65,7 @@ def test_what_is_on_the_left_is_told_from_what_came_first(
     assert ledger.open() == 2
 
 
-def test_words_that_are_no_answer_are_asked_again(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_unknown_words_are_asked_again(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
     lines = iter(["what?", " Equal ", "", "c"])
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10)
     collector.submit(pairs(make_segment, 3), "training", 100)
@@ -103,9 +99,7 @@ def test_in_a_terminal_it_asks_beside_the_program_until_the_lines_end(
     assert again.answer(read=lambda _: "e") == 2
 
 
-def test_it_stops_waiting_for_a_line_when_it_is_closed(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_closing_ends_the_wait(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     collector = PromptCollector(ledger, pictures, tmp_path, fps=10, terminal=reading)
     collector.submit(pairs(make_segment, 1), "training", 100)
@@ -181,9 +175,7 @@ def test_nothing_is_asked_after_the_end_about_clips_that_were_on_their_way(
     os.close(reading)
 
 
-def test_a_pair_that_cannot_be_shown_is_given_up(
-    ledger: Ledger, make_segment: MakeSegment, tmp_path: Path
-) -> None:
+def test_undrawable_pair_is_dropped(ledger: Ledger, make_segment: MakeSegment, tmp_path: Path) -> None:
     def fails(segment: Segment) -> "Future[list[Frame]]":
         never: Future[list[Frame]] = Future()
         never.set_exception(RenderError("no picture"))

@@ -29,9 +29,7 @@ COLLECT: dict[str, Any] = {"train_reward": False, "n_initial_prefs": 10, "n_pref
         {"n_prefs": 50, "n_initial_prefs": 30, "total_timesteps": 300, "reward": PLAIN},
     ],
 )
-def test_all_answers_come_with_the_last_step_where_segments_are_few(
-    wrap: Wrap, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
-) -> None:
+def test_last_step_asks_all(wrap: Wrap, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]) -> None:
     env = wrap(**settings)
     config = env.trainer.config
     assert config.total_timesteps is not None

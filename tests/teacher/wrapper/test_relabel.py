@@ -183,9 +183,7 @@ def test_a_full_buffer_is_relabeled_as_a_whole(taught: Callable[..., Taught]) ->
     np.testing.assert_allclose(in_order, expected(env, inner)[-100:], rtol=0, atol=2e-4)
 
 
-def test_observations_and_rewards_that_are_normalized_beside_the_buffer_do_not_matter(
-    taught: Callable[..., Taught],
-) -> None:
+def test_normalization_beside_the_buffer_is_ignored(taught: Callable[..., Taught]) -> None:
     """VecNormalize's are stored as they were."""
     env, inner, envs = taught()
     model = SAC("MlpPolicy", VecNormalize(envs), policy_kwargs={"net_arch": [8]}, learning_starts=2000)
@@ -268,9 +266,7 @@ class Pictures(ChoiceLine):
         return (self.render()[::4, ::4], *others)
 
 
-def test_pictures_whose_channels_were_moved_are_relabeled_as_they_were_drawn(
-    taught: Callable[..., Taught],
-) -> None:
+def test_transposed_images_are_relabeled_as_rendered(taught: Callable[..., Taught]) -> None:
     reward = RewardConfig(members=1, inputs="state,next_state")
     env, inner, envs = taught(
         Pictures, reward=reward, n_initial_training_steps=1, reward_predictor_refresh_interval=100

@@ -104,9 +104,7 @@ def rewards_of(path: Path) -> Sequence[NDArray[np.float64]]:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_copy_has_the_predictors_rewards_and_all_else(
-    name: str, tmp_path: Path, predictor: RewardPredictor
-) -> None:
+def test_copy_differs_in_rewards_only(name: str, tmp_path: Path, predictor: RewardPredictor) -> None:
     source, target = DATA / name, tmp_path / "taught-v1"
     before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
     relabel(predictor, source, target)
@@ -271,9 +269,7 @@ def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: R
     assert not target.exists()
 
 
-def test_an_old_archive_is_imported_rather_than_written_again(
-    archive: Path, tmp_path: Path, predictor: RewardPredictor
-) -> None:
+def test_old_archive_is_read_only(archive: Path, tmp_path: Path, predictor: RewardPredictor) -> None:
     with pytest.raises(ConfigError, match="only with pickle; run teach import"):
         relabel(predictor, archive, tmp_path / "b.npz")
 
@@ -353,9 +349,7 @@ def test_what_is_none_of_these_is_refused(tmp_path: Path) -> None:
         ("minari-hdf5", "h5py", "minari"),
     ],
 )
-def test_a_missing_package_is_named(
-    name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package(name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf" needs {module}, .*pip install 'rl-teacher\[{extra}\]'$"):
         load_trajectories(DATA / name)
