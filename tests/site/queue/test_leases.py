@@ -51,9 +51,7 @@ def test_an_answer_ends_its_lease_alone(trainer: Trainer, browser: Browser) -> N
     assert [str(lease.uuid) for lease in live] == [other["uuid"]]
 
 
-def test_sides_are_drawn_at_random_and_then_fixed(
-    trainer: Trainer, browser: Browser, expire: Callable[..., None]
-) -> None:
+def test_sides_are_random_and_fixed(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
     trainer.register(5)
     for _ in range(8):
         expire(*browser.lease(5))

@@ -37,9 +37,7 @@ def hear(learner: PreferenceLearning, preferences: Sequence[Preference]) -> None
     assert learner.receive()
 
 
-def test_fresh_labels_are_held_against_the_predictor_that_was_not_fitted_on_them(
-    learner: PreferenceLearning, make_segment: MakeSegment
-) -> None:
+def test_fresh_labels_are_held_out(learner: PreferenceLearning, make_segment: MakeSegment) -> None:
     def labels(count: int, start: int, value: float | None = 1.0) -> list[Preference]:
         """About pairs of which ``first`` is the better one for the predictor, if it was fitted."""
         found = []

@@ -292,9 +292,7 @@ def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
     assert text.count("Paused on the site.") == text.count("No longer paused.") == 1
 
 
-def test_the_last_answers_are_waited_for_through_a_pause(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_answers_are_awaited_in_a_pause(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "LAST_LABELS_SECONDS", 0.0)
     monkeypatch.setattr(asking, "LAST_CLIPS_SECONDS", 0.0)
     run, person = make_run()
