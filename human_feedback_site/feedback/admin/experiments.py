@@ -112,7 +112,7 @@ class ExperimentAdmin(Audited, ModelAdmin):
             if request.method == "POST":
                 return self._delete(request, experiment)
             deletion.refuse_while_training(experiment)
-            context = {"contents": deletion.contents_of(experiment).lines(), **(extra_context or {})}
+            context = {"contents": deletion.contents_of(experiment), **(extra_context or {})}
         except (MediaStoreError, TrainerAtWorkError) as error:
             messages.error(request, f"{error} {deletion.state_of(experiment)}")
             return redirect("admin:feedback_experiment_change", experiment.pk)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import botocore.session
@@ -51,32 +51,6 @@ def is_clip_key(key: str) -> bool:
     dots, but can't start with one.
     """
     return _KEY.fullmatch(key) is not None
-
-
-class MediaStore(Protocol):
-    """Interface of a media store.
-
-    Every method may raise :class:`MediaStoreError` if the store doesn't respond or refuses the request.
-    """
-
-    @property
-    def origin(self) -> str | None:
-        """Origin (``scheme://host[:port]``) of clip URLs, or None if this site serves the clips."""
-
-    def readable(self, key: str) -> bool:
-        """Return True if the object exists and is between 1 and ``MAX_CLIP_BYTES`` bytes in size."""
-
-    def url(self, key: str) -> str:
-        """Return the object's URL, which expires after ``MEDIA_LINK_SECONDS``."""
-
-    def keys(self, experiment: str) -> list[str]:
-        """Return up to ``MAX_KEYS`` keys of an experiment's objects, in any order."""
-
-    def count(self, experiment: str, most: int) -> int:
-        """Count an experiment's objects, stopping at ``most``."""
-
-    def delete(self, keys: Sequence[str]) -> None:
-        """Delete up to ``MAX_KEYS`` objects; keys that don't exist are ignored."""
 
 
 _ALGORITHM = "AWS4-HMAC-SHA256"

@@ -9,7 +9,6 @@ expected clips, it is probably the wrong store, and nothing is deleted.
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
@@ -48,73 +47,43 @@ A running trainer makes a request every few seconds; the time is recorded at mos
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Contents:
-    """Counts, by kind, of the objects that deleting an experiment would remove or affect."""
-
-    comparisons: int
-    labels: int
-    clips: int  # clips and videos in the media store; ``MOST_CLIPS`` + 1 means more than ``MOST_CLIPS``
-    lacking: int  # expected clips that are not in the media store and therefore not deleted
-    invitations: int
-    arrivals: int  # records of participants' platform IDs
-    consents: int
-    points: int
-    elsewhere: int  # examples in other experiments that show this experiment's clips
-
-    def __str__(self) -> str:
-        return ", ".join(self.lines()) or "no data"
-
-    def lines(self) -> list[str]:
-        """Return phrases such as "3 comparisons", one for each kind with a nonzero count."""
-        counts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return [_words(name, count) for name, count in counts.items() if count]
-
-
-_NAMES = {
-    "comparisons": ("comparison", "comparisons"),
-    "labels": ("label", "labels"),
-    "clips": ("clip in storage", "clips in storage"),
-    "lacking": (
-        "clip missing from this storage (not deleted)",
-        "clips missing from this storage (not deleted)",
-    ),
-    "invitations": ("invitation", "invitations"),
-    "arrivals": ("participant's ID on a platform", "participants' IDs on a platform"),
-    "consents": ("answer to the consent text", "answers to the consent text"),
-    "points": ("point on its learning curves", "points on its learning curves"),
-    "elsewhere": (
-        "example in another experiment that shows its clips",
-        "examples in other experiments that show its clips",
-    ),
-}
-
-
-def _words(name: str, count: int) -> str:
-    number = f"more than {MOST_CLIPS:,}" if name == "clips" and count > MOST_CLIPS else f"{count:,}"
-    return f"{number} {_NAMES[name][count != 1]}"
-
-
-def contents_of(experiment: Experiment, *, without_clips: bool = False) -> Contents:
-    """Count the objects that deleting the experiment would remove or affect."""
+def contents_of(experiment: Experiment, *, without_clips: bool = False) -> list[str]:
+    """Return phrases, such as "3 comparisons", for what deleting the experiment would remove or affect."""
     clips = named = 0
     if not without_clips and _clips_stored(experiment):
         _refuse_another_store(experiment)
         clips = media_store().count(experiment.name, MOST_CLIPS + 1)
         named = clips_named(experiment) if experiment.deletion_asked_at is None else 0
     labels = Label.objects.filter(comparison__experiment=experiment)
+    consents = ConsentAnswer.objects.filter(text__experiment=experiment)
     elsewhere = Example.objects.filter(comparison__experiment=experiment).exclude(experiment=experiment)
-    return Contents(
-        comparisons=experiment.comparisons.count(),
-        labels=labels.count(),
-        clips=clips,
-        lacking=max(0, named - clips) if clips <= MOST_CLIPS else 0,
-        invitations=experiment.invites.count(),
-        arrivals=experiment.arrivals.count(),
-        consents=ConsentAnswer.objects.filter(text__experiment=experiment).count(),
-        points=experiment.points.count(),
-        elsewhere=elsewhere.count(),
-    )
+    many_clips = f"more than {MOST_CLIPS:,}" if clips > MOST_CLIPS else f"{clips:,}"
+    phrases = [
+        _phrase(experiment.comparisons.count(), "comparison", "comparisons"),
+        _phrase(labels.count(), "label", "labels"),
+        f"{many_clips} {'clip' if clips == 1 else 'clips'} in storage" if clips else "",
+        _phrase(
+            max(0, named - clips) if clips <= MOST_CLIPS else 0,
+            "clip missing from this storage (not deleted)",
+            "clips missing from this storage (not deleted)",
+        ),
+        _phrase(experiment.invites.count(), "invitation", "invitations"),
+        _phrase(
+            experiment.arrivals.count(), "participant's ID on a platform", "participants' IDs on a platform"
+        ),
+        _phrase(consents.count(), "answer to the consent text", "answers to the consent text"),
+        _phrase(experiment.points.count(), "point on its learning curves", "points on its learning curves"),
+        _phrase(
+            elsewhere.count(),
+            "example in another experiment that shows its clips",
+            "examples in other experiments that show its clips",
+        ),
+    ]
+    return [phrase for phrase in phrases if phrase]
+
+
+def _phrase(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}" if count else ""
 
 
 def _clips_stored(experiment: Experiment) -> bool:

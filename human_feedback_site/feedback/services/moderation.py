@@ -62,7 +62,7 @@ def close(chosen: QuerySet[Comparison]) -> int:
     rows = list(Comparison.objects.filter(pk__in=chosen_open))
     for row in rows:
         row.status = _Status.ANSWERED if row.n_labels else _Status.CANCELLED
-        row.wanted = row.n_labels or row.wanted
+        row.wanted = row.n_labels or row.wanted  # so that nothing finds that it lacks labels
     Comparison.objects.bulk_update(rows, ["wanted", "status"])
     return len(rows)
 

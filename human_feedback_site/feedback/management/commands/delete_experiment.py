@@ -52,7 +52,8 @@ class Command(BaseCommand):
             raise CommandError(f"There is no experiment {name!r}{_where()}.")
         try:
             deletion.refuse_while_training(experiment)
-            contents = deletion.contents_of(experiment, without_clips=without_clips)
+            found = deletion.contents_of(experiment, without_clips=without_clips)
+            contents = ", ".join(found) or "no data"
             kept = " Stored clips are kept." if without_clips else ""
             self.stdout.write(
                 f"The experiment {name} will be permanently deleted, along with: {contents}.{kept}"
