@@ -63,12 +63,12 @@ def live(request: HttpRequest, name: str) -> HttpResponse:
     """Return the experiment page's live section as an HTML fragment, or a 304 response if unchanged."""
     found = get_object_or_404(_managed(request), name=name)
     shown = live_view_of(found)
-    unchanged = get_conditional_response(request, etag=shown.etag)
+    unchanged = get_conditional_response(request, etag=shown["etag"])
     if unchanged is not None:
         return unchanged
     context = {"experiment": found, "may_label": _may_label(request, found), "live": shown}
     response = render(request, "pages/live.html", context)
-    response.headers["ETag"] = shown.etag
+    response.headers["ETag"] = shown["etag"]
     return response
 
 

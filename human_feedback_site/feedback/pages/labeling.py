@@ -1,7 +1,6 @@
 """Labeling page, the history where labelers review and change their answers, and the page at the end."""
 
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
@@ -161,18 +160,11 @@ def history(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         "experiment": experiment,
         "page": page,
-        "rows": [HistoryRow(each, uuid.uuid4()) for each in page],
+        # The UUID becomes the new label's if the answer is changed.
+        "rows": [{"label": each, "next_uuid": uuid.uuid4()} for each in page],
         "unsaved": sender_data(labeler.user),
     }
     return render(request, "pages/history.html", context)
-
-
-@dataclass(frozen=True)
-class HistoryRow:
-    """Answer listed in the history; ``next_uuid`` becomes the new label's UUID if the answer is changed."""
-
-    label: Label
-    next_uuid: uuid.UUID
 
 
 @acts

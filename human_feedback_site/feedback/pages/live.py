@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from django.utils.functional import Promise
 from django.utils.translation import get_language
@@ -166,53 +166,30 @@ class LabelerRow:
     seconds: str
 
 
-@dataclass(frozen=True)
-class Live:
-    """Data for the live section; the template also gets the experiment itself."""
-
-    state: str
-    prompt: str
-    # when the trainer stopped, or its last request if it appears to be offline; else None
-    away_since: datetime | None
-    open: int  # number of comparisons that still need labels
-    answered: int  # number of comparisons with at least one label
-    asked: int  # number of comparisons requested, excluding canceled ones and attention checks
-    figures: Sequence[Figure]
-    pace: Sequence[Figure]
-    curves: Sequence[Curve]
-    environment_curves: Sequence[Curve]
-    more_curves: Sequence[Curve]
-    labelers: Sequence[LabelerRow]
-    films: Sequence[int]  # environment step of each full-episode video to show, newest first
-
-    @property
-    def etag(self) -> str:
-        """HTTP ETag of the live section: a hash of its data and the current language."""
-        return f'"{hashlib.sha256(f"{get_language()}{self!r}".encode()).hexdigest()}"'
-
-
-def live_view_of(experiment: Experiment) -> Live:
-    """Return the data for the live section; ``experiment`` must be annotated with ``away_since``."""
+def live_view_of(experiment: Experiment) -> dict[str, Any]:
+    """Return the live section's data and its HTTP ETag; ``experiment`` is annotated with ``away_since``."""
     away_since = cast("datetime | None", experiment.away_since)  # type: ignore[attr-defined]  # annotated by the query
     status = monitoring.status_now(experiment)
     known = [tag for tag in CURVE_TITLES if tag in status.points]
     own = [tag for tag in ENVIRONMENT_TITLES if tag in status.points]
     others = [tag for tag in status.points if tag not in _TITLES and not tag.startswith(_NOT_DRAWN)]
-    return Live(
-        state=experiment.state,
-        prompt=experiment.prompt,
-        away_since=away_since,
-        open=status.progress.open,
-        answered=status.progress.answered,
-        asked=status.progress.asked,
-        figures=_figures(experiment, status, away_since),
-        pace=_pace(experiment, status, away_since),
-        curves=[_checked(curve, status.crowd.labelers) for curve in _curves(status.points, known)],
-        environment_curves=_curves(status.points, own),
-        more_curves=_curves(status.points, others),
-        labelers=[_row(each, is_active=each.labeler in status.active) for each in status.crowd.labelers],
-        films=status.films,
-    )
+    shown = {
+        "state": experiment.state,
+        "prompt": experiment.prompt,
+        "away_since": away_since,
+        "open": status.progress.open,
+        "answered": status.progress.answered,
+        "asked": status.progress.asked,
+        "figures": _figures(experiment, status, away_since),
+        "pace": _pace(experiment, status, away_since),
+        "curves": [_checked(curve, status.crowd.labelers) for curve in _curves(status.points, known)],
+        "environment_curves": _curves(status.points, own),
+        "more_curves": _curves(status.points, others),
+        "labelers": [_row(each, is_active=each.labeler in status.active) for each in status.crowd.labelers],
+        "films": status.films,
+    }
+    digest = hashlib.sha256(f"{get_language()}{shown!r}".encode()).hexdigest()
+    return {**shown, "etag": f'"{digest}"'}
 
 
 def _figures(

@@ -19,7 +19,6 @@ from django.views.decorators.http import require_http_methods
 from human_feedback_site.feedback.addresses import base_url
 from human_feedback_site.feedback.errors import ConflictError
 from human_feedback_site.feedback.models import (
-    Arrival,
     Experiment,
     Invite,
     Participation,
@@ -131,16 +130,6 @@ class InviteRow:
     state: Promise
 
 
-@dataclass(frozen=True)
-class ParticipantRow:
-    """Participant in the list; ``part`` is the progress text, and ``badge`` is the CSS class for it."""
-
-    arrival: Arrival
-    answered: int
-    part: Promise
-    badge: str
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 @never_cache
@@ -197,7 +186,7 @@ def participants(request: HttpRequest, name: str) -> HttpResponse:
         request.GET.get("page")
     )
     rows = [
-        ParticipantRow(arrival, answered, _PARTS[part], _BADGES.get(part, ""))
+        {"arrival": arrival, "answered": answered, "part": _PARTS[part], "badge": _BADGES.get(part, "")}
         for arrival, (answered, part) in zip(page, parts.parts_of(list(page)), strict=True)
     ]
     return render(request, "pages/participants.html", {"experiment": experiment, "page": page, "rows": rows})
