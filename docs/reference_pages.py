@@ -81,6 +81,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.reward.predictor": "",
             "teacher.reward.network": "",
             "teacher.reward.modules": "",
+            "teacher.reward.loss": "PreferenceLoss",
             "teacher.reward.features": "",
             "teacher.reward.images": "",
             "teacher.reward.report": "",

@@ -152,7 +152,8 @@ def test_the_programs_about_python_run_and_learn(here: Path, capsys: pytest.Capt
     accuracy, correlation = map(float, last.split())
     assert accuracy > 0.7
     assert correlation > 0.8
-    assert (here / "runs" / "teacher-ShortReacher-v1" / "look" / "checkpoint.npz").exists()
+    for name in ("look", "own"):
+        assert (here / "runs" / "teacher-ShortReacher-v1" / name / "checkpoint.npz").exists()
 
 
 def test_the_program_about_datasets_learns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

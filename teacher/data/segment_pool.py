@@ -48,7 +48,7 @@ class SegmentPool:
         self.capacity = whole_number(capacity, "capacity", COUNT)
         self._max_bytes = None if max_bytes is None else whole_number(max_bytes, "max_bytes", COUNT)
         self._entries: list[_Entry] = []
-        self._asked: list[SegmentPair] = []
+        self._asked: dict[SegmentPair, None] = {}  # in order
         self._cutters: WeakKeyDictionary[Trajectory, SegmentCutter] = WeakKeyDictionary()
         self._random = np.random.default_rng(whole_number(seed, "seed", SEED))
 
@@ -72,7 +72,7 @@ class SegmentPool:
     @property
     def asked(self) -> Sequence[SegmentPair]:
         """Return the pairs already chosen for comparison whose segments are both still in the pool."""
-        return self._asked
+        return list(self._asked)
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
         """Cut the trajectories' new steps into segments and add them; return the number of new segments.
@@ -105,8 +105,8 @@ class SegmentPool:
         self._keep([*self._entries, *other._entries])
 
     def remember(self, pairs: Iterable[SegmentPair]) -> None:
-        """Record that these pairs have been chosen for comparisons."""
-        self._asked += pairs
+        """Record that these pairs have been chosen for comparisons; pairs may be recorded twice."""
+        self._asked |= dict.fromkeys(pairs)
 
     def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
         """Return ``n`` random pairs of distinct segments.
@@ -201,7 +201,7 @@ class SegmentPool:
         self._entries = entries[-min(self.capacity, self._fitting(entries)) :]
         if len(entries) > len(self._entries):
             here = set(self.segments)
-            self._asked = [pair for pair in self._asked if here.issuperset(pair)]
+            self._asked = {pair: None for pair in self._asked if here.issuperset(pair)}
 
     def _fitting(self, entries: Sequence[_Entry]) -> int:
         """Return how many of the newest entries fit within the memory limit, but at least 2."""

@@ -1,6 +1,7 @@
 """Preference learning shared by ``teach``, the wrappers and offline learning: labels, and fits to them."""
 
 import contextlib
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
@@ -18,7 +19,7 @@ from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import UndecidedError
 from teacher.queries.collector import Collector, CollectorStatus
 from teacher.queries.schedules import LabelSchedule
-from teacher.queries.selection import Ensemble, select_pairs, sure_pairs
+from teacher.queries.selection import Ensemble, Selector, select_pairs, sure_pairs
 from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
@@ -30,6 +31,7 @@ OPEN_COMPARISONS_PER_LABELER = 4
 _FEWEST_TO_WARN = 10  # "can't tell" decisions
 _LONGER = "change the prompt to something visible in the segments, or make segments longer"
 _FRESH = 100  # labels; maximum for :attr:`PreferenceLearning.fresh_accuracy`
+_PARTS = ("schedule", "select", "loss")  # that Python code may set
 _FEW = 10  # labels; minimum for :attr:`PreferenceLearning.fresh_accuracy`
 
 
@@ -99,6 +101,7 @@ class Asking:
         schedule: label schedule, which determines how many labels are due at each step.
         collector: label source; comparisons are submitted to it, and preferences are received from it.
         queries: query selection settings; None to select pairs uniformly at random.
+        select: function that selects the pairs.
         earlier: number of labels loaded from a file; these count as already requested.
         seconds: training time in seconds, used by time-based schedules.
         unfitted: number of preferences added, changed or dropped since the last fit.
@@ -110,6 +113,7 @@ class Asking:
     schedule: LabelSchedule
     collector: Collector = field(default_factory=lambda: SyntheticTeacher(Ledger(None), None), kw_only=True)
     queries: QueryConfig | None = field(default=None, kw_only=True)
+    select: Selector = field(default=select_pairs, kw_only=True)
     earlier: int = field(default=0, kw_only=True)
     seconds: float = field(default=0.0, kw_only=True)
     unfitted: int = field(default=0, init=False)
@@ -167,7 +171,8 @@ class Asking:
             shown: function that maps each selected segment to the segment shown to labelers; None shows
                 segments unchanged.
         """
-        pairs = select_pairs(self.pool, count, self.queries, predictor)
+        pairs = self.select(self.pool, count, self.queries, predictor)
+        self.pool.remember(pairs)
         if pairs:
             sent = pairs if shown is None else [(shown(first), shown(second)) for first, second in pairs]
             self.collector.submit(sent, phase, step)
@@ -226,8 +231,6 @@ class PreferenceLearning(Asking):
         predictor: the predictor to fit.
         fits: number of times that this process has fitted the predictor.
         pretrained: True if the predictor was fitted to the pretraining labels.
-        schedule_lost: True if the restored run had a schedule set in Python code, which a checkpoint can't
-            save.
         forgotten: number of comparisons that existed when the restored checkpoint was saved but are missing
             from the ledger.
     """
@@ -235,7 +238,7 @@ class PreferenceLearning(Asking):
     predictor: RewardPredictor
     fits: int = field(default=0, init=False)
     pretrained: bool = field(default=False, init=False)
-    schedule_lost: bool = field(default=False, init=False)
+    _restored: frozenset[str] = field(default=frozenset(), init=False, repr=False)
     forgotten: int = field(default=0, init=False)
     _agreed: deque[bool] = field(default_factory=lambda: deque(maxlen=_FRESH), init=False, repr=False)
 
@@ -244,9 +247,18 @@ class PreferenceLearning(Asking):
         self._configured = self.schedule
 
     @property
-    def has_own_schedule(self) -> bool:
-        """Return True if the schedule was replaced after construction."""
-        return self.schedule is not self._configured
+    def _own(self) -> frozenset[str]:
+        """Return the names of the parts that were set in Python code."""
+        own = self.schedule is not self._configured, self.select is not select_pairs, self.predictor.own_loss
+        return frozenset(itertools.compress(_PARTS, own))
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Return the parts that were set in Python code before the run was restored, and were not set again.
+
+        They are among ``schedule``, ``select`` and ``loss``; a checkpoint can't save them.
+        """
+        return self._restored - self._own
 
     def receive(self) -> Received:
         """Receive new preferences, record the predictor's agreement with each, and add them to the dataset.
@@ -296,7 +308,7 @@ class PreferenceLearning(Asking):
             "pool": self.pool.state_dict(),
             "seconds": self.seconds,
             "pretrained": self.pretrained,
-            "own_schedule": self.has_own_schedule,
+            **{f"own_{name}": True for name in self._own},
             "comparisons": self.ledger.total(),
         }
 
@@ -306,5 +318,5 @@ class PreferenceLearning(Asking):
         self.pool.load_state_dict(state["pool"])
         self.seconds = state["seconds"]
         self.pretrained = state["pretrained"]
-        self.schedule_lost = state.get("own_schedule", False)
+        self._restored = frozenset(name for name in _PARTS if state.get(f"own_{name}", False))
         self.forgotten = max(0, state.get("comparisons", 0) - self.ledger.total())

@@ -36,6 +36,25 @@ class Ensemble(Protocol):
         """Return each member's predicted return for each segment: ``(members, len(segments))``."""
 
 
+class Selector(Protocol):
+    """Protocol for functions that select queries; :func:`select_pairs` is the default.
+
+    To replace it, set ``run.teaching.select``.
+    """
+
+    def __call__(
+        self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
+    ) -> Sequence[SegmentPair]:
+        """Return at most ``count`` pairs of two distinct segments from the pool, best first.
+
+        Args:
+            pool: the segments to select from; ``pool.asked`` has the pairs that were queried before.
+            count: number of pairs.
+            config: settings of query selection; None if there are none.
+            predictor: ensemble to select with; None before the first fit.
+        """
+
+
 def select_pairs(
     pool: SegmentPool, count: int, config: QueryConfig | None = None, predictor: Ensemble | None = None
 ) -> list[SegmentPair]:

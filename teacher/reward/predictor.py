@@ -49,6 +49,7 @@ class RewardPredictor:
         env_id: ID of the environment that the preferences come from; None before the first fit. Set it to
             None to continue with preferences from a different environment with the same spaces.
         own_network: the ``network`` argument; None for built-in reward models.
+        own_loss: True if ``loss`` was given.
     """
 
     def __init__(  # noqa: PLR0913 (spaces, settings, and what Python alone can give)
@@ -67,6 +68,7 @@ class RewardPredictor:
         self.config = config
         self.env_id: str | None = None
         self.own_network = network
+        self.own_loss = loss is not None
         spec = LearnerSpec(
             observation_space=observation_space,
             action_space=action_space,
@@ -77,7 +79,7 @@ class RewardPredictor:
             loss=loss,
         )
         has_built_in = network is None and not is_image_space(observation_space)
-        self._choice = ModelChoice(config, has_built_in=has_built_in, own_loss=loss is not None)
+        self._choice = ModelChoice(config, has_built_in=has_built_in, own_loss=self.own_loss)
         self._learner = EnsembleLearner(spec, self._choice.current)
         self.inputs = self._learner.read.inputs
 

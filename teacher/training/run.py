@@ -237,11 +237,16 @@ class Run:
         teaching = self.teaching
         if teaching is None:
             return
-        if teaching.schedule_lost and not teaching.has_own_schedule:
+        now = {
+            "schedule": f"--schedule {self.config.schedule or 'exponential'}",
+            "select": f"--queries.selection {self.config.queries.selection}",
+            "loss": "the default loss",
+        }
+        for part in sorted(teaching.lost):
+            where = "the predictor's loss" if part == "loss" else f"run.teaching.{part}"
             self.console.warn_once(
-                "custom label schedules are not saved; resuming with --schedule "
-                f"{self.config.schedule or 'exponential'} unless run.teaching.schedule is set",
-                about="schedule",
+                f"{where}, set in Python, was not saved; resuming with {now[part]} unless it is set again",
+                about=part,
             )
         if teaching.forgotten:
             self.console.warn_once(

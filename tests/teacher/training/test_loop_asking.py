@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from rich.console import Console
+from torch import Tensor
 
 from agents.rollout import Rollout
 from teacher.data.decisions import Phase
@@ -22,7 +23,8 @@ from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.episodes import replay
 from teacher.errors import UndecidedError
 from teacher.queries.schedules import RateSchedule
-from teacher.queries.selection import disagreement
+from teacher.queries.selection import disagreement, select_pairs
+from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
@@ -254,19 +256,39 @@ def test_a_resumed_run_goes_on_asking_of_new_segments(make_run: MakeRun) -> None
     assert before.isdisjoint(after)
 
 
-def test_a_schedule_that_was_lost_is_missed_until_it_is_set_again(make_run: MakeRun) -> None:
+def test_parts_set_in_python_are_missed_until_they_are_set_again(make_run: MakeRun) -> None:
     run, teaching = make_run(n_labels=40)
-    teaching.schedule = RateSchedule(PRETRAINING, 40, run.config.num_timesteps, lambda progress: 1 - progress)
+    used: list[str] = []
+
+    def select(*given: Any) -> list[SegmentPair]:
+        used.append("select")
+        return select_pairs(*given)
+
+    def loss(logits: Tensor, values: Tensor) -> Tensor:
+        used.append("loss")
+        return (logits.sigmoid() - values).square()
+
+    def set_parts(teaching: Teaching) -> None:
+        spaces, steps = (run.task.observation_space, run.task.action_space), run.config.num_timesteps
+        teaching.schedule = RateSchedule(PRETRAINING, 40, steps, lambda progress: 1 - progress)
+        teaching.select, state = select, teaching.predictor.state_dict()
+        teaching.predictor = RewardPredictor(*spaces, run.config.reward, 1, loss=loss)
+        if teaching.predictor.model == state["model"]:
+            teaching.predictor.load_state_dict(state)
+
+    set_parts(teaching)
     assert loop.train(run)
-    assert "--schedule" not in said(run)
+    assert {"select", "loss"} == set(used)
+    assert "resuming with" not in said(run)
     run.save()
-    for schedule in (None, teaching.schedule):
+    for again in (False, True):
         with build_run(RunPlan(RunSettings(run.config, uuid.uuid4()), run.task), run.console.rich) as resumed:
             assert resumed.teaching is not None
-            if schedule is not None:
-                resumed.teaching.schedule = schedule
+            if again:
+                set_parts(resumed.teaching)
             assert loop.train(resumed)
-    assert said(run).count("resuming with --schedule exponential") == 1
+    for instead in ("--schedule exponential", "--queries.selection active", "the default loss"):
+        assert said(run).count(f"resuming with {instead}") == 1
 
 
 def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path: Path) -> None:
