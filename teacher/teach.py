@@ -108,17 +108,17 @@ def parse_arguments(arguments: Sequence[str]) -> RunSettings:
     Raises:
         ConfigError: a setting is missing or invalid.
     """
-    settings = read_arguments(arguments)
-    if settings.refused is not None:
-        raise settings.refused
+    settings, refused = read_arguments(arguments)
+    if refused is not None:
+        raise refused
     return settings
 
 
-def read_arguments(arguments: Sequence[str]) -> RunSettings:
+def read_arguments(arguments: Sequence[str]) -> tuple[RunSettings, ConfigError | None]:
     """Parse a command line into a run's settings and ID, correcting or omitting invalid values.
 
-    The result's ``refused`` is an error that names the invalid values, or None if all were valid. It is not
-    raised here, so that the caller can first check the environment and then report all problems together.
+    Also return an error that names the invalid values; None if all were valid. It is not raised here, so that
+    the caller can first check the environment and then report all problems together.
 
     Raises:
         ConfigError: a required option is missing, or an invalid one can't be replaced.
@@ -130,7 +130,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
         run_dir = Path(given.pop("resume"))
         if run_dir.is_file():  # such as its checkpoint.npz
             run_dir = run_dir.parent
-        return _resumed(run_dir, given, reopen=reopen)
+        return _resumed(run_dir, given, reopen=reopen), None
     if "config" in given:
         given = {**read_config_file(Path(given.pop("config"))), **given}
     if reopen:
@@ -142,7 +142,7 @@ def read_arguments(arguments: Sequence[str]) -> RunSettings:
             f"missing options: {', '.join(missing.values())}; to resume a run instead, pass --resume RUN_DIR"
         )
     config, refused = correct_settings(given)
-    return RunSettings(config, uuid.uuid4(), refused=refused)
+    return RunSettings(config, uuid.uuid4()), refused
 
 
 def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSettings:
@@ -206,14 +206,14 @@ def _dispatch(arguments: Sequence[str]) -> int:
     return train.main(lambda: settings or _read_settings(arguments))
 
 
-def _read_settings(arguments: Sequence[str]) -> RunSettings:
-    """Parse a command line, and check that its environment is registered.
+def _read_settings(arguments: Sequence[str]) -> tuple[RunSettings, ConfigError | None]:
+    """Call :func:`read_arguments`, and check that the environment is registered.
 
     Raises:
         TeacherError: a setting or the environment is invalid; one error reports all problems.
     """
-    settings = read_arguments(arguments)
-    problems: list[TeacherError] = [] if settings.refused is None else [settings.refused]
+    settings, refused = read_arguments(arguments)
+    problems: list[TeacherError] = [] if refused is None else [refused]
     with loading():
         from teacher.envs.families import resolve_env_id  # noqa: PLC0415 - Gymnasium; --help does without
         from teacher.envs.registry import find_spec  # noqa: PLC0415
@@ -222,7 +222,7 @@ def _read_settings(arguments: Sequence[str]) -> RunSettings:
         find_spec(resolve_env_id(settings.config.env_id))
     except TeacherError as error:
         raise join_errors([*problems, error]) from error
-    return settings
+    return settings, refused
 
 
 if __name__ == "__main__":

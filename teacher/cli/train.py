@@ -35,12 +35,15 @@ from teacher.training.multiprocess import Followers, follow
 from teacher.training.run import Run
 from teacher.training.start import check
 
+Read = Callable[[], tuple[RunSettings, ConfigError | None]]
 
-def main(read: Callable[[], RunSettings]) -> int:
+
+def main(read: Read) -> int:
     """Train in a single process or as one rank under ``torchrun``, and return the exit status.
 
     Args:
-        read: function that returns the run's settings; called on rank 0 only.
+        read: function that returns the run's settings, with valid values instead of invalid ones, and the
+            error that names these; called on rank 0 only.
     """
     try:
         with joined_ranks() as ranks:
@@ -50,7 +53,7 @@ def main(read: Callable[[], RunSettings]) -> int:
         return 2
 
 
-def _lead(read: Callable[[], RunSettings], followers: Followers) -> int:
+def _lead(read: Read, followers: Followers) -> int:
     """Train as rank 0, and at the end make the other ranks exit with the same status."""
     if followers.ranks.size > 1:
         signal.signal(signal.SIGINT, _interrupt_once)
@@ -66,11 +69,11 @@ def _lead(read: Callable[[], RunSettings], followers: Followers) -> int:
     return status
 
 
-def _run(read: Callable[[], RunSettings], followers: Followers) -> int:
+def _run(read: Read, followers: Followers) -> int:
     console = Console(soft_wrap=True)
     try:
-        settings = read()
-        plan = check(settings, console)
+        settings, refused = read()
+        plan = check(settings, console, refused)
         with prepared_directory(plan.settings), build_run(plan, console, followers) as run:
             return _teach(run, _resume_line(plan.config, followers.ranks))
     except (TeacherError, AgentError) as error:

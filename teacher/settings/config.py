@@ -382,15 +382,12 @@ class RunSettings:
         run_id: ID of the run; a resumed run keeps its ID.
         resumed: True to continue an earlier run.
         reopen: True to continue even if the experiment was marked as finished on the site.
-        refused: error that names all invalid settings, which were replaced in ``config``; None if all were
-            valid.
     """
 
     config: TeachConfig
     run_id: uuid.UUID
     resumed: bool = False
     reopen: bool = False
-    refused: ConfigError | None = None
 
 
 def slug(text: str) -> str:

@@ -47,13 +47,11 @@ from teacher.training.warmstart import WarmStart, read_warm_start
 _TRYING = "trying random episodes:"
 
 
-def check(settings: RunSettings, console: Console) -> RunPlan:
+def check(settings: RunSettings, console: Console, refused: ConfigError | None = None) -> RunPlan:
     """Check a run's settings and environment before its directory is created, and return its plan.
 
     Args:
-        settings: the run's settings. If any were invalid, ``settings.refused`` is the error that reports
-            them, and ``settings.config`` has valid values in their place.
-        console: console for progress and notes.
+        refused: error that reports settings that were invalid, and have valid values in ``settings``.
 
     Returns:
         Plan with the environment's properties and the settings. The default segment length is shortened if
@@ -63,7 +61,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: a check failed. The message
             lists all problems in one line, with a corrected command if other settings would fix them.
     """
-    config, refused = settings.config, settings.refused
+    config = settings.config
     problems: list[TeacherError] = [] if refused is None else [refused]
     for look in (
         lambda: working_device(config.device, "--device"),
@@ -81,7 +79,7 @@ def check(settings: RunSettings, console: Console) -> RunPlan:
             fitted, notes = _fit_to_episodes(config, examined, console, problems)
     plan = None
     if examined is not None and examined.found is not None:
-        plan = RunPlan(dataclasses.replace(settings, config=fitted, refused=None), examined.found)
+        plan = RunPlan(dataclasses.replace(settings, config=fitted), examined.found)
         _check_task(plan, problems)
     if problems or plan is None:
         raise _all_of(problems, config, refused)

@@ -30,8 +30,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def checked(line: str) -> tuple[RunPlan, str]:
     """What a command line comes to, and what is printed before it begins."""
     said = io.StringIO()
-    settings = read_arguments(shlex.split(line))
-    plan = check(settings, Console(file=said, width=300))
+    settings, refused = read_arguments(shlex.split(line))
+    plan = check(settings, Console(file=said, width=300), refused)
     return plan, said.getvalue()
 
 
