@@ -5,6 +5,7 @@
     python scripts/prose.py --lower      lower the baselines to the current counts
 
 ``scripts/prose_baseline.json`` has the allowed number of violations per rule, which may only decrease.
+Tests have baselines of their own, and the words of their names follow the same rules.
 """
 
 import argparse
@@ -13,8 +14,9 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -23,9 +25,10 @@ START = "7080ac89b9fe22251eb24eb27d234c05d19acace"  # subjects up to this commit
 LONGEST_SUBJECT = 72
 SUBJECTS = "subject over 72 characters"
 OPENINGS = ("The same", "The reverse", "Whether", "What", "How", "As", "Those", "Where", "Who", "Of")
+TESTS = "tests/"
 SUFFIXES = {".py", ".pyi", ".md", ".html", ".js"}
 GENERATED = ("build/", "dist/", "docs/_build/", "docs/generated/", "runs/", "state/")
-LEFT_OUT = ("tests/", "scripts/prose.py", "human_feedback_site/feedback/migrations/", *GENERATED)
+LEFT_OUT = ("tests/test_prose.py", "scripts/prose.py", "human_feedback_site/feedback/migrations/", *GENERATED)
 
 PHRASES: Mapping[str, str] = {
     # A space matches any whitespace; a match of the group `fine` isn't a violation.
@@ -115,6 +118,18 @@ def check_docstrings(path: str, text: str) -> Iterator[Violation]:
                 yield Violation(f"docstring: {opening[1]}", f"{path}:{value.lineno}", line)
 
 
+def check_names(path: str, text: str) -> Iterator[Violation]:
+    """Yield each name of a test with a banned opening or phrase."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            words = node.name.removeprefix("test_").replace("_", " ")
+            place = f"{path}:{node.lineno}"
+            if (opening := OPENING.match(words.capitalize())) and opening[1] != "The same":
+                yield Violation(f"test name: {opening[1]}", place, words)
+            for found in check_phrases(path, words):
+                yield replace(found, place=place)
+
+
 def check_subjects(root: Path, start: str) -> list[Violation] | None:
     """Return long commit subjects since ``start``; None if that commit isn't in the history."""
     log = run_git(root, "log", "--no-merges", "--format=%h %s", f"{start}..HEAD")
@@ -129,23 +144,24 @@ def check_tree(root: Path) -> list[Violation]:
     found: list[Violation] = []
     for path in find_files(root):
         text = (root / path).read_text(encoding="utf-8")
-        found += check_phrases(path, text)
+        here = [*check_phrases(path, text)]
         if path.endswith(".py"):
-            found += check_docstrings(path, text)
+            here += [*check_docstrings(path, text), *check_names(path, text)]
+        if path.startswith(TESTS):
+            here = [replace(each, rule=TESTS + each.rule) for each in here]
+        found += here
     return found
 
 
 def count(found: Sequence[Violation]) -> dict[str, int]:
     """Return the number of violations by rule, including zeros."""
     counts = dict.fromkeys((*PHRASES, *(f"docstring: {opening}" for opening in OPENINGS), SUBJECTS), 0)
-    for violation in found:
-        counts[violation.rule] += 1
-    return counts
+    return counts | Counter(violation.rule for violation in found)
 
 
 def report(counts: Mapping[str, int], baseline: Mapping[str, int], found: Sequence[Violation]) -> int:
     """Print counts, and the violations of rules above their baseline; return the exit status."""
-    for rule, number in counts.items():
+    for rule, number in (dict.fromkeys(baseline, 0) | counts).items():
         allowed = baseline.get(rule, 0)
         if number or allowed:
             note = " TOO MANY" if number > allowed else " (lower it: --lower)" if number < allowed else ""
@@ -180,7 +196,7 @@ def main() -> int:
     path = options.root / BASELINE
     baseline: dict[str, int] = json.loads(path.read_text())
     if options.lower:
-        baseline = {rule: min(number, baseline.get(rule, 0)) for rule, number in counts.items()}
+        baseline = {rule: min(number, counts.get(rule, 0)) for rule, number in baseline.items()}
         path.write_text(
             json.dumps({rule: number for rule, number in baseline.items() if number}, indent=2) + "\n"
         )

@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_slow(item: pytest.Item) -> bool:
-    """Whether a test takes long, or waits for a browser, as most of its folder do."""
+    """Return whether a test takes long, or waits for a browser, as most of its folder do."""
     return bool(item.get_closest_marker("slow")) or item.path.parent == BROWSER
 
 

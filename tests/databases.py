@@ -39,7 +39,7 @@ MARKERS = {"postgresql_only": ("postgresql",), "both_databases": ("sqlite", "pos
 
 
 def is_sqlite() -> bool:
-    """Whether the settings of this run name a SQLite database, as they do without ``DATABASE_URL``."""
+    """Return whether the settings of this run name a SQLite database, as they do without ``DATABASE_URL``."""
     database: dict[str, Any] = settings.DATABASES["default"]
     return str(database["ENGINE"]).endswith("sqlite3")
 
@@ -92,7 +92,7 @@ def new_postgres(_postgres_data: Path, free_port: Callable[[], int]) -> Callable
 
 
 def _place(folder: Path) -> Path:
-    """Where a server's data can be: in memory where there is room, for they are thousands of files."""
+    """Return where a server's data can be: in memory where there is room, for they are thousands of files."""
     memory = Path("/dev/shm")
     if memory.is_dir() and shutil.disk_usage(memory).free > 4_000_000_000:
         return memory
@@ -190,7 +190,7 @@ def migrated_database(make_once: MakeOnce, using: Using) -> Path:
 
 @pytest.fixture(scope="session")
 def django_db_keepdb() -> bool:
-    """Whether the test database is there already: it is, as a copy of the migrated one."""
+    """Return whether the test database is there already: it is, as a copy of the migrated one."""
     return is_sqlite()
 
 

@@ -30,7 +30,7 @@ class ReverseProxy(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the host's root is."""
+        """Return where the host's root is."""
         return f"http://127.0.0.1:{self.server_port}"
 
 

@@ -1,4 +1,4 @@
-"""What the page about environments shows works; tests/test_docs.py looks at its commands and links."""
+"""Test what the page about environments shows works; tests/test_docs.py looks at its commands and links."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What programs import: the names of ``teacher`` and ``agents``, each loaded when it is first used."""
+"""Test what programs import: the names of ``teacher`` and ``agents``, each loaded when it is first used."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def programs() -> Iterator[tuple[Path, str]]:
-    """What users read: each with the file it is in."""
+    """Return what users read: each with the file it is in."""
     for page in PAGES:
         yield from ((page, block) for block in blocks_of(page, "python"))
     for path in EXAMPLES:

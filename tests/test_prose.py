@@ -68,6 +68,24 @@ def test_a_docstring_that_opens_with_a_half_sentence_is_found() -> None:
     assert sorted(rules) == ["docstring: As", "docstring: The same", "docstring: Whether"]
 
 
+def test_names_of_tests_are_read_as_words() -> None:
+    source = "def test_what_it_is() -> None: ...\ndef test_it_comes_to() -> None: ...\n"
+    source += "def what_is() -> None: ...\ndef test_somewhat() -> None: ...\n"
+    found = [(each.rule, each.place) for each in prose.check_names("x.py", source)]
+    assert found == [("test name: What", "x.py:1"), ("comes to", "x.py:2")]
+
+
+def test_tests_have_a_baseline_of_their_own(tree: Path) -> None:
+    (tree / "tests").mkdir()
+    (tree / "tests" / "page.md").write_text("The loss comes to 3.")
+    (tree / prose.BASELINE).write_text('{"comes to": 1}')
+    refused = run(tree)
+    assert refused.returncode == 1
+    assert "tests/page.md:1: tests/comes to: comes to\n" in refused.stdout
+    (tree / prose.BASELINE).write_text('{"comes to": 1, "tests/comes to": 1}')
+    assert run(tree).returncode == 0
+
+
 def test_a_new_violation_fails_and_a_baseline_only_shrinks(tree: Path) -> None:
     refused = run(tree)
     assert refused.returncode == 1

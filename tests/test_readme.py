@@ -1,4 +1,4 @@
-"""What the README and pages on teaching show works: commands, in order in one folder, and programs.
+"""Test what the README and pages on teaching show works: commands, in order in one folder, and programs.
 
 Each is given in a short form; ``tests/test_docs.py`` reads the commands as they stand.
 """
@@ -76,7 +76,7 @@ def test_a_run_on_the_true_reward_is_an_expert_to_begin_from(folder: Path) -> No
     assert (gait.demonstrations, gait2.policy) == (str(folder / "expert.npz"), str(runs / "sanity"))
 
 
-def test_what_a_run_learned_is_filmed(
+def test_learned_policy_is_filmed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the command of the page on teachers, of the run that it shares with the README."""

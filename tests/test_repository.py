@@ -1,4 +1,4 @@
-"""What is in the repository: every dependency at one version, and no key."""
+"""Test what is in the repository: every dependency at one version, and no key."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_every_dependency_has_one_version() -> None:
             assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
-def test_what_is_installed_is_what_is_pinned() -> None:
+def test_installed_versions_are_the_pinned_ones() -> None:
     """Otherwise nobody has tested the versions that others get."""
     for name, pinned in PINS.items():
         try:
@@ -91,7 +91,7 @@ def test_what_is_installed_is_what_is_pinned() -> None:
         assert installed.partition("+")[0] == pinned, name
 
 
-def test_what_is_pinned_can_be_installed_by_the_oldest_python() -> None:
+def test_pins_install_on_the_oldest_python() -> None:
     """Debian 12's is 3.11.2, which some distributions leave out in a new release."""
     refusing = []
     for name, pinned in PINS.items():
@@ -105,7 +105,7 @@ def test_what_is_pinned_can_be_installed_by_the_oldest_python() -> None:
 
 
 def audit(folder: Path, answer: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What scripts/audit.py makes of what pip-audit prints."""
+    """Return what scripts/audit.py makes of what pip-audit prints."""
     program = folder / "pip-audit"
     program.write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\n")
     program.chmod(0o755)
@@ -147,7 +147,7 @@ def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
 
 
 def make(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """What `make` says with an environment that lacks what a target adds to it."""
+    """Return what `make` says with an environment that lacks what a target adds to it."""
     (venv / ".runtime").touch()
     command = ["make", f"VENV={venv}", "PYTHON=false", *words]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}

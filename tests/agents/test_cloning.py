@@ -38,7 +38,7 @@ class Shown:
 
 
 def shown(act: Callable[[NDArray[Any]], NDArray[Any]], size: int = 512, held_out: int = 64) -> Shown:
-    """What ``act`` does on random observations ``(n, 3)`` far from mean 0 and variance 1."""
+    """Return what ``act`` does on random observations ``(n, 3)`` far from mean 0 and variance 1."""
     observations = np.random.default_rng(0).normal([5, -20, 0], [1, 10, 0.1], (size + held_out, 3))
     actions = act(observations)
     return Shown((observations[:size], actions[:size]), (observations[size:], actions[size:]))
@@ -103,7 +103,7 @@ def test_losses_are_those_of_the_definition(case: tuple[Callable[..., PPO], Show
     assert loss.validation == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_is_clipped_to_the_action_shown_is_no_error(make_agent: Callable[..., PPO]) -> None:
+def test_clipped_actions_are_no_error(make_agent: Callable[..., PPO]) -> None:
     agent = make_agent()
     demonstrations = shown(lambda observations: np.full((len(observations), 2), 0.5, np.float32))
     output: Any = agent.policy.actor[-1]
@@ -188,7 +188,7 @@ def test_new_normalizer_takes_in_the_training_observations(make_agent: Callable[
         np.testing.assert_allclose(agent.normalizer.statistics.mean, demonstrations.train[0].mean(0))
 
 
-def test_a_trained_normaliser_stays(make_agent: Callable[..., PPO]) -> None:
+def test_a_trained_normalizer_stays(make_agent: Callable[..., PPO]) -> None:
     agent = make_agent()
     rollout = agent.collect()
     agent.update(rollout, rollout.rewards)

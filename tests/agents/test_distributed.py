@@ -22,7 +22,7 @@ Results = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def folder(make_once: MakeOnce) -> Path:
-    """What the program wrote alone, which it is in this process, and as each of two ranks."""
+    """Return what the program wrote alone, which it is in this process, and as each of two ranks."""
     return make_once("ranks", train_alone_and_together)
 
 

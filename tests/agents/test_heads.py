@@ -40,7 +40,7 @@ def test_categorical_log_probability_and_entropy_equal_torchs() -> None:
     torch.testing.assert_close(entropy, expected.entropy())
 
 
-def test_gaussian_samples_have_the_heads_mean_and_deviation() -> None:
+def test_gaussian_samples_have_the_mean_and_standard_deviation() -> None:
     head = gaussian_head()
     means = np.linspace(-2, 2, 6, dtype=np.float32)
     noise = head.perturbation(np.random.default_rng(0), (200, 500))

@@ -49,7 +49,7 @@ def test_observations_become_standard_whatever_the_batch_shape() -> None:
     np.testing.assert_allclose(normalized.std((0, 1)), 1, atol=1e-6)
 
 
-def test_observations_that_are_not_to_be_normalised_are_only_flattened() -> None:
+def test_observations_that_are_not_to_be_normalized_are_only_flattened() -> None:
     normalizer = ObservationNormalizer(box(2, 2), learns=False)
     normalizer.update(np.random.default_rng(0).normal(7.0, 3.0, (50, 2, 2)))
     observations = np.array([[[1.0, -2.0], [3.0, 400.0]]])
@@ -89,7 +89,7 @@ def test_a_space_of_nothing_and_a_long_one_are_refused_in_one_line() -> None:
             ObservationNormalizer(space)
 
 
-def test_rewards_are_scaled_by_the_deviation_of_all_discounted_returns() -> None:
+def test_rewards_are_scaled_by_the_standard_deviation_of_returns() -> None:
     """Over two rollouts, with episodes that span them and dummy steps between episodes."""
     rng = np.random.default_rng(0)
     rewards = rng.normal(5.0, 2.0, (60, 2))

@@ -74,7 +74,7 @@ def test_values_move_to_the_returns_of_the_new_rewards(make: MakeAgent) -> None:
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_all_values_of_a_rollout_are_told_anew(make_agent: Callable[..., PPO], mode: AutoresetMode) -> None:
+def test_all_values_are_computed_again(make_agent: Callable[..., PPO], mode: AutoresetMode) -> None:
     agent = make_agent(mode=mode)
     rollout = agent.collect()
     same = agent.sampler.revalued(rollout)

@@ -322,7 +322,7 @@ def numbers() -> gymnasium.Env[Any, Any]:
         partial(gymnasium.wrappers.DtypeObservation, dtype=np.float32),
     ],
 )
-def test_what_is_no_image_is_flattened(wrapper: Any) -> None:
+def test_other_spaces_are_flattened(wrapper: Any) -> None:
     agent = ppo(vector(lambda: wrapper(Follow())))
     (size,) = agent.normalizer.statistics.mean.shape
     assert size % SIDE**2 == 0

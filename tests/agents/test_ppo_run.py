@@ -174,7 +174,7 @@ def test_acting_deterministically_takes_the_mean_within_the_box(make_agent: Call
     assert not np.array_equal(agent.act(observations, deterministic=False), actions)
 
 
-def test_observations_that_are_not_to_be_normalised_reach_the_policy_as_they_are() -> None:
+def test_observations_that_are_not_to_be_normalized_reach_the_policy_as_they_are() -> None:
     agent = pendulum_agent(0, normalize_observations=False)
     iterate(agent, 2)
     observations = agent.collect().observations

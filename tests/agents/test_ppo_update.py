@@ -1,4 +1,4 @@
-"""What one update does to the parameters."""
+"""Test what one update does to the parameters."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -166,7 +166,7 @@ def test_the_given_rewards_count_and_not_the_environments(make_agent: Callable[.
     )
 
 
-def test_the_scale_of_rewards_matters_only_without_normalisation(make_agent: Callable[..., PPO]) -> None:
+def test_the_scale_of_rewards_matters_only_without_normalization(make_agent: Callable[..., PPO]) -> None:
     def value_loss(scale: float, *, normalize: bool) -> float:
         agent = make_agent(normalize_rewards=normalize)
         rollout = agent.collect()

@@ -29,7 +29,7 @@ def valid_transitions(rollouts: list[OnPolicyRollout], env: int) -> list[NDArray
 
 
 def expected_transitions(env: int, count: int) -> list[list[float]]:
-    """What the counting environment of that index goes through."""
+    """Return what the counting environment of that index goes through."""
     steps: list[list[float]] = []
     episode = 0
     while len(steps) < count:
@@ -173,7 +173,7 @@ class BrokenEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("what", ["observations", "rewards"])
-def test_what_is_not_a_number_stops_the_rollout(what: str, mode: AutoresetMode) -> None:
+def test_nan_stops_the_rollout(what: str, mode: AutoresetMode) -> None:
     envs = SyncVectorEnv([lambda: BrokenEnv("nothing"), lambda: BrokenEnv(what)], autoreset_mode=mode)
     with pytest.raises(NonFiniteError, match=rf"Expected finite {what} \(environment.*got nan at \(1,"):
         PPO(envs, PPOConfig(num_steps=30), seed=0).collect()

@@ -1,4 +1,4 @@
-"""What one update of TRPO does: against sb3-contrib, an explicit Hessian and numpy's solver."""
+"""Test what one update of TRPO does: against sb3-contrib, an explicit Hessian and numpy's solver."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -116,7 +116,7 @@ def test_equal_advantages_change_nothing(allow_numpy: bool, made_up_rollout: Mak
 
 @pytest.mark.parametrize("allow_numpy", [True, False])
 def test_entropy_is_gained_where_it_counts(allow_numpy: bool, made_up_rollout: MakeRollout) -> None:
-    """Where all advantages are alike it is all of the objective: torch's, of the new distribution."""
+    """Check where all advantages are alike it is all of the objective: torch's, of the new distribution."""
     agent = make_agent("Pendulum-v1", allow_numpy=allow_numpy, ent_coef=0.1)
     rollout = made_up_rollout(agent)
     zero = np.zeros_like(rollout.values)

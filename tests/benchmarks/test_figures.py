@@ -29,7 +29,7 @@ def test_figures_on_two_pages_are_the_same() -> None:
     assert figures.differences() == []
 
 
-def test_a_figure_that_is_not_the_results_is_written_anew_and_nothing_else(rows: list[Row]) -> None:
+def test_wrong_figure_is_rewritten_alone(rows: list[Row]) -> None:
     text = (figures.ROOT / figures.COMPARISON).read_text()
     found = re.search(r"On Reacher, 175 labels reach f = (\S+), and 350 reach (\d\.\d\d)", text)
     assert found is not None

@@ -1,4 +1,4 @@
-"""What many seeds say: learning curves, interquartile means and bootstrap intervals."""
+"""Test what many seeds say: learning curves, interquartile means and bootstrap intervals."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -47,7 +47,7 @@ def test_a_distance_is_learned_from_fewer_answers_by_squares_and_logarithms() ->
     assert np.mean(values["plain"]) < np.mean(values["even"]) - 0.08
 
 
-def test_the_choice_and_every_regularisation_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_choice_and_every_regularization_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reward_claims, "CHOICE_LABELS", (80,))
     assert choice(1, SHORT) == {"distance, 80 labels": 1.0, "sum, 80 labels": 0.0}
     figures = regularization(1, SHORT)
@@ -55,7 +55,7 @@ def test_the_choice_and_every_regularisation_are_measured(monkeypatch: pytest.Mo
     assert min(figures.values()) > 0.8
 
 
-def test_what_was_made_is_kept_and_shown(
+def test_finished_runs_are_kept_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(reward_claims, "FULL", SHORT)

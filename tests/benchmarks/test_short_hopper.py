@@ -1,4 +1,4 @@
-"""What one call of the benchmark leaves, the next one goes on from."""
+"""Test what one call of the benchmark leaves, the next one goes on from."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -32,7 +32,7 @@ def test_a_slope_is_flat_or_grows_or_cannot_be_told(an_hour: float, scale: float
     assert fitted.verdict(MOST_MB) == verdict
 
 
-def test_nineteen_of_twenty_intervals_hold_the_slope_although_neighbours_are_alike() -> None:
+def test_nineteen_of_twenty_intervals_hold_the_slope_although_neighbors_are_alike() -> None:
     rng = np.random.default_rng(1)
     held = 0
     for _ in range(400):

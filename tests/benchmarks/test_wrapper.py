@@ -1,4 +1,4 @@
-"""What the wrapper's benchmark makes of its results."""
+"""Test what the wrapper's benchmark makes of its results."""
 
 import argparse
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_the_share_of_the_way_is_that_of_medians(capsys: pytest.CaptureFixture[s
     assert "200" in said
 
 
-def test_what_is_there_is_not_made_again() -> None:
+def test_finished_runs_are_kept() -> None:
     options = argparse.Namespace(seeds=[3, 4], envs=["Pendulum-v1"], steps=None)
     jobs = wrapper.missing(options, RESULTS)
     assert [(job.side, job.seed, job.steps) for job in jobs] == [

@@ -175,7 +175,7 @@ def test_each_version_of_the_site_brings_a_migration_which_gives_way_to_what_tak
     assert versions.new_labels(new_database) == 0
 
 
-def test_a_link_passes_on_is_cut_slowed_and_mended(server: socket.socket, link: tuple[Link, int]) -> None:
+def test_link_is_cut_slowed_and_restored(server: socket.socket, link: tuple[Link, int]) -> None:
     between, port = link
     with contextlib.ExitStack() as open_:
         client = open_.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))

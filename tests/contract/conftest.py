@@ -58,7 +58,7 @@ class Names:
         return json.loads(_NAMED.sub(lambda match: self._values.get(match[0], match[0]), text))
 
     def matches(self, expected: Any, actual: Any) -> bool:
-        """Whether ``actual`` is as expected, learning names on the way."""
+        """Return whether ``actual`` is as expected, learning names on the way."""
         if expected == "<*>":
             return True
         if isinstance(expected, str) and _NAMED.fullmatch(expected):

@@ -60,7 +60,7 @@ def manage(command: str, variables: Mapping[str, str], cwd: Path) -> "subprocess
 
 
 def done(command: str, variables: Mapping[str, str], cwd: Path) -> str:
-    """What a command says that has to succeed."""
+    """Return what a command says that has to succeed."""
     answer = manage(command, variables, cwd)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return answer.stdout

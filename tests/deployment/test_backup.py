@@ -170,7 +170,7 @@ def test_clips_come_from_the_sites_store(tmp_path: Path, embedded: Callable[[Pat
 
 
 @pytest.mark.parametrize("left_out", ["runs", "runs/Hopper-v5/x/ledger.sqlite3", "state"])
-def test_what_an_embedded_site_never_had_is_left_out(
+def test_absent_parts_are_left_out(
     run_dir: Path, tmp_path: Path, left_out: str, embedded: Callable[[Path], dict[str, str]]
 ) -> None:
     """No run, a run without labels, or runs that asked another site or nobody."""

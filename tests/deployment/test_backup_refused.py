@@ -1,4 +1,4 @@
-"""What ``manage.py backup`` and ``restore`` refuse, and what is left where they are interrupted."""
+"""Test what ``manage.py backup`` and ``restore`` refuse, and what is left where they are interrupted."""
 
 import re
 import shutil

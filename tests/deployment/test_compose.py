@@ -97,7 +97,7 @@ def test_the_example_offers_what_programs_read_and_nothing_else() -> None:
     assert ASKED | site | worker >= OFFERED
 
 
-def test_what_the_example_shows_is_what_compose_assumes() -> None:
+def test_example_shows_the_defaults() -> None:
     shown = dict(re.findall(r"^#?([A-Z0-9_]+)=(.+)$", EXAMPLE, re.MULTILINE))
     assumed = dict(re.findall(r"\$\{(\w+):-([^}$]+)}", COMPOSE))
     assert {name: shown[name] for name in assumed} == assumed
@@ -121,7 +121,7 @@ def test_all_parts_use_one_store(compose: Any) -> None:
     assert keys == [store["AWS_ACCESS_KEY_ID"], store["AWS_SECRET_ACCESS_KEY"]]
 
 
-def test_what_the_page_says_to_take_out_for_a_store_elsewhere_is_all_there_is(
+def test_page_lists_everything_to_remove_for_another_store(
     compose_with_store_elsewhere: Any, tmp_path: Path, check_schema: Callable[[Path], None]
 ) -> None:
     project = deepcopy(compose_with_store_elsewhere)
@@ -213,7 +213,7 @@ def test_every_image_is_built_once_and_others_are_pinned(compose: Any, stages: d
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_what_a_service_starts_is_there(compose: Any, stages: dict[str, Any], name: str) -> None:
+def test_started_programs_exist(compose: Any, stages: dict[str, Any], name: str) -> None:
     service = compose["services"][name]
     role = {"render": "render", "trainer": "trainer"}.get(name, "site")
     copied = {

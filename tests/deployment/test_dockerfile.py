@@ -51,7 +51,7 @@ def test_hadolint_finds_nothing_with_no_rule_switched_off() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_copied_is_there_and_reaches_the_builder(stages: dict[str, Any]) -> None:
+def test_copied_files_exist_in_the_build_context(stages: dict[str, Any]) -> None:
     copied = {
         name
         for stage in stages.values()

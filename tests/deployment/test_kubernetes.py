@@ -73,7 +73,7 @@ def test_there_are_no_secrets_until_somebody_writes_them(kubernetes: Path, tmp_p
     assert "/deploy/kubernetes/**/secrets.env" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-def test_what_pods_refer_to_is_there(resources: Resources, pods: dict[str, Resource]) -> None:
+def test_resources_named_by_pods_exist(resources: Resources, pods: dict[str, Resource]) -> None:
     for name, pod in pods.items():
         claims = {
             each["persistentVolumeClaim"]["claimName"]

@@ -48,7 +48,7 @@ def exported(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     prometheus_client.values.close_all_multiprocess_files()  # type: ignore[no-untyped-call]
 
 
-def test_what_is_shown_and_watched_is_exported(exported: set[str]) -> None:
+def test_shown_metrics_are_exported(exported: set[str]) -> None:
     assert {name for each in EXPRESSIONS for name in selectors_in(each)} <= exported
 
 

@@ -1,4 +1,4 @@
-"""What docs/deployment.md says of services, commands, ports and variables is what the files have."""
+"""Test what docs/deployment.md says of services, commands, ports and variables is what the files have."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_services_start_with_the_same_commands_everywhere(compose: Any, stages: 
 
 
 def test_render_workers_do_not_tell_each_other_how_they_are() -> None:
-    """What they would tell is the square of their number."""
+    """Check what they would tell is the square of their number."""
     shown = [line for line in LINES if "teacher.render_tasks worker" in line]
     assert shown
     for command in (command_of("render"), *shown):

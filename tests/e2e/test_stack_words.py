@@ -1,4 +1,4 @@
-"""What the stack prints for the user to type, and what it says about what the user typed."""
+"""Test what the stack prints for the user to type, and what it says about what the user typed."""
 
 import re
 import subprocess

@@ -58,7 +58,7 @@ class Launched:
 
 @pytest.fixture
 def launched() -> Iterator[list[Launched]]:
-    """What to end with the test."""
+    """Return what to end with the test."""
     commands: list[Launched] = []
     yield commands
     for command in commands:

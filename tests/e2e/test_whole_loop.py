@@ -64,7 +64,7 @@ class World:
         return process
 
     def site(self) -> dict[str, Any]:
-        """Where the site is, and its process."""
+        """Return where the site is, and its process."""
         site: dict[str, Any] = json.loads((self.folder / "state" / "site" / "lock").read_text())
         return site
 

@@ -68,7 +68,7 @@ def answer(api: Api, lease: Any) -> Any:
 
 
 def undo(api: Api, label: Any) -> Any:
-    """Take an answer back."""
+    """Undo an answer."""
     return api.post(f"/labels/{label['uuid']}/undo", {"uuid": str(uuid4())})
 
 

@@ -66,7 +66,7 @@ def answer(labeler: Labeler, lease: UUID, outcome: Outcome) -> UUID:
 
 
 def undo(labeler: Labeler, label: UUID) -> Lease | None:
-    """Take an answer back."""
+    """Undo an answer."""
     return answers.record_undo(labeler, label, uuid4())[1]
 
 

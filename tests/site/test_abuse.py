@@ -130,7 +130,7 @@ def test_files_are_as_little_as_other_forms(trainer: Trainer, path: str) -> None
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "9" * 5000])
-def test_a_length_that_is_none_is_read_as_nothing(db: None, length: str) -> None:
+def test_invalid_content_length_is_read_as_zero(db: None, length: str) -> None:
     assert Client().get("/accounts/login/", CONTENT_LENGTH=length).status_code == 200
 
 

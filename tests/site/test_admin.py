@@ -120,7 +120,7 @@ def test_experiments_are_finished(root: Client, trainer: Trainer) -> None:
 
 
 def form_of(root: Client, trainer: Trainer) -> dict[str, object]:
-    """What a browser would send from the experiment's form as it is now."""
+    """Return what a browser would send from the experiment's form as it is now."""
     response = root.get(page("change", models.Experiment, trainer.experiment.pk))
     fields: Any = response.context["adminform"].form
     return {
@@ -427,7 +427,7 @@ def test_lists_take_as_many_statements_for_many_rows_as_for_two(
     assert {name: many[name] - few[name] for name in few if many[name] > few[name]} == {}
 
 
-def test_what_is_seldom_looked_for_is_under_one_fold(root: Client) -> None:
+def test_rare_models_are_folded(root: Client) -> None:
     def listed(path: str) -> tuple[list[str], list[str], bool]:
         html = root.get(path).content.decode()
         [(before, is_open, folded)] = re.findall(

@@ -161,7 +161,7 @@ def test_bodies_that_do_not_fit_are_refused(trainer: Trainer, browser: Browser, 
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
-def test_what_is_not_json_is_refused(trainer: Trainer, browser: Browser, endpoint: Endpoint) -> None:
+def test_invalid_json_is_refused(trainer: Trainer, browser: Browser, endpoint: Endpoint) -> None:
     client = (browser if endpoint.labeler else trainer).client
     path = f"/api/v1{endpoint.path}"
     for content in (b"", b"{", b"\xff", b'{"count": NaN}', b'{"count": 1e999}'):

@@ -1,4 +1,4 @@
-"""What labelers are shown beside the pairs: examples, a film of the policy, how far it is."""
+"""Test what labelers are shown beside the pairs: examples, a film of the policy, how far it is."""
 
 import json
 from pathlib import Path

@@ -242,7 +242,7 @@ def test_other_addresses_than_a_redis_are_refused(monkeypatch: pytest.MonkeyPatc
         *("redis://:hid%2Fd%23en@host:6379/0", "  redis://redis_1:6379/0\n"),
     ],
 )
-def test_what_redis_can_be_at_is_taken(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_valid_redis_urls_are_accepted(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("REDIS_URL", url)
     assert read_redis_url() == url.strip()
 

@@ -168,7 +168,7 @@ def test_a_trainer_that_was_never_heard_from_counts_from_the_beginning(trainer: 
     ],
     ids=["put", "register", "decisions", "cancel", "points"],
 )
-def test_what_a_trainer_asks_is_its_sign_of_life(trainer: Trainer, sign: Callable[[Trainer], object]) -> None:
+def test_trainer_requests_are_heartbeats(trainer: Trainer, sign: Callable[[Trainer], object]) -> None:
     silence(190)
     sign(trainer)
     assert not is_away()

@@ -54,7 +54,7 @@ def test_the_text_comes_before_the_first_pair(text: ConsentText, browser: Browse
     assert not Lease.objects.exists()
 
 
-def test_who_agrees_goes_on_and_it_is_known_to_what(text: ConsentText, browser: Browser) -> None:
+def test_agreement_names_its_text(text: ConsentText, browser: Browser) -> None:
     assert say(browser, "yes", text.digest).headers["Location"] == LABEL
     assert browser.client.get(LABEL).status_code == 200
     assert not refused(browser)
@@ -62,7 +62,7 @@ def test_who_agrees_goes_on_and_it_is_known_to_what(text: ConsentText, browser: 
     assert (answer.text, answer.labeler.name, answer.agreed) == (text, "you", True)
 
 
-def test_who_does_not_agree_is_shown_nothing_and_may_think_again(text: ConsentText, browser: Browser) -> None:
+def test_declining_shows_nothing_and_can_be_changed(text: ConsentText, browser: Browser) -> None:
     assert "Goodbye, and thank you" in say(browser, "no", text.digest).content.decode()
     assert refused(browser)
     assert browser.client.get(LABEL).status_code == 302
@@ -118,7 +118,7 @@ def test_researcher_edits_the_text(trainer: Trainer, browser: Browser, researche
 
 
 @pytest.mark.parametrize("text", ["x" * 20_001, "a\x00b"])
-def test_what_cannot_be_a_text_is_refused(trainer: Trainer, researcher_client: Client, text: str) -> None:
+def test_invalid_texts_are_refused(trainer: Trainer, researcher_client: Client, text: str) -> None:
     assert researcher_client.post(EDIT, {"text": text}).status_code == 400
     assert trainer.experiment.consent is None
 

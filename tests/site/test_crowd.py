@@ -237,7 +237,7 @@ def test_a_registered_gold_pair_that_is_gold_no_longer_is_not_asked_about(traine
     assert trainer.decisions()["last_seq"] == 0
 
 
-def test_what_is_registered_again_may_have_been_made_gold_meanwhile(trainer: Trainer) -> None:
+def test_registered_comparison_may_have_become_gold(trainer: Trainer) -> None:
     body = {"comparisons": [trainer.comparison()]}
     trainer.post(f"{trainer.path}/comparisons", body)
     moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)

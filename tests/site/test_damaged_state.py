@@ -51,7 +51,7 @@ def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path, d
 
 
 def test_site_announcement_is_never_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who joins a site or looks for one reads it at any time."""
+    """Check who joins a site or looks for one reads it at any time."""
     lock = tmp_path / "lock"
     lock.write_text('{"port": 8000, "url": "http://[2001:db8::7]:8000", "storage": "s3://clips/of/many"}')
     found: list[str] = []

@@ -67,7 +67,7 @@ def fill(trainer: Trainer, browser: Browser) -> None:
 
 
 def rows() -> dict[str, int]:
-    """How many rows there are of each kind that an experiment has."""
+    """Return how many rows there are of each kind that an experiment has."""
     found = apps.get_app_config("feedback").get_models()
     return {each.__name__: each._base_manager.count() for each in found if each.__name__ not in OF_NOBODY}
 
@@ -107,7 +107,7 @@ def test_all_of_it_goes_and_nothing_else(
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_what_is_in_the_store_goes_from_there(
+def test_stored_clips_are_deleted(
     trainer: Trainer, in_store: Stored, put: Put, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(media, "MAX_KEYS", most)

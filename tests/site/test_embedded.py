@@ -59,7 +59,7 @@ def start() -> Iterator[Start]:
 
 
 def log_of(state: Path) -> Path:
-    """Where a site says what it does, beside its state folder."""
+    """Return where a site says what it does, beside its state folder."""
     return state.with_name(f"{state.name}.log")
 
 
@@ -106,7 +106,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, migrated_database: Path) -> 
 
 @pytest.fixture(scope="module")
 def site(start: Start, state: Path, taken: int) -> Iterator[dict[str, Any]]:
-    """What the site announces; a run has joined it."""
+    """Return what the site announces; a run has joined it."""
     runs = state / "site/runs"
     runs.mkdir(parents=True)
     with (runs / "run.lock").open("w") as run:
@@ -156,7 +156,7 @@ def test_commands_look_for_clips_where_the_site_does(site: dict[str, Any], state
     assert told["TEACHER_STORAGE"] == site["storage"] == str(state.with_name("clips"))
 
 
-def test_how_many_processes_production_has_is_nothing_to_it(site: dict[str, Any]) -> None:
+def test_web_concurrency_is_ignored(site: dict[str, Any]) -> None:
     """WEB_CONCURRENCY was no number."""
     assert requests.get(f"{site['url']}/livez", timeout=60).status_code == 200
 
@@ -198,14 +198,14 @@ def test_webhooks_are_sent_although_there_is_no_worker(site: dict[str, Any], sta
     assert event["data"] == {"experiment": "hopper", "url": "http://labels.example:8080/experiments/hopper/"}
 
 
-def test_a_long_log_begins_anew_and_the_one_before_is_kept(site: dict[str, Any], state: Path) -> None:
+def test_long_log_is_rotated(site: dict[str, Any], state: Path) -> None:
     log, before = state / "site.log", state / "site.log.1"
     wait_until(lambda: before.exists() and log.stat().st_size == 0)
     assert before.read_text() == "a long story\n" * 100
     assert mode(before) == 0o600
 
 
-def test_a_port_that_is_none_stops_the_site(start: Start, tmp_path: Path) -> None:
+def test_invalid_port_stops_the_site(start: Start, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="TEACHER_PORT must be a whole number from 1 to 65535"):
         start(tmp_path / "state", TEACHER_PORT="65536")
 

@@ -62,7 +62,7 @@ class Row:
 
     @property
     def is_api(self) -> bool:
-        """Whether it answers with JSON alone."""
+        """Return whether it answers with JSON alone."""
         return self.route.startswith("api/v1/")
 
     def of_tokens(self) -> dict[str, int]:
@@ -275,7 +275,7 @@ def enter() -> Callable[[Trainer], Client]:
 
 @pytest.fixture
 def places(trainer: Trainer, browser: Browser) -> dict[str, object]:
-    """What stands in braces in the table."""
+    """Return what stands in braces in the table."""
     return places_of(trainer, browser, "you")
 
 
@@ -331,7 +331,7 @@ def send(client: Client, row: Row, places: dict[str, object], method: str | None
 
 
 def test_each_row_lets_somebody_do_it() -> None:
-    """Where nobody may, a row would hold as well without any look at who asks."""
+    """Check where nobody may, a row would hold as well without any look at who asks."""
     assert {row.path for row in ROWS if min(row.expected) >= 400} == FORGED
     for row in ROWS:
         same = [each for each in ROWS if (each.route, each.method) == (row.route, row.method)]
@@ -371,7 +371,7 @@ def test_a_blocked_labeler_sees_its_own_pages_and_is_given_nothing(
     assert (late.status_code, trainer.decisions()["items"]) == (201, decided)
 
 
-def test_what_belongs_to_another_experiment_is_not_reached_by_the_way_of_ones_own(
+def test_other_experiments_objects_are_not_found(
     clients: dict[str, Client], places: dict[str, object], stranger: Trainer
 ) -> None:
     [asked] = stranger.register()

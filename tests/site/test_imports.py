@@ -1,4 +1,4 @@
-"""What was exported comes back, once, and what does not fit is refused with its line."""
+"""Test what was exported comes back, once, and what does not fit is refused with its line."""
 
 import csv
 import io
@@ -326,7 +326,7 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad[0]}-{bad[1]}")
-def test_what_does_not_fit_is_refused_with_its_line(
+def test_bad_values_are_refused_with_their_line(
     trainer: Trainer, browser: Browser, bring_back: Callable[..., str], bad: Any
 ) -> None:
     table, _, cells, message = bad
@@ -441,7 +441,7 @@ def resaved(
     ],
     ids=str,
 )
-def test_what_a_spreadsheet_saved_comes_back_as_it_was(
+def test_files_saved_by_a_spreadsheet_round_trip(
     trainer: Trainer, story: Exported, bring_back: Callable[..., str], how: dict[str, Any]
 ) -> None:
     saved = resaved(story, **how)
@@ -485,7 +485,7 @@ A_TIME = "a time such as 2026-01-31T09:30:00Z"
     ],
     ids=str,
 )
-def test_what_a_spreadsheet_mangled_is_told_in_one_line_for_the_whole_column(
+def test_mangled_columns_are_reported_in_one_line(
     trainer: Trainer, story: Exported, bring_back: Callable[..., str], mangled: tuple[str, str, str, str]
 ) -> None:
     table, column, found, expected = mangled

@@ -113,7 +113,7 @@ def test_another_link_is_used_by_who_came_by_one_before(trainer: Trainer, links:
     arrive(client, links["first"])
 
 
-def test_who_was_shut_out_stays_out_by_any_link(trainer: Trainer, links: dict[str, Invite]) -> None:
+def test_removed_labeler_stays_out_by_any_link(trainer: Trainer, links: dict[str, Invite]) -> None:
     client = Client()
     arrive(client, links["first"])
     Labeler.objects.get(arrivals__participant=PID).experiments.clear()

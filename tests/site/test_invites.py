@@ -80,7 +80,7 @@ def test_the_same_browser_comes_back_as_the_same_labeler(make: Make) -> None:
     assert invite.uses == 1
 
 
-def test_whoever_is_signed_in_is_told_that_this_ends(make: Make, researcher_client: Client) -> None:
+def test_signed_in_user_is_warned_of_signing_out(make: Make, researcher_client: Client) -> None:
     invite = make()
     assert (
         "You are signed in as ada. Starting will sign you out."
@@ -106,7 +106,7 @@ def closed(invite: Invite) -> list[tuple[int, str]]:
     return found
 
 
-def test_what_is_expired_revoked_used_up_or_over_lets_nobody_in(make: Make, trainer: Trainer) -> None:
+def test_ended_links_admit_nobody(make: Make, trainer: Trainer) -> None:
     past = timezone.now() - timedelta(seconds=1)
     assert closed(make(expires_at=past)) == [(410, "This invitation has expired")] * 2
     assert closed(make(limit=2, uses=2)) == [(410, "No spots left")] * 2
@@ -123,7 +123,7 @@ def test_what_is_expired_revoked_used_up_or_over_lets_nobody_in(make: Make, trai
     assert over.uses == 0
 
 
-def test_who_came_goes_on_when_the_link_is_full_but_not_when_it_is_revoked(make: Make) -> None:
+def test_full_link_keeps_its_labelers_but_a_revoked_one_does_not(make: Make) -> None:
     invite = make(limit=1)
     client, _ = enter(invite)
     assert client.get(path_of(invite)).status_code == 302

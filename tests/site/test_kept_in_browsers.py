@@ -9,7 +9,7 @@ SCRIPTS = Path(human_feedback_site.__file__).parent / "feedback" / "static" / "f
 KEPT = {f"rl-teacher.{name}" for name in ("character", "keys.", "learned.", "news.", "outbox.", "pace.")}
 
 
-def test_what_browsers_keep_has_the_names_that_it_had() -> None:
+def test_names_of_stored_browser_data_are_stable() -> None:
     found = {
         name
         for path in SCRIPTS.rglob("*.js")

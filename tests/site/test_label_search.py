@@ -32,7 +32,7 @@ def found() -> Found:
 
 
 def test_no_more_labels_count_than_are_wanted_and_no_surplus_could(found: Found) -> None:
-    """Where fewer are wanted than before, there come no more until it holds again."""
+    """Check where fewer are wanted than before, there come no more until it holds again."""
     assert len(found) > 3000
     for world in found:
         for step in model.steps(world):
@@ -47,7 +47,7 @@ def test_no_more_labels_count_than_are_wanted_and_no_surplus_could(found: Found)
 
 
 def stranded(world: World) -> bool:
-    """Whether somebody who may judge and keeps coming leaves a pair undecided, or a place free."""
+    """Return whether somebody who may judge and keeps coming leaves a pair undecided, or a place free."""
     permitted = [labeler for labeler in LABELERS if labeler not in world.blocked]
     for labelers in (permitted, *([each] for each in permitted)):
         then = model.go_on(world, labelers)
@@ -107,7 +107,7 @@ class Site:
                 experiments.set_overlap(self.experiment, number)
 
     def world(self) -> World:
-        """What the database holds."""
+        """Return what the database holds."""
         participations = (self._participation(labeler).get() for labeler in LABELERS)
         stopped = [labeler for labeler, own in zip(LABELERS, participations, strict=True) if own.stopped_at]
         leases = self._newest_leases()

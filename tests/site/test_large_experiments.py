@@ -1,4 +1,4 @@
-"""What labelers and trainers wait for does not read all that there ever was."""
+"""Test what labelers and trainers wait for does not read all that there ever was."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.both_databases
 
 
 def plan_of(statement: str) -> str:
-    """How the database goes about a statement if it can use an index at all."""
+    """Return how the database goes about a statement if it can use an index at all."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SET LOCAL enable_seqscan = off")  # tables of tests are too small for an index
@@ -96,7 +96,7 @@ def test_the_queue_is_read_in_its_order(asked: CaptureQueriesContext) -> None:
 
 
 @pytest.mark.postgresql_only
-def test_what_labelers_ask_for_is_planned_once_and_well(trainer: Trainer, browser: Browser) -> None:
+def test_lease_queries_have_good_plans(trainer: Trainer, browser: Browser) -> None:
     rounds = POSTGRESQL_OPTIONS["prepare_threshold"] + 1
     trainer.register(rounds)
     for _ in range(rounds):
@@ -112,7 +112,7 @@ def test_what_labelers_ask_for_is_planned_once_and_well(trainer: Trainer, browse
     assert "Sort" not in plan
 
 
-def test_what_a_labeler_holds_is_found_among_what_is_live(asked: CaptureQueriesContext) -> None:
+def test_held_leases_are_found_among_live_ones(asked: CaptureQueriesContext) -> None:
     [held] = statements_with(asked, "pair_uuid")
     assert "lease_by_labeler" in plan_of(held)
 
@@ -147,7 +147,7 @@ def test_rare_decisions_are_found_by_an_index(trainer: Trainer, decision: str, o
 
 @pytest.mark.postgresql_only
 @pytest.mark.parametrize("order", ["newest", "oldest"])
-def test_what_nothing_was_said_about_is_found_without_looking_at_all(trainer: Trainer, order: str) -> None:
+def test_unlabeled_comparisons_are_found_by_an_index(trainer: Trainer, order: str) -> None:
     uuids = trainer.register(2)
     live_through(trainer)
     with CaptureQueriesContext(connection) as context:

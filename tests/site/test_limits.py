@@ -98,7 +98,7 @@ def test_the_wait_ends_however_often_somebody_tries_meanwhile(ada: User) -> None
 
 
 @pytest.mark.both_databases
-def test_what_was_typed_is_not_kept_and_rows_go_when_they_ended(ada: User) -> None:
+def test_typed_names_are_not_kept_and_rows_expire(ada: User) -> None:
     fail("/accounts/login/", 1, name=PASSWORD)
     assert Attempts.objects.count() == 2
     assert not [row for row in Attempts.objects.values_list("digest", flat=True) if PASSWORD in row]

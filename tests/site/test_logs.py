@@ -153,7 +153,7 @@ def test_refusals_are_in_the_line_of_the_request_alone(trainer: Trainer, log: io
     assert [(line["level"], line["status"]) for line in lines(log)] == [("INFO", 404), ("INFO", 400)]
 
 
-def test_what_is_logged_outside_of_requests_has_no_id(client: Client, log: io.StringIO) -> None:
+def test_lines_outside_of_requests_have_no_id(client: Client, log: io.StringIO) -> None:
     client.get("/nothing")
     lines(log)
     logging.getLogger("gunicorn.error").info("Booting")

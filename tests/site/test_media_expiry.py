@@ -28,15 +28,15 @@ def finish(trainer: Trainer, days_ago: int = 31) -> None:
     Experiment.objects.filter(name=trainer.name).update(finished_at=Now() - timedelta(days=days_ago))
 
 
-NEIGHBOURS = ["hopper-2/1/first.mp4", "hopper.mp4", "hoppe/1/first.mp4", "walker/hopper/first.mp4", "x"]
+NEIGHBORS = ["hopper-2/1/first.mp4", "hopper.mp4", "hoppe/1/first.mp4", "walker/hopper/first.mp4", "x"]
 
 
 def test_only_clips_of_old_experiments_expire(trainer: Trainer, in_store: Stored, put: Put) -> None:
-    for key in (*NEIGHBOURS, "hopper/1/first.mp4", "hopper/1/second.mp4", "hopper/2/a/b", "hopper/.part"):
+    for key in (*NEIGHBORS, "hopper/1/first.mp4", "hopper/1/second.mp4", "hopper/2/a/b", "hopper/.part"):
         put(key)
     finish(trainer)
     assert chores.expire_media() == "4 deleted"
-    assert in_store() == sorted(NEIGHBOURS)
+    assert in_store() == sorted(NEIGHBORS)
     assert trainer.experiment.media_deleted_at is not None
     assert chores.expire_media() == "0 deleted"
 
@@ -97,7 +97,7 @@ def test_there_may_be_more_clips_than_one_request_takes(
     assert in_store() == []
 
 
-def test_what_one_time_cannot_do_the_next_one_does(
+def test_unfinished_expiry_continues_next_time(
     trainer: Trainer, in_store: Stored, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put("hopper/1/first.mp4")

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the site: who may read it, and figures that are those of the database."""
+"""Test what Prometheus reads of the site: who may read it, and figures that are those of the database."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -187,7 +187,7 @@ def test_a_finished_experiment_is_shown_until_its_end_was_seen(trainer: Trainer,
     assert read() == {}
 
 
-def test_what_is_being_deleted_is_not_shown(trainer: Trainer, read: Read) -> None:
+def test_experiments_being_deleted_are_hidden(trainer: Trainer, read: Read) -> None:
     update(deletion_asked_at=Now())
     assert read() == {}
 

@@ -86,7 +86,7 @@ DEFINITIONS = {
 
 
 def tables() -> dict[str, Any]:
-    """What the database says of its tables; columns and unnamed constraints in no order."""
+    """Return what the database says of its tables; columns and unnamed constraints in no order."""
     introspection, found = connections["default"].introspection, dict[str, Any]()
     with connections["default"].cursor() as cursor:
         cursor.execute(DEFINITIONS[connections["default"].vendor])

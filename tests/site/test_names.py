@@ -110,7 +110,7 @@ def test_single_sign_on_keeps_a_name(db: None, name: str, username: str) -> None
 
 
 @pytest.mark.parametrize("name", [HINDI, PERSIAN, "mia (SSO)", "(\u0301)"])
-def test_the_admin_can_edit_whoever_has_such_a_name(trainer: Trainer, name: str) -> None:
+def test_admin_can_edit_users_with_such_names(trainer: Trainer, name: str) -> None:
     accounts.labeler_named(trainer.user, name).user.full_clean(exclude=["password"])
 
 

@@ -107,7 +107,7 @@ def test_no_check_is_passed_by_answering_a_pair_again(trainer: Trainer, browser:
     assert len(own("you").get().gold_checks) == 2
 
 
-def test_what_a_stopped_labeler_says_counts_for_nothing(trainer: Trainer, browser: Browser) -> None:
+def test_stopped_labelers_answers_are_void(trainer: Trainer, browser: Browser) -> None:
     trainer.register(1)
     Experiment.objects.update(min_watch_ms=60_000, stop_failures=9)
     [lease] = browser.lease()
@@ -136,7 +136,7 @@ def test_former_gold_may_be_judged(trainer: Trainer, browser: Browser, side_of: 
     assert own("you").get().answered == 2
 
 
-def test_a_pair_shown_twice_as_a_check_may_still_be_answered_anew(trainer: Trainer, browser: Browser) -> None:
+def test_repeated_comparison_may_be_answered_again(trainer: Trainer, browser: Browser) -> None:
     trainer.register(1)
     label = browser.answer(browser.lease()[0])
     comparison = Comparison.objects.get()

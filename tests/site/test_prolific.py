@@ -73,7 +73,7 @@ def test_a_participant_comes_back_as_the_same_labeler_from_any_browser(invite: I
     ["", "x" * 24, PID[:-1], PID + "0", PID.upper(), "{{%PROLIFIC_PID%}}", "a" * 5000, PID + "\n", "é" * 24],
 )
 @pytest.mark.parametrize("name", list(SENT))
-def test_a_number_that_is_none_gets_a_page_that_says_so(invite: Invite, name: str, value: str) -> None:
+def test_invalid_participant_id_gets_a_page(invite: Invite, name: str, value: str) -> None:
     for send in (Client().get, Client().post):
         response = send(path_of(invite), {**SENT, name: value})
         assert response.status_code == 400
@@ -81,7 +81,7 @@ def test_a_number_that_is_none_gets_a_page_that_says_so(invite: Invite, name: st
     assert not Arrival.objects.exists()
 
 
-def test_who_comes_without_any_number_is_told_too(invite: Invite) -> None:
+def test_missing_participant_id_is_reported(invite: Invite) -> None:
     assert Client().get(path_of(invite)).status_code == 400
 
 

@@ -1,4 +1,4 @@
-"""What every answer carries, what the API says when Django itself fails, and what pages may load."""
+"""Test what every answer carries, what the API says when Django itself fails, and what pages may load."""
 
 import json
 from typing import Any

@@ -136,7 +136,7 @@ def test_a_bad_store_that_an_embedded_site_left_is_not_blamed_on_a_variable(tmp_
 
 
 @pytest.mark.parametrize("said", ['{"storage": ""}', '{"storage": "clips"}', "{", "[]", "", "null", "\ud800"])
-def test_what_an_embedded_site_has_not_said_is_not_used(tmp_path: Path, said: str) -> None:
+def test_unset_values_of_an_embedded_site_are_ignored(tmp_path: Path, said: str) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site/lock").write_text(said, errors="surrogatepass")
     assert settings(tmp_path)["TEACHER_STORAGE"] == str(tmp_path / "media")
@@ -295,7 +295,7 @@ def test_invalid_settings_are_one_line(tmp_path: Path, variables: dict[str, str]
         *("http://hidden@host", "http://user:hidden@host", "http://host#hidden", "http://host/?hidden=1"),
     ],
 )
-def test_what_is_no_address_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_invalid_addresses_are_refused_and_hidden(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("S3_ENDPOINT_URL", url)
     with pytest.raises(ImproperlyConfigured, match="S3_ENDPOINT_URL must look like https:") as caught:
         environment.read_url("S3_ENDPOINT_URL")
@@ -313,7 +313,7 @@ def test_what_is_no_address_is_refused_and_not_shown(monkeypatch: pytest.MonkeyP
         ("http://s3_server/Some/Path/", "http://s3_server/Some/Path"),
     ],
 )
-def test_what_is_an_address_is_taken(monkeypatch: pytest.MonkeyPatch, url: str, found: str | None) -> None:
+def test_valid_addresses_are_accepted(monkeypatch: pytest.MonkeyPatch, url: str, found: str | None) -> None:
     monkeypatch.setenv("S3_ENDPOINT_URL", url)
     assert environment.read_url("S3_ENDPOINT_URL") == found
 
@@ -324,7 +324,7 @@ def test_hosts_may_be_names_domains_addresses_and_any(monkeypatch: pytest.Monkey
     assert found == ["web", ".example.org", "192.168.1.5", "[2001:db8::1]", "*"]
 
 
-def test_a_secret_key_loses_the_blanks_around_it(tmp_path: Path) -> None:
+def test_secret_key_is_stripped(tmp_path: Path) -> None:
     assert settings(tmp_path, SECRET_KEY=f" {KEY}\n")["SECRET_KEY"] == KEY
 
 

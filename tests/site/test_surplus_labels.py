@@ -65,7 +65,7 @@ def test_first_answer_counts(trainer: Trainer, both_answer: BothAnswer, invite: 
     assert invite("newcomer").lease() == []
 
 
-def test_where_more_are_wanted_both_count_and_nobody_else_is_asked(
+def test_two_labels_count_with_overlap_two(
     trainer: Trainer, both_answer: BothAnswer, invite: Invited, side_of: SideOf
 ) -> None:
     trainer.overlap(2)
@@ -118,7 +118,7 @@ def test_an_undo_gives_the_pair_back_and_its_place_to_a_surplus_label(
     assert decided(trainer) == [("second", 1)]
 
 
-def test_who_changes_an_answer_keeps_its_place(trainer: Trainer, both_answer: BothAnswer) -> None:
+def test_revised_answer_keeps_its_slot(trainer: Trainer, both_answer: BothAnswer) -> None:
     trainer.register()
     label, _ = both_answer()
     trainer.put(state="finished")

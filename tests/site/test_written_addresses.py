@@ -91,7 +91,7 @@ def test_an_address_in_code_is_found(source: str) -> None:
     assert in_code(source)
 
 
-def test_what_is_no_address_is_left_alone() -> None:
+def test_other_text_is_ignored() -> None:
     markup = """<a href="{% url 'home' %}">a / b</a> <br/> "a minute" "/min" import("./api.js")"""
     assert in_markup(markup) == []
     assert in_code('text.rstrip("/"); root = "/dev/shm"; f"{base}/api/v1"') == []

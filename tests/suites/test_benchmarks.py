@@ -49,7 +49,7 @@ def test_our_side_is_measured_from_recipe_to_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("side", first_command.SIDES)
-def test_what_a_refusal_says_is_done(side: str) -> None:
+def test_refusals_of_the_first_command_work(side: str) -> None:
     result = first_command.try_side("FrozenLake-v1", side)
     assert [one["status"] for one in result["tries"]] == [2, 0]
     assert result["outcome"] == "corrected"

@@ -33,7 +33,7 @@ def test_two_who_write_one_path_each_write_a_file_of_their_own(tmp_path: Path) -
     assert names_in(tmp_path) == ["labels"]
 
 
-def test_what_a_killed_writer_left_is_written_over(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_are_overwritten(tmp_path: Path) -> None:
     (tmp_path / ".labels.part").write_bytes(b"half of a checkpoint")
     with atomic_write(tmp_path / "labels") as file:
         file.write(b"mine")
@@ -118,7 +118,7 @@ def test_a_folder_takes_no_files_place(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["pictures"]
 
 
-def test_what_a_killed_process_left_of_a_folder_does_not_come_into_it(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_stay_out_of_the_folder(tmp_path: Path) -> None:
     part = tmp_path / ".pictures.part"
     (part / "deeper").mkdir(parents=True)
     (part / "old.png").touch()

@@ -1,4 +1,4 @@
-"""What differs between operating systems."""
+"""Test what differs between operating systems."""
 
 import os
 import subprocess

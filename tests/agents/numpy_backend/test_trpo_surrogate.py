@@ -1,4 +1,4 @@
-"""What TRPO's surrogate computes in NumPy, beside what it computes in torch."""
+"""Test what TRPO's surrogate computes in NumPy, beside what it computes in torch."""
 
 from typing import Any
 

@@ -197,7 +197,7 @@ class LabelingPage:
         return self.videos()
 
     def videos(self) -> list[dict[str, Any]]:
-        """Return what the two videos on screen are doing, and the colour of their first corner."""
+        """Return what the two videos on screen are doing, and the color of their first corner."""
         videos: list[dict[str, Any]] = self.page.evaluate(
             """[...document.querySelectorAll(".frame video")].map((video) => {
                 const canvas = document.createElement("canvas");
@@ -212,7 +212,7 @@ class LabelingPage:
         return videos
 
     def side_of(self, color: str) -> str:
-        """Return the side on which the clip of that colour is seen."""
+        """Return the side on which the clip of that color is seen."""
         self.page.wait_for_selector(PAIR, state="attached")
         return ("left", "right")[[video["color"] for video in self.videos()].index(color)]
 

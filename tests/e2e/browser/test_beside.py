@@ -1,4 +1,4 @@
-"""What the labeling page shows beside the pairs: how far it is, and what the agent does meanwhile."""
+"""Test what the labeling page shows beside the pairs: how far it is, and what the agent does meanwhile."""
 
 from datetime import timedelta
 from itertools import combinations, product

@@ -98,7 +98,7 @@ def test_a_page_that_comes_back_says_that_the_site_is_unreachable(at_it: Labelin
         page.clock.run_for(1_000)
 
 
-def test_who_wants_to_may_judge_the_pairs_that_are_here(at_it: LabelingPage) -> None:
+def test_loaded_pairs_may_be_judged_offline(at_it: LabelingPage) -> None:
     page = at_it.page
     hide(at_it)
     lose_connection(at_it)

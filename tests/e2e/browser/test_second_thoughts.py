@@ -146,7 +146,7 @@ def test_the_pace_is_shown_and_a_pause_suggested(site: Site, labeling: LabelingP
     expect(rest).to_be_hidden()
 
 
-def test_who_waits_for_three_minutes_may_finish(site: Site, labeling: LabelingPage) -> None:
+def test_waiting_labelers_may_finish(site: Site, labeling: LabelingPage) -> None:
     site.add(1)
     page = labeling.page
     page.clock.install()
@@ -169,7 +169,7 @@ def test_who_waits_for_three_minutes_may_finish(site: Site, labeling: LabelingPa
     assert Label.objects.count() == Comparison.objects.count() == 1
 
 
-def test_who_is_careless_is_warned_and_then_given_no_more(site: Site, labeling: LabelingPage) -> None:
+def test_careless_labelers_are_warned_and_stopped(site: Site, labeling: LabelingPage) -> None:
     site.add(3)
     labeling.open(site.invite())
     warning = labeling.page.locator("#warning")

@@ -24,7 +24,7 @@ def provider(tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], i
 def url(
     browser: Browser, provider: IdentityProvider, migrated_database: Path, tmp_path: Path, using: Using
 ) -> Iterator[str]:
-    """Where the site is; people sign in at the provider, which runs."""
+    """Return where the site is; people sign in at the provider, which runs."""
     database = f"sqlite:///{shutil.copy(migrated_database, tmp_path / 'site.sqlite3')}"
     site = Production(database, tmp_path, using)
     site.start(WEB_CONCURRENCY="1", TEACHER_PUBLIC_URL="", OIDC_NAME="Example Lab", **provider.variables)

@@ -222,7 +222,7 @@ def test_the_written_variables_make_a_shell_a_trainers(stack: Stack) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_printed_makes_a_fresh_shell_teach(stack: Stack) -> None:
+def test_printed_commands_start_teach_in_a_fresh_shell(stack: Stack) -> None:
     said = re.search(r"^Teach (.*\n) {7}(.*)\n", stack.output.read_text(), re.MULTILINE)
     assert said is not None
     lines = "".join(said.groups()).replace("ShortHopper-v1", "Reacher-v1").replace("NAME", "typed")

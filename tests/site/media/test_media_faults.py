@@ -1,4 +1,4 @@
-"""What is wrong with the media store is told in the answer and in the log, never as status 500."""
+"""Test what is wrong with the media store is told in the answer and in the log, never as status 500."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Where the curves go."""
+"""Test where the curves go."""
 
 import math
 

@@ -21,7 +21,7 @@ def clips_on(client: Client, path: str) -> list[str]:
 
 
 def shown_at(client: Client, address: str) -> bytes:
-    """What a browser plays that follows the address."""
+    """Return what a browser plays that follows the address."""
     response: Any = client.get(address, follow=True)
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "video/mp4"

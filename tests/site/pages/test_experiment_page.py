@@ -1,4 +1,4 @@
-"""What a researcher sees of an experiment."""
+"""Test what a researcher sees of an experiment."""
 
 import re
 from collections.abc import Callable

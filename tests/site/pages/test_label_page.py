@@ -1,4 +1,4 @@
-"""What the labeling page's script is given."""
+"""Test what the labeling page's script is given."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the experiment page shows of how it goes just now, and asks for again every few seconds."""
+"""Test what the experiment page shows of how it goes just now, and asks for again every few seconds."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,7 +24,7 @@ PATH = "/experiments/hopper/live"
 
 @pytest.fixture
 def look(trainer: Trainer) -> Callable[[], monitoring.ExperimentStatus]:
-    """How the experiment goes, read anew."""
+    """Return how the experiment goes, read anew."""
 
     def look() -> monitoring.ExperimentStatus:
         cache.clear()

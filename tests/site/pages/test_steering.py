@@ -14,7 +14,7 @@ STEPS = ("pause", "resume", "finish", "reopen", "prompt")
 
 @pytest.fixture
 def page(trainer: Trainer, researcher_browser: Client) -> Callable[..., str]:
-    """What the page says after a step was taken on it."""
+    """Return what the page says after a step was taken on it."""
 
     def page(*steps: str) -> str:
         for step in steps:

@@ -63,7 +63,7 @@ class Production:
 
     @property
     def url(self) -> str:
-        """Where the server answers, once it does."""
+        """Return where the server answers, once it does."""
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline and self._started[-1].poll() is None:
             address = re.search(r"Listening at: (http://[\d.:]+)", self.text())

@@ -113,7 +113,7 @@ def test_sigterm_finishes_requests_and_leaves_nothing(site: Production, tmp_path
 
 
 def has_open(server: int, name: str) -> bool:
-    """Whether a worker of the server uses a file of that name."""
+    """Return whether a worker of the server uses a file of that name."""
     used = [file.path for worker in psutil.Process(server).children() for file in worker.open_files()]
     return any(path.endswith(f"/{name}") for path in used)
 

@@ -1,4 +1,4 @@
-"""Who is given which pair, for how long, and what happens to pairs that nobody answers."""
+"""Test who is given which pair, for how long, and what happens to pairs that nobody answers."""
 
 import dataclasses
 from collections.abc import Callable

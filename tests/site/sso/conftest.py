@@ -70,7 +70,7 @@ class Person:
 
     @property
     def is_signed_in(self) -> bool:
-        """Whether the site knows who this is."""
+        """Return whether the site knows who this is."""
         return self.client.get("/session").json()["account"] is not None
 
 

@@ -1,4 +1,4 @@
-"""What happens on the site is queued for webhooks, once, and with the change itself."""
+"""Test what happens on the site is queued for webhooks, once, and with the change itself."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("endpoint")
 
 
 def queued() -> list[dict[str, Any]]:
-    """What the events say, oldest first."""
+    """Return what the events say, oldest first."""
     return [
         json.loads(body) for body in WebhookDelivery.objects.order_by("pk").values_list("body", flat=True)
     ]
@@ -228,14 +228,14 @@ def test_other_labels_do_not_help(trainer: Trainer, stranger: Trainer, browser: 
 
 
 @pytest.mark.parametrize("change", [{"state": "paused"}, {"state": "finished"}, {"waiting_for": 0}])
-def test_what_people_need_not_come_for_is_no_event(trainer: Trainer, change: dict[str, Any]) -> None:
+def test_waits_that_need_no_people_are_no_events(trainer: Trainer, change: dict[str, Any]) -> None:
     wait_for(trainer, 7)
     pass_time(minutes=6)
     Experiment.objects.update(**change)
     assert look() == 0
 
 
-def test_a_wait_that_ends_meanwhile_is_no_event(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarted_run_starts_a_new_wait(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     wait_for(trainer, 7)
     pass_time(minutes=6)
     announce: Callable[..., bool] = webhooks._announce_waiting

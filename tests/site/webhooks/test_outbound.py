@@ -259,7 +259,7 @@ def test_headers_alone_are_a_success(script: int, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("script", [b"SSH-2.0-OpenSSH_9.2\r\n" * 1000], indirect=True)
-def test_what_is_not_http_is_refused_and_not_read_to_its_end(script: int) -> None:
+def test_non_http_replies_are_refused_early(script: int) -> None:
     with pytest.raises(DeliveryError, match="the answer is not HTTP"):
         post(f"http://127.0.0.1:{script}/", b"{}", {})
 

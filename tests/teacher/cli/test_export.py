@@ -140,7 +140,7 @@ def test_export_keeps_files(run_dir: Path, tmp_path: Path, capsys: pytest.Captur
         ("{new} --predictor p.npz", "has no predictor; expected"),
     ],
 )
-def test_of_two_files_none_is_written_where_one_cannot_be(
+def test_files_are_written_both_or_neither(
     line: str,
     says: str,
     run_dir: Path,

@@ -134,7 +134,7 @@ def test_a_missing_package_is_named_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_exported_is_one_line(
+def test_export_errors_are_one_line(
     finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What a newcomer reads first is true, short, and names everything."""
+"""Test what a newcomer reads first is true, short, and names everything."""
 
 import dataclasses
 import itertools

@@ -114,7 +114,7 @@ def test_a_damaged_run_does_not_hide_the_others(runs: Path, capsys: pytest.Captu
     assert "not a readable checkpoint" in said[-1]
 
 
-def test_a_run_that_came_to_nothing_while_it_was_looked_at_is_no_damage(
+def test_removed_run_is_not_reported_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def load_what_goes(folder: Path) -> tuple[TeachConfig, uuid.UUID]:

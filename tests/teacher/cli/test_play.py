@@ -1,4 +1,4 @@
-"""What a run's policy does, as a film or a picture, with what its predictor thinks of it."""
+"""Test what a run's policy does, as a film or a picture, with what its predictor thinks of it."""
 
 import shutil
 import subprocess
@@ -126,7 +126,7 @@ def test_a_reward_that_is_not_known_is_not_drawn(tmp_path: Path) -> None:
         (". a.mp4", 2, "pass a run's folder"),
     ],
 )
-def test_what_cannot_be_played_is_one_line(
+def test_errors_are_one_line(
     line: str, status: int, says: str, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(run_dir.iterdir())

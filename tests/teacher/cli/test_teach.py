@@ -428,7 +428,7 @@ def test_a_run_that_ends_by_a_defect_is_saved_too(
     assert (tmp_path / "runs" / "Pendulum-v1" / "x" / "checkpoint.npz").exists()
 
 
-def test_who_can_tell_nothing_apart_is_not_to_be_gone_on_with(
+def test_undecided_start_cannot_be_resumed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -459,7 +459,7 @@ def test_ctrl_c_while_libraries_are_being_loaded_is_one_line(tmp_path: Path) -> 
     assert ended.stderr == "teach: interrupted before training started\n"
 
 
-def test_what_is_printed_after_the_terminal_is_gone_raises_nothing() -> None:
+def test_printing_to_a_closed_terminal_raises_nothing() -> None:
     code = (
         "import os, time\nfrom teacher import interrupts\n"
         "try:\n    with interrupts.listening():\n        print('ready', flush=True)\n        time.sleep(60)\n"

@@ -62,7 +62,7 @@ class Redis:
             return int(client.llen("render"))
 
     def has(self, job: ClipJob) -> bool:
-        """Whether a clip's task is among those that no worker has."""
+        """Return whether a clip's task is among those that no worker has."""
         with redis.Redis.from_url(self.url) as client:
             tasks = [json.loads(task) for task in client.lrange("render", 0, -1)]
         return any(job.key.encode() in base64.b64decode(task["body"]) for task in tasks)
@@ -168,12 +168,12 @@ class Scene:
         return [each for each in list(self.queue._sent.values()) if each.job is job]
 
     def ask(self, job: ClipJob) -> Any:
-        """What a worker answers when it is sent a clip's task."""
+        """Return what a worker answers when it is sent a clip's task."""
         request = clip_request(job, self.queue._storage_url)
         return self.queue._celery.send_task(TASK, args=[request]).get(timeout=240)
 
     def makes(self, job: ClipJob) -> str:
-        """Who makes a clip."""
+        """Return who makes a clip."""
         return self.maker(job, self.queue.submit(job))
 
     def maker(self, job: ClipJob, clip: "Future[Path | None]") -> str:

@@ -138,7 +138,7 @@ def test_unmodified_environments_may_be_drawn_fast(make: Callable[[], Env]) -> N
 
 
 @pytest.mark.parametrize(("make", "why"), OWN.values(), ids=OWN)
-def test_what_draws_in_a_way_of_its_own_renders_itself(make: Callable[[], Env], why: str) -> None:
+def test_environments_with_own_rendering_render_themselves(make: Callable[[], Env], why: str) -> None:
     assert why in FastPath(make()).why_not
 
 

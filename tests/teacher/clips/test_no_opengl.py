@@ -67,13 +67,13 @@ def test_a_wrapper_that_cannot_draw_says_what_to_type(no_opengl: dict[str, str])
     assert last == install_command()
 
 
-def test_what_pygame_draws_needs_no_opengl(no_opengl: dict[str, str]) -> None:
+def test_pygame_needs_no_opengl(no_opengl: dict[str, str]) -> None:
     environment = {**no_opengl, "PYTHONPATH": str(ROOT)}
     said = subprocess.check_output([sys.executable, "-c", TRIAL, "Pendulum-v1"], env=environment, text=True)
     assert said == ""
 
 
-def test_where_there_is_opengl_a_hopper_is_drawn() -> None:
+def test_hopper_is_drawn_with_opengl() -> None:
     check_drawing(describe_task("ShortHopper-v1"), 1)
 
 

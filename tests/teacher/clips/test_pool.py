@@ -270,7 +270,7 @@ def main(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("env_id", ["Dark-v0", "__main__:Dark-v0", "CartPole-v1"])
-def test_what_is_defined_in_a_script_without_a_guard_is_refused(main: ModuleType, env_id: str) -> None:
+def test_environment_of_an_unguarded_script_is_refused(main: ModuleType, env_id: str) -> None:
     kwargs = {"obs_transform": "__main__:cells"} if env_id == "CartPole-v1" else {}
     name = "cells" if kwargs else "Dark-v0"
     with pytest.raises(RenderError) as refused:

@@ -167,7 +167,7 @@ def test_missing_opengl_says_what_to_install(record: Record, clip: Path) -> None
 @pytest.mark.parametrize(
     ("drivers", "chosen"), [({}, "egl"), ({"__EGL_VENDOR_LIBRARY_FILENAMES": "/nowhere"}, "osmesa")]
 )
-def test_where_egl_does_not_work_osmesa_draws(
+def test_osmesa_replaces_broken_egl(
     record: Record, clip: Path, inspect_mp4: Inspect, drivers: dict[str, str], chosen: str
 ) -> None:
     used = "import os; print(os.environ['MUJOCO_GL'])"

@@ -117,7 +117,7 @@ def test_closing_cancels_what_is_on_its_way(scene: Scene, notices: Notices) -> N
     assert notices() == []
 
 
-def test_what_cannot_be_made_here_waits_for_the_workers_and_says_so(scene: Scene, notices: Notices) -> None:
+def test_clips_wait_for_workers_if_needed(scene: Scene, notices: Notices) -> None:
     scene.worker.stop()
     scene.redis.kill()
     job = scene.job(trouble="fail_here", at=9)
@@ -239,7 +239,7 @@ def test_a_worker_killed_as_a_whole_leaves_nothing_and_is_replaced(scene: Scene)
     scene.until_a_worker_makes_them()
 
 
-def test_what_neither_a_worker_nor_the_trainer_can_make_is_given_up(scene: Scene) -> None:
+def test_clips_nobody_can_render_are_given_up(scene: Scene) -> None:
     scene.worker.start()
     with pytest.raises(RenderError, match="the robot fell apart"):
         scene.makes(scene.job(trouble="fail", at=9))

@@ -1,4 +1,4 @@
-"""What a render worker does with a request, and what it refuses."""
+"""Test what a render worker does with a request, and what it refuses."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ Request = dict[str, Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def _worker(modules: Path) -> Iterator[None]:
-    """What a worker keeps, its renderer and its way to the store, goes at the end."""
+    """Return what a worker keeps, its renderer and its way to the store, goes at the end."""
     yield
     render_tasks._store.cache_clear()
     if render_tasks._renderer.cache_info().currsize:
@@ -252,7 +252,7 @@ def test_tasks_are_kept_until_done_and_killed_in_time() -> None:
     assert conf.worker_prefetch_multiplier == 1
 
 
-def test_what_killed_tasks_left_is_removed(request_of: Callable[[str], Request]) -> None:
+def test_files_of_killed_tasks_are_removed(request_of: Callable[[str], Request]) -> None:
     old, new = (Path(tempfile.mkdtemp(prefix=render_tasks._FOLDER_PREFIX)) for _ in range(2))
     os.utime(old, (0, 0))
     render_clip(request_of("CartPole-v1"))

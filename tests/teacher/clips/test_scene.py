@@ -49,9 +49,9 @@ def test_there_is_no_black_void_and_the_body_stands_out(staged: Staged) -> None:
     picture = scene.draw(env.data).astype(int)
     assert picture.shape == (SIZE, SIZE, 3)
     assert (picture.sum(2) < 60).mean() < 0.01, "black"
-    colourful = picture.max(2) - picture.min(2) > 80
-    assert 0.004 < colourful.mean() < 0.4, "the body"
-    rows, columns = np.nonzero(colourful)
+    colorful = picture.max(2) - picture.min(2) > 80
+    assert 0.004 < colorful.mean() < 0.4, "the body"
+    rows, columns = np.nonzero(colorful)
     assert 0.15 * SIZE < rows.mean() < 0.85 * SIZE
     assert 0.25 * SIZE < columns.mean() < 0.75 * SIZE
 

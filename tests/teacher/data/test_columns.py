@@ -137,7 +137,7 @@ def test_folder_follows_tmpdir(limit: Limits, monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_is_found(number: float) -> None:
+def test_nan_is_found(number: float) -> None:
     array = rows(3).copy()
     require_numbers("observations", array)
     require_numbers("actions", np.array([1, 2]))

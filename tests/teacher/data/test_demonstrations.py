@@ -127,7 +127,7 @@ def test_an_episode_of_one_step_that_leads_to_no_number_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("limit", "ends"), [(None, True), (5, False)])
-def test_who_ended_each_episode_is_recorded(tmp_path: Path, limit: int | None, ends: bool) -> None:
+def test_ends_of_episodes_are_recorded(tmp_path: Path, limit: int | None, ends: bool) -> None:
     env = gym.make("CartPole-v1", max_episode_steps=limit)
     recorded = record_demonstrations(lambda _: 0, env, n_episodes=3, seed=1)
     save_demonstrations(tmp_path / "expert.npz", recorded)
@@ -183,7 +183,7 @@ def test_an_agent_plays_its_most_likely_actions() -> None:
     np.testing.assert_array_equal(recorded.actions[:, 0], agent.act(recorded.obs, deterministic=True))
 
 
-def test_a_stable_baselines_model_plays_through_its_normalisation() -> None:
+def test_a_stable_baselines_model_plays_through_its_normalization() -> None:
     envs = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]))
     envs.reset()
     for _ in range(50):
@@ -234,7 +234,7 @@ def test_a_nan_of_the_environment_is_refused(what: str) -> None:
         record_demonstrations(lambda _: np.zeros(2), Broken(VECTOR, TWO), n_episodes=1)
 
 
-def test_what_cannot_be_recorded_is_refused() -> None:
+def test_unsuitable_environments_are_refused() -> None:
     with pytest.raises(
         EnvironmentUnsuitableError, match=r"observation space must be a Box, Discrete or Multi.*, not Dict"
     ):
@@ -325,7 +325,7 @@ def test_bad_arrays_are_refused(arrays: Arrays, key: str, value: NDArray[Any], m
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_missing_is_named(arrays: Arrays) -> None:
+def test_missing_arrays_are_named(arrays: Arrays) -> None:
     del arrays["rewards"], arrays["obs"]
     with pytest.raises(DataError, match="missing arrays: obs, rewards; required:"):
         load_demonstrations(arrays)
@@ -360,7 +360,7 @@ def test_a_single_array_is_refused(tmp_path: Path) -> None:
         load_demonstrations(tmp_path / "missing.npz")
 
 
-def test_what_was_saved_can_be_cloned(tmp_path: Path) -> None:
+def test_saved_demonstrations_can_be_cloned(tmp_path: Path) -> None:
     env = gym.make("CartPole-v1")
     recorded = record_demonstrations(lambda observation: int(observation[2:].sum() > 0), env, n_episodes=4)
     save_demonstrations(tmp_path / "expert.npz", recorded)

@@ -53,7 +53,7 @@ class Screen(gym.Env[Any, Any]):
 
 
 def look(image: NDArray[np.uint8]) -> int:
-    """Where the picture is brighter."""
+    """Return where the picture is brighter."""
     half = len(image) // 2
     return int(image[half:].mean() > image[:half].mean())
 

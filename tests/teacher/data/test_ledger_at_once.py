@@ -85,7 +85,7 @@ def ask(make_segment: MakeSegment) -> Callable[[Ledger], None]:
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """What lies there, but for SQLite's index of its log, which is memory that processes share."""
+    """Return what lies there, but for SQLite's index of its log, which is memory that processes share."""
     return {each.name: each.read_bytes() for each in path.parent.iterdir() if not each.name.endswith("-shm")}
 
 

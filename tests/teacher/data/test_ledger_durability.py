@@ -1,4 +1,4 @@
-"""What becomes of the ledger when processes are killed, files are damaged and disks are full."""
+"""Test what becomes of the ledger when processes are killed, files are damaged and disks are full."""
 
 import contextlib
 import signal

@@ -104,7 +104,7 @@ def test_a_backup_without_a_copy_says_so_and_a_failed_copy_ends_nothing(
     assert warning.startswith(f"cannot copy {here} for backups and other readers: ")
 
 
-def test_what_a_killed_run_wrote_is_there_for_the_next_one(paths: Clients) -> None:
+def test_changes_of_a_killed_run_are_kept(paths: Clients) -> None:
     here, there = paths
     code = (
         "import os, sys; from pathlib import Path; from teacher.data.ledger import Ledger\n"

@@ -191,7 +191,7 @@ def test_an_empty_dataset_says_what_to_wait_for() -> None:
         _ = PreferenceDataset().observations
 
 
-def test_what_follows_each_step_is_kept(make_segment: MakeSegment) -> None:
+def test_next_states_are_kept(make_segment: MakeSegment) -> None:
     dataset = PreferenceDataset()
     segments = [make_segment(number) for number in range(8)]
     for number in range(4):
@@ -252,7 +252,7 @@ def test_a_dataset_that_is_given_a_size_keeps_the_last_decided_at_once(make_segm
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "10", True, float("nan"), float("inf"), [3]])
-def test_a_size_that_is_no_number_of_preferences_is_refused(size: Any) -> None:
+def test_invalid_max_size_is_refused(size: Any) -> None:
     message = re.escape(f"max_size: expected a whole number, 1 or more, or None to keep all; got {size!r}")
     with pytest.raises(ConfigError, match=message):
         PreferenceDataset(max_size=size)
@@ -275,7 +275,7 @@ def test_a_size_may_be_a_number_of_numpys_and_a_whole_one_with_a_point(size: Any
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1.01, -0.01])
-def test_what_is_no_probability_is_refused(make_segment: MakeSegment, value: float) -> None:
+def test_invalid_probabilities_are_refused(make_segment: MakeSegment, value: float) -> None:
     dataset = PreferenceDataset()
     answer = Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)
     for known in (0, 1):
@@ -365,7 +365,7 @@ def test_a_probability_may_be_any_number(make_segment: MakeSegment, value: Any) 
 
 
 @pytest.mark.parametrize("size", [-1, 2.5, "3", True, None], ids=repr)
-def test_what_is_no_number_of_preferences_or_members_is_refused(make_segment: MakeSegment, size: Any) -> None:
+def test_invalid_counts_are_refused(make_segment: MakeSegment, size: Any) -> None:
     dataset = PreferenceDataset()
     dataset.upsert([Preference(UUID(int=1), make_segment(1), make_segment(2), 1.0)])
     with pytest.raises(ConfigError, match=r"^size: expected a whole number, 0 or more; got "):

@@ -141,7 +141,7 @@ class Scripted(gym.Env[NDArray[Any], np.int64]):
         self.episode, self.made = -1, 0
 
     def end_of(self, episode: int) -> tuple[int, bool]:
-        """How many steps it has, and whether it is terminated rather than truncated."""
+        """Return how many steps it has, and whether it is terminated rather than truncated."""
         return self.ends[episode % len(self.ends)]
 
     def reset(self, **_: Any) -> tuple[NDArray[Any], dict[str, Any]]:
@@ -352,7 +352,7 @@ def test_bytes_keep_whatever_a_segment_holds(data: st.DataObject) -> None:
 
 
 def test_bytes_of_a_version_that_kept_nothing_after_the_last_step_are_read() -> None:
-    """What version 0.1 wrote."""
+    """Check what version 0.1 wrote."""
     one, buffer = segment(), io.BytesIO()
     np.savez_compressed(
         buffer,
@@ -474,7 +474,7 @@ def test_partners_of_a_heavy_segment_are_drawn_by_weight(make_segment: Callable[
 
 
 @pytest.mark.parametrize("number", [-1, 2.5, "3", True, None], ids=repr)
-def test_what_is_no_number_of_pairs_is_refused(make_segment: Callable[..., Segment], number: Any) -> None:
+def test_invalid_pair_counts_are_refused(make_segment: Callable[..., Segment], number: Any) -> None:
     first, second = make_segment(1), make_segment(2)
     pool = SegmentPool(len(first))
     pool.add([first, second])

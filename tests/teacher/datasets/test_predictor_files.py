@@ -193,7 +193,7 @@ def test_other_types_are_damage(tmp_path: Path, dataset: PreferenceDataset, dtyp
         ("reward", 3, "'int' object is not a mapping"),
     ],
 )
-def test_what_it_says_of_itself_is_refused_by_its_name(
+def test_bad_metadata_is_refused_by_name(
     tmp_path: Path, dataset: PreferenceDataset, part: str, value: object, says: str
 ) -> None:
     path, state = saved(tmp_path, dataset)
@@ -237,6 +237,6 @@ def test_spaces_are_told_apart_and_read_back(space: Box | Discrete | MultiDiscre
     assert describe_space(space_of(about)) == about
 
 
-def test_what_describes_no_space_is_refused() -> None:
+def test_invalid_space_descriptions_are_refused() -> None:
     with pytest.raises(DataError, match="description of a space"):
         space_of({"kind": "Circle"})

@@ -56,7 +56,7 @@ def dataset(make_segment: MakeSegment) -> PreferenceDataset:
 
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read from now on is taken to be large."""
+    """Return what is read from now on is taken to be large."""
     monkeypatch.setattr(Column, "MAX_IN_MEMORY", 1100)
     monkeypatch.setattr(Column, "MAX_AT_WORK", 1000)
 
@@ -372,7 +372,7 @@ def test_a_space_of_truths_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_no_such_file_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_unknown_file_types_are_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"labels{suffix}"
     with pytest.raises(DataError, match="does not exist; use a preference file"):
         load_preferences(path)

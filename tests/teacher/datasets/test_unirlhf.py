@@ -165,7 +165,7 @@ def test_a_pickle_is_never_loaded(files: Path) -> None:
     assert not (files / "sprung").exists()
 
 
-def test_what_does_not_fit_is_one_line(files: Path, exported: Path, raw: Path, tmp_path: Path) -> None:
+def test_bad_data_is_one_line(files: Path, exported: Path, raw: Path, tmp_path: Path) -> None:
     labels = load_crowd_labels(files)
     np.savez(
         tmp_path / "short.npz", observations=np.zeros((9, 3)), actions=np.zeros((9, 2)), rewards=np.zeros(9)

@@ -27,7 +27,7 @@ def test_a_game_is_a_task_with_pictures_that_never_ends_by_itself() -> None:
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_what_tells_the_score_is_black_for_agents_and_labelers(name: str) -> None:
+def test_score_is_blacked_out(name: str) -> None:
     env = AtariGame(name, render_mode="rgb_array")
     seen, info = env.reset(seed=1)
     assert info == {}

@@ -39,7 +39,7 @@ def makers(env_id: str, **kwargs: Any) -> list[Callable[[], gym.Env[Any, Any]]]:
 
 
 def bits(value: Any) -> Any:
-    """What tells apart all that may differ, even zeros by their sign."""
+    """Return what tells apart all that may differ, even zeros by their sign."""
     if isinstance(value, dict):
         return {key: bits(item) for key, item in value.items()}
     if isinstance(value, np.ndarray) and value.dtype == object:
@@ -158,7 +158,7 @@ def test_other_tasks_are_stepped_one_by_one() -> None:
         ("teacher/Hopper-v1", {"exclude_current_positions_from_observation": False}),
     ],
 )
-def test_what_has_no_rules_here_is_not_supported(env_id: str, kwargs: dict[str, Any]) -> None:
+def test_tasks_without_batched_rules_are_unsupported(env_id: str, kwargs: dict[str, Any]) -> None:
     assert not batched_mujoco.supports(env_id, kwargs)
 
 

@@ -58,7 +58,7 @@ def assert_replays(trajectory: Trajectory) -> None:
 
 
 def assert_goes_on_to(trajectory: Trajectory) -> None:
-    """What comes after each step, by stepping an environment of one's own."""
+    """Return what comes after each step, by stepping an environment of one's own."""
     with make_env(trajectory.recipe().env_id, trajectory.recipe().kwargs) as env:
         env.reset(seed=trajectory.seed)
         outcomes = [env.step(action.copy()) for action in trajectory.actions]
@@ -71,7 +71,7 @@ def assert_goes_on_to(trajectory: Trajectory) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Hopper-v5", "ShortReacher-v1", "Acrobot-v1"])
-def test_what_follows_each_step_is_known_in_every_autoreset_mode(env_id: str, mode: AutoresetMode) -> None:
+def test_next_states_in_every_autoreset_mode(env_id: str, mode: AutoresetMode) -> None:
     trajectories = record(env_id, mode, 90, horizon=40 if env_id == "Acrobot-v1" else None)
     finished = [trajectory for trajectory in trajectories if trajectory.finished]
     assert len(finished) >= 6
@@ -80,7 +80,7 @@ def test_what_follows_each_step_is_known_in_every_autoreset_mode(env_id: str, mo
         assert_goes_on_to(trajectory)
 
 
-def test_what_follows_is_known_while_an_episode_grows() -> None:
+def test_next_states_of_a_growing_episode() -> None:
     envs = make_vector_env(describe_task("ShortHopper-v1"), 2, seed=0)
     for count, _ in enumerate(play(envs, 140), 1):
         if count in (1, 63, 64, 65, 130):  # around the steps that are kept together, and a doubling

@@ -52,12 +52,12 @@ def test_either_may_act_alone(task: TaskInfo, switch: float, chance: float, shar
     assert np.concatenate(explored(task, switch, chance, steps=80)).mean() == share
 
 
-def test_an_actor_that_is_never_chosen_anew_goes_on(task: TaskInfo) -> None:
+def test_unchanged_actor_continues(task: TaskInfo) -> None:
     turns = explored(task, switch=0.0, chance=0.5, seed=3, steps=80)
     assert {float(episode.mean()) for episode in turns} == {0.0, 1.0}
 
 
-def test_the_same_seed_explores_the_same(task: TaskInfo) -> None:
+def test_seed_decides_exploration(task: TaskInfo) -> None:
     def actions(seed: int) -> list[NDArray[Any]]:
         explorer = Explorer(task, (seed, 40), 0.5, 0.5)
         episodes = explorer.explore(stand, 400)
@@ -69,7 +69,7 @@ def test_the_same_seed_explores_the_same(task: TaskInfo) -> None:
         assert not np.array_equal(one, other)
 
 
-def test_what_was_explored_can_be_replayed(task: TaskInfo) -> None:
+def test_explored_episodes_replay(task: TaskInfo) -> None:
     explorer = Explorer(task, (5,), 0.5, 0.5, num_envs=2)
     (episode, _) = explorer.explore(stand, 60)
     explorer.close()

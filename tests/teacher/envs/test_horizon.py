@@ -50,7 +50,7 @@ class Counting(gym.Env[Any, Any]):
 
 
 def played(env: gym.Env[Any, Any], seed: int = 5, steps: int = 8) -> list[Any]:
-    """What each step returned, with copies of observations."""
+    """Return what each step returned, with copies of observations."""
     first, _ = env.reset(seed=seed)
     outcomes: list[Any] = [(np.array(first), None, None, None)]
     for _ in range(steps):
@@ -102,7 +102,7 @@ def test_the_next_life_begins_within_the_episode(truncates: bool) -> None:
     assert None not in inner.seeds, "so that it replays where only a seed decides"
 
 
-def test_who_writes_into_what_is_returned_changes_nothing() -> None:
+def test_mutating_results_changes_nothing() -> None:
     env = FixedHorizon(Counting(), "absorb", 8)
     env.reset(seed=1)
     for _ in range(8):

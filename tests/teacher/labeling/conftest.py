@@ -86,7 +86,7 @@ def s3_site(
 
 @pytest.fixture
 def s3_variables(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What reads and writes the store of ``s3_site``."""
+    """Return what reads and writes the store of ``s3_site``."""
     for name, value in s3_server.environment().items():
         monkeypatch.setenv(name, value)
 
@@ -259,7 +259,7 @@ class Labeler:
         return uuid
 
     def undo(self, label: str) -> None:
-        """Take an answer back."""
+        """Undo an answer."""
         self._post(f"labels/{label}/undo", {"uuid": str(uuid4())})
 
     def _post(self, path: str, body: Any) -> Any:

@@ -9,12 +9,12 @@ from typing import Any
 
 
 def announced(state_dir: Path) -> Any:
-    """What a site says of itself; nothing where there never was one."""
+    """Return what a site says of itself; nothing where there never was one."""
     return json.loads((state_dir / "site" / "lock").read_text() or "{}")
 
 
 def is_held(state_dir: Path) -> bool:
-    """Whether any process of a site is alive."""
+    """Return whether any process of a site is alive."""
     try:
         with (state_dir / "site" / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""How the client reports what goes wrong; what goes right is in tests/contract."""
+"""Test how the client reports what goes wrong; what goes right is in tests/contract."""
 
 import json
 import socket
@@ -63,7 +63,7 @@ def problem(status: int, detail: str) -> Answer:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
-def test_what_may_pass_is_worth_another_try(open_client: OpenClient, status: int) -> None:
+def test_transient_errors_are_retried(open_client: OpenClient, status: int) -> None:
     with pytest.raises(SiteUnreachableError, match="not now"):
         open_client(problem(status, "not now")).decisions("x", 0)
 
@@ -71,7 +71,7 @@ def test_what_may_pass_is_worth_another_try(open_client: OpenClient, status: int
 @pytest.mark.parametrize(
     ("status", "hint"), [(401, "TEACHER_TOKEN"), (403, "researcher"), (404, "so it is"), (409, "so it is")]
 )
-def test_what_will_not_pass_says_what_to_do(open_client: OpenClient, status: int, hint: str) -> None:
+def test_permanent_errors_say_what_to_do(open_client: OpenClient, status: int, hint: str) -> None:
     with pytest.raises(SiteRefusedError, match=hint) as refusal:
         open_client(problem(status, "so it is")).decisions("x", 0)
     assert refusal.value.status == status

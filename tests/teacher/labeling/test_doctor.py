@@ -1,4 +1,4 @@
-"""What is missing on a machine is said, with how to get it; what is there is tried for real."""
+"""Test what is missing on a machine is said, with how to get it; what is there is tried for real."""
 
 import re
 import threading
@@ -50,7 +50,7 @@ def test_all_that_is_needed_is_tried_and_here(
     assert list(tmp_path.rglob("*.mp4")) == []
 
 
-def test_what_libraries_print_is_not_taken_for_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_output_is_not_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     noisy = f"import atexit; print('before'); atexit.register(print, 'after it')\n{doctor._DRAW}"
     monkeypatch.setattr(doctor, "_DRAW", noisy)
     drawn = "; clips of Gymnasium's own MuJoCo environments are drawn by the fast renderer"
@@ -138,7 +138,7 @@ def test_another_server_is_no_labeling_site(another_server: str, monkeypatch: py
     assert (finding.state, finding.remedy) == ("missing", "check the URL")
 
 
-def test_a_redis_address_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_redis_url_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine("runs", "state", None, None)
     assert found("redis", machine).state == "ok"
     monkeypatch.setenv("REDIS_URL", "http://:secret@host")

@@ -404,7 +404,7 @@ def test_a_database_that_was_restored_to_an_older_state_is_noticed_before_anythi
 
 
 @pytest.mark.parametrize("statement", [DELETE, OLDER], ids=["deleted", "older"])
-def test_what_the_site_forgets_during_a_run_is_noticed_and_not_made_again(
+def test_comparisons_lost_by_the_site_are_noticed(
     start_asking: Any,
     pairs: Pairs,
     wait_until: Any,

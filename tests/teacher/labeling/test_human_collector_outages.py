@@ -1,4 +1,4 @@
-"""What is killed or away on the way loses, doubles and inverts nothing."""
+"""Test what is killed or away on the way loses, doubles and inverts nothing."""
 
 import contextlib
 import json
@@ -60,7 +60,7 @@ def test_a_site_that_was_away_hears_again_what_training_waits_for(
     start_asking: Any, wait_until: Any, mortal_state: Path, experiment: ExperimentSettings
 ) -> None:
     def waiting_for(statement: str = "SELECT 1") -> int | None:
-        """What the site's database says of the experiment after ``statement``."""
+        """Return what the site's database says of the experiment after ``statement``."""
         with contextlib.closing(sqlite3.connect(mortal_state / "site.sqlite3", timeout=30)) as database:
             with database:
                 database.execute(statement)

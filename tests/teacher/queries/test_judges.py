@@ -70,7 +70,7 @@ def test_errors_belong_to_the_pair_and_the_seed(make_segment: MakeSegment) -> No
     assert [other(*pair) for pair in pairs] != given
 
 
-def test_what_a_teacher_errs_in_stays_as_published(make_segment: MakeSegment) -> None:
+def test_errors_stay_as_published(make_segment: MakeSegment) -> None:
     pairs = [(make_segment(seed), make_segment(seed + 1)) for seed in range(1, 81, 2)]
     teacher = ScriptedTeacher(ErrorModel(mistake=0.1), seed=1)
     assert [n for n, pair in enumerate(pairs) if teacher(*pair) != oracle(*pair)] == [3, 14, 15, 23, 26, 39]
@@ -211,7 +211,7 @@ def test_a_judge_that_gives_no_answer_is_named(make_segment: MakeSegment, judge:
         answer_of(judge, make_segment(1), make_segment(2))
 
 
-def test_what_a_scripted_teacher_says_of_itself_names_no_option(make_segment: MakeSegment) -> None:
+def test_teacher_errors_name_no_option(make_segment: MakeSegment) -> None:
     with pytest.raises(ConfigError, match=r"^judge: expected mistake:NUMBER with a probability"):
         ErrorModel.parse("mistake:2", "judge")
     with pytest.raises(ConfigError, match=r"^expected mistake:NUMBER with a probability"):

@@ -1,4 +1,4 @@
-"""What answers tell of the predictor before it learns from them."""
+"""Test what answers tell of the predictor before it learns from them."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -101,7 +101,7 @@ def recorded_episode(seed: int, last: float = 0.0) -> Trajectory:
 
 
 @pytest.mark.parametrize("last", [np.nan, np.inf, 4e38])
-def test_a_last_step_that_leads_to_no_number_is_in_no_segment(last: float) -> None:
+def test_final_nan_is_in_no_segment(last: float) -> None:
     episodes = [recorded_episode(seed, last if seed % 2 else 0.0) for seed in range(20)]
     assert [readable_steps(episode) for episode in episodes] == [30, 29] * 10
     pool = SegmentPool(1)
@@ -113,7 +113,7 @@ def test_a_last_step_that_leads_to_no_number_is_in_no_segment(last: float) -> No
     assert np.isfinite(learn_reward(episodes, oracle, *spaces, lesson).step_rewards(episodes[0])).all()
 
 
-def test_a_state_on_the_way_that_is_no_number_is_refused() -> None:
+def test_nan_before_the_end_is_refused() -> None:
     states = recorded_episode(1).all_observations.copy()
     states[7] = np.nan
     broken = Trajectory.from_arrays(states, np.zeros((30, 1)), np.zeros(30))
@@ -158,7 +158,7 @@ def test_other_pairs_are_asked_where_the_judge_cannot_tell(fumbling: list[Trajec
         (oracle, 0, DataError, "expected 2 or more segments of 15 steps, got 0"),
     ],
 )
-def test_what_cannot_be_learned_from_is_refused(
+def test_unlearnable_data_is_refused(
     fumbling: list[Trajectory], learn: Learn, judge: Any, episodes: int, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):

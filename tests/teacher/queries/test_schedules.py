@@ -1,4 +1,4 @@
-"""How many labels are due when."""
+"""Test how many labels are due when."""
 
 import math
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def test_no_label_is_taken_back_from_one_step_to_the_next() -> None:
         ("paper_atari", lambda step, steps: 5e6 / (step + 5e6)),
     ],
 )
-def test_what_is_due_is_the_integral_of_the_rate(
+def test_due_labels_are_the_integral_of_the_rate(
     name: RateName, rate_at_step: Callable[[float, int], float], num_timesteps: int
 ) -> None:
     from scipy.integrate import quad

@@ -173,7 +173,7 @@ def test_pairs_without_doubt_differ_most_and_are_asked_about_once(make_segment: 
     assert {first.recipe.seed > second.recipe.seed for first, second in pairs} == {True, False}
 
 
-def test_where_all_are_worth_the_same_no_pair_is_without_doubt(pool: SegmentPool) -> None:
+def test_ties_give_no_attention_checks(pool: SegmentPool) -> None:
     assert sure_pairs(pool, 3, lambda _: 1.0, QueryConfig()) == []
     assert sure_pairs(pool_of(), 3, lambda _: 1.0, QueryConfig()) == []
 
@@ -210,7 +210,7 @@ def test_oversampling_keeps_to_the_newest_segments(make_segment: MakeSegment) ->
     assert min(min(pair) for pair in seeds(drawn)) >= 100 - 16
 
 
-def test_what_was_explored_has_its_share(make_segment: MakeSegment) -> None:
+def test_explored_segments_have_their_share(make_segment: MakeSegment) -> None:
     explored = 0
     for seed in range(100):
         pool = SegmentPool(6, seed=seed)

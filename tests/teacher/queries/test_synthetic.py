@@ -59,7 +59,7 @@ def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path, make_s
     assert len({*uuids[0], *uuids[2]}) == 8
 
 
-def test_what_a_killed_run_left_unanswered_is_answered(ledger: Ledger, make_segment: MakeSegment) -> None:
+def test_unanswered_labels_of_a_killed_run_are_answered(ledger: Ledger, make_segment: MakeSegment) -> None:
     low, high = make_segment(1, true_return=0.0), make_segment(2, true_return=1.0)
     comparison = Comparison(uuid4(), low, high, "training", 64)
     ledger.write([comparison])

@@ -192,7 +192,7 @@ def test_without_a_terminal_waiting_is_told_once_not_twice_a_second() -> None:
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_what_is_soon_over_is_not_told(terminal: bool) -> None:
+def test_short_waits_are_silent(terminal: bool) -> None:
     said = io.StringIO()
     console = Console(file=said, width=200, force_terminal=terminal)
     with waiting(console, after=60.0) as show:

@@ -77,6 +77,6 @@ def test_progress_is_readable_during_training(tmp_path: Path, left: float, read:
 @pytest.mark.parametrize(
     "damage", ["", "{", "[]", '{"step": "x"}', '{"step": 3}', '{"step": 1e999, "seconds_left": 1}']
 )
-def test_what_is_damaged_says_nothing(tmp_path: Path, damage: str) -> None:
+def test_damaged_timing_is_ignored(tmp_path: Path, damage: str) -> None:
     (tmp_path / PROGRESS_NAME).write_text(damage)
     assert read_progress(tmp_path) == (0, None)

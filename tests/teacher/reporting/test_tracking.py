@@ -62,7 +62,7 @@ def console(said: io.StringIO) -> Console:
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a notebook in place of W&B is told."""
+    """Return what a notebook in place of W&B is told."""
     pages: list[Any] = []
     monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))
     monkeypatch.setitem(trackers.TRACKERS, "wandb", lambda run: Notebook(pages, run))
@@ -200,7 +200,9 @@ def test_without_the_package_one_line_says_how_to_install_it_and_training_comple
     assert line.endswith("); to install: pip install 'rl-teacher[wandb]'; training starts without it")
 
 
-def test_as_in_tensorboard(tmp_path: Path, console: Console, said: io.StringIO, pages: list[Any]) -> None:
+def test_tracked_like_tensorboard(
+    tmp_path: Path, console: Console, said: io.StringIO, pages: list[Any]
+) -> None:
     rounds: list[Round] = []
     with open_run(config(tmp_path, no_videos=False), console) as run:
         assert train(run, rounds.append)

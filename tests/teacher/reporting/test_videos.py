@@ -62,7 +62,7 @@ def test_the_first_episode_one_in_each_part_and_the_last_are_filmed(
     assert "no videos" not in said.getvalue()
 
 
-def test_where_steps_are_slow_time_tells_when_a_video_is_due(
+def test_videos_of_slow_steps_are_due_by_time(
     videos: EpisodeVideos, episode: Trajectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     videos.offer(episode, 1)

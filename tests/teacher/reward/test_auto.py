@@ -163,7 +163,7 @@ def test_a_fit_of_length_0_tries_nothing(ask: Ask, fits: list[Architecture]) -> 
     assert len(fits) == 1
 
 
-def test_what_was_tried_is_saved(ask: Ask, fits: list[Architecture], tmp_path: Path) -> None:
+def test_tried_sizes_are_saved(ask: Ask, fits: list[Architecture], tmp_path: Path) -> None:
     model = predictor()
     model.fit(ask(sum_of, FIRST))
     save_predictor(tmp_path / "a.npz", model, *SPACES)

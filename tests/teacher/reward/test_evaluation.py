@@ -206,7 +206,7 @@ def test_a_predictor_is_fitted_and_evaluated_by_command(
         ("import nowhere labels.npz", 2, "teach import: labels.npz already exists"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_errors_are_one_line(
     line: str,
     status: int,
     says: str,

@@ -250,7 +250,7 @@ def test_a_state_without_a_center_takes_it_away() -> None:
     ],
     ids=["hardly apart", "all the same", "beyond double precision", "too small"],
 )
-def test_what_cannot_be_told_apart_is_said(made: Sequence[Trajectory], words: str) -> None:
+def test_lost_precision_is_reported(made: Sequence[Trajectory], words: str) -> None:
     predictor = RewardPredictor(space(2), ACTIONS, SMALL, seed=1)
     report = predictor.fit(answers(made), max_epochs=1)
     assert re.search(words, report.doubt)

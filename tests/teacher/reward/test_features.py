@@ -1,4 +1,4 @@
-"""What a predictor reads of steps, against arrays made by hand."""
+"""Test what a predictor reads of steps, against arrays made by hand."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,7 +53,7 @@ def test_any_inputs_stand_side_by_side_in_their_order(inputs: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize(("name", "message"), [("next_state", "next observ"), ("terminated", "terminations")])
-def test_what_is_read_must_be_given_and_nothing_else(name: str, message: str) -> None:
+def test_exactly_the_read_inputs_are_required(name: str, message: str) -> None:
     bare = StepsBatch(STEPS.observations, STEPS.actions)
     assert Features(GRID, CHOICE, "state,action")(bare).shape == (3, 7)
     with pytest.raises(ConfigError, match=rf"with input {name} needs {message}.*; pass them as well$"):
@@ -161,7 +161,7 @@ def test_a_segment_an_episode_and_arrays_give_the_same_rewards(make_segment: Mak
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_a_rollout_is_relabelled_as_its_episodes_are(mode: AutoresetMode) -> None:
+def test_a_rollout_is_relabeled_as_its_episodes_are(mode: AutoresetMode) -> None:
     """Also where an episode ends, inside a rollout or at its edge."""
     task = describe_task("CartPole-v1", max_episode_steps=20)
     envs = make_vector_env(task, 3, seed=0, autoreset_mode=mode)

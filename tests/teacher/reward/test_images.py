@@ -129,7 +129,7 @@ def test_dropout_acts_in_training_only_and_follows_from_the_seed(make_ensemble: 
     assert not torch.equal(first(inputs[0]), before)  # the statistics have moved
 
 
-def test_without_batch_normalisation_nothing_but_parameters_is_learned(make_ensemble: MakeEnsemble) -> None:
+def test_without_batch_normalization_nothing_but_parameters_is_learned(make_ensemble: MakeEnsemble) -> None:
     ensemble = make_ensemble(no_image_batch_norm=True)
     assert len(list(ensemble.buffers())) == 0
     assert len(ensemble.learned()) == 12
@@ -151,7 +151,7 @@ def test_channels_are_found_on_either_side(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (6, 5, 2), (4, 6, 5, 2)])
-def test_what_came_after_the_step_is_more_channels(shape: tuple[int, ...]) -> None:
+def test_next_states_add_channels(shape: tuple[int, ...]) -> None:
     space, random = spaces.Box(0, 255, shape, np.uint8), np.random.default_rng(0)
     before, after = random.integers(256, size=(2, 3, *shape), dtype=np.uint8)
     steps = StepsBatch(before, np.zeros(3), after)

@@ -130,7 +130,7 @@ def test_a_state_is_restored_without_making_networks_again(make_segment: MakeSeg
     np.testing.assert_array_equal(copy.segment_returns(segments), expected)
 
 
-def test_what_asks_for_no_gradient_stays_as_it_is(make_segment: MakeSegment) -> None:
+def test_frozen_parameters_stay(make_segment: MakeSegment) -> None:
     def make(shape: tuple[int, ...]) -> nn.Module:
         return nn.Sequential(nn.Linear(shape[0], 8).requires_grad_(False), nn.Tanh(), nn.Linear(8, 1))
 
@@ -151,6 +151,8 @@ def test_what_asks_for_no_gradient_stays_as_it_is(make_segment: MakeSegment) -> 
         (lambda shape: nn.Linear(shape[0], 1).requires_grad_(False), "a module without trainable parameters"),
     ],
 )
-def test_what_gives_no_reward_is_refused(make: Callable[[tuple[int, ...]], nn.Module], found: str) -> None:
+def test_modules_without_rewards_are_refused(
+    make: Callable[[tuple[int, ...]], nn.Module], found: str
+) -> None:
     with pytest.raises(ConfigError, match=f"custom reward network: expected .* got {found}"):
         RewardPredictor(*SPACES, RewardConfig(), seed=1, network=make)

@@ -66,7 +66,7 @@ def test_an_episode_without_a_step_has_none() -> None:
     assert model.step_rewards(episode).shape == (0,)
 
 
-def test_none_of_them_count_where_rewards_are_normalised_by_those_in_use() -> None:
+def test_none_of_them_count_where_rewards_are_normalized_by_those_in_use() -> None:
     model = RewardPredictor(*VECTORS, RewardConfig(normalization="running", model="network"), seed=1)
     states = np.random.default_rng(1).normal(size=(9, 3))
     some, none = (StepsBatch(rows, np.ones((len(rows), 2)), rows) for rows in (states, states[:0]))

@@ -27,7 +27,7 @@ def by_numpy(raw: Tensor, of: Tensor) -> Any:
     return (values - reference.mean(1, keepdims=True)) / reference.std(1, keepdims=True)
 
 
-def test_by_preferences_members_are_normalised_averaged_and_scaled() -> None:
+def test_by_preferences_members_are_normalized_averaged_and_scaled() -> None:
     ours = normalization()
     ours.fit(outputs(1))
     means = by_numpy(outputs(2), of=outputs(1)).mean(0)
@@ -35,7 +35,7 @@ def test_by_preferences_members_are_normalised_averaged_and_scaled() -> None:
     np.testing.assert_allclose(ours(outputs(2)), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_bonus_is_so_many_deviations_of_the_members() -> None:
+def test_bonus_is_a_multiple_of_the_members_standard_deviation() -> None:
     plain, bonus = normalization(), normalization(uncertainty_bonus=2.0)
     for ours in (plain, bonus):
         ours.fit(outputs(1))
@@ -78,7 +78,7 @@ def test_none_leaves_the_average_of_the_members() -> None:
 
 @pytest.mark.parametrize("by", ["preferences", "running", "none"])
 @pytest.mark.parametrize("bonus", [0.0, 1.0])
-def test_what_follows_an_end_earns_0(by: str, bonus: float) -> None:
+def test_absorbing_states_earn_0(by: str, bonus: float) -> None:
     inputs = "next_state,absorbing"
     ours = normalization(normalization=by, uncertainty_bonus=bonus, inputs=inputs)
     plain = normalization(normalization=by, uncertainty_bonus=bonus)
@@ -113,7 +113,7 @@ def test_a_saved_one_goes_on_exactly(by: str) -> None:
     assert (ours(outputs(4)) == restored(outputs(4))).all()
 
 
-def test_what_was_saved_before_there_was_a_choice_is_read() -> None:
+def test_states_before_normalization_options_load() -> None:
     ours, restored = normalization(), normalization()
     ours.fit(outputs(1))
     state = ours.state_dict()

@@ -104,7 +104,7 @@ def test_a_saved_optimizer_goes_on_exactly() -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_what_torchs_optimizer_saved_is_read_also_where_it_skipped_the_last_parameter() -> None:
+def test_torch_optimizer_states_load() -> None:
     theirs, module = Cubes(), Cubes()
     optimizer = torch.optim.AdamW(theirs.parameters(), weight_decay=0.0, lr=LEARNING_RATE)
     (theirs.matrix**3).sum().backward()  # type: ignore[no-untyped-call]

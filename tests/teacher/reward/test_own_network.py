@@ -54,7 +54,7 @@ def test_a_run_learns_by_the_network_of_the_page_and_goes_on_with_it(tmp_path: P
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_before_there_is_a_run(
+def test_misfit_networks_are_refused_before_a_run(
     given: str, refusal: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = write_module(tmp_path)

@@ -1,4 +1,4 @@
-"""What the predictor learns from preferences, and how it states rewards."""
+"""Test what the predictor learns from preferences, and how it states rewards."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -171,7 +171,7 @@ def test_a_refit_starts_from_what_was_learned(make_segment: MakeSegment) -> None
     assert not np.allclose(before, after, rtol=1e-3)
 
 
-def test_rewards_have_mean_zero_and_the_fixed_deviation_over_the_answers(make_segment: MakeSegment) -> None:
+def test_rewards_have_mean_zero_and_the_configured_standard_deviation(make_segment: MakeSegment) -> None:
     answers = dataset(truthful(make_segment, range(30)))
     model = predictor(reward_std=0.5)
     model.fit(answers)
@@ -217,7 +217,7 @@ def test_returns_of_segments_are_sums_of_rewards(make_segment: MakeSegment) -> N
     np.testing.assert_allclose(model.segment_returns(segments), expected, rtol=1e-4)
 
 
-def test_what_members_think_of_segments_is_the_logit_of_their_preference(make_segment: MakeSegment) -> None:
+def test_member_returns_are_logits(make_segment: MakeSegment) -> None:
     """Raw and discounted: with so confident a network the loss of a pair is the difference of its returns."""
     segments = [make_segment(seed) for seed in range(4)]
     model = predictor(discount=0.9, label_noise=0.0, features="plain")
@@ -498,7 +498,7 @@ def test_the_loss_of_the_true_reward_is_that_of_its_returns(make_segment: MakeSe
     assert report.true_loss == pytest.approx(-np.log(chosen).mean(), rel=1e-4)
 
 
-def test_following_a_rollout_changes_rewards_where_these_are_normalised_so(make_segment: MakeSegment) -> None:
+def test_following_a_rollout_changes_rewards_where_these_are_normalized_so(make_segment: MakeSegment) -> None:
     answers, rollout = dataset(truthful(make_segment, range(20))), make_segment(500, length=300)
     for by, follows in (("running", True), ("preferences", False)):
         model = predictor(normalization=by)

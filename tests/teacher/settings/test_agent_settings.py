@@ -121,7 +121,7 @@ def test_own_network_is_trained_and_restored(tmp_path: Path, monkeypatch: pytest
         ("-e teacher/MovingDot-v1 --agent.hidden_sizes 8", "have no effect with image observations"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line_before_a_run(
+def test_invalid_settings_are_refused_before_a_run(
     line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own_policies.py").write_text(NETWORKS)

@@ -261,7 +261,7 @@ def test_a_setting_of_a_newer_version_is_named_as_such(tmp_path: Path, part: str
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_what_is_given_counts_more_than_the_preset(name: str) -> None:
+def test_given_values_override_the_preset(name: str) -> None:
     options = {"env_id": "ShortHopper-v1", "predictor": "synth", "name": "x", "n_labels": 40, "preset": name}
     preset = from_options(options)
     for option, value in PRESETS[name].items():  # type: ignore[index]
@@ -436,7 +436,7 @@ def test_bad_redis_address_is_refused_and_hidden(url: str, monkeypatch: pytest.M
     assert "secret" not in str(caught.value)
 
 
-def test_the_address_of_redis_is_read_without_blanks_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redis_url_is_stripped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", " redis://:secret@host:6379/1\n")
     assert read_redis_url() == "redis://:secret@host:6379/1"
     monkeypatch.setenv("REDIS_URL", " ")

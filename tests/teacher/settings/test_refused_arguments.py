@@ -100,7 +100,7 @@ NAMES = [*(f"seed of {name}" for name in SEEDS), *SIZES, *(f"device of {name}" f
 
 
 @pytest.mark.parametrize(("take", "refused", "says"), CASES, ids=NAMES)
-def test_what_nothing_can_be_done_with_is_refused_and_leaves_nothing(
+def test_unusable_arguments_leave_nothing(
     take: Take, refused: Sequence[object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

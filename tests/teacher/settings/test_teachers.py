@@ -1,4 +1,4 @@
-"""How imperfect teachers answer a pair of returns."""
+"""Test how imperfect teachers answer a pair of returns."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -449,7 +449,7 @@ def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_ru
     assert not teaching.stale
 
 
-def test_a_fit_that_diverges_is_told_in_a_line_and_training_goes_on(make_run: MakeRun) -> None:
+def test_diverged_fit_is_one_line_and_training_continues(make_run: MakeRun) -> None:
     reward = dataclasses.replace(SMALL, learning_rate=1e30, regularization="l2", strength=0.0)
     run, _ = make_run(pace="free", reward=reward, num_timesteps=1000)
     run.console = RunConsole(Console(file=io.StringIO(), soft_wrap=True))

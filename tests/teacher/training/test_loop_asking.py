@@ -80,7 +80,7 @@ def asked(teaching: Teaching) -> list[SegmentPair]:
 
 
 def said(run: Run) -> str:
-    """What was printed."""
+    """Return what was printed."""
     assert isinstance(run.console.rich.file, io.StringIO)
     return run.console.rich.file.getvalue()
 
@@ -292,7 +292,7 @@ def test_parts_set_in_python_are_missed_until_they_are_set_again(make_run: MakeR
 
 
 def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path: Path) -> None:
-    """What a killed run leaves is a ledger and its -wal file; here the second is damaged."""
+    """Check what a killed run leaves is a ledger and its -wal file; here the second is damaged."""
     run, teaching = make_run(n_labels=40)
     assert loop.train(run)
     run.save()
@@ -310,7 +310,7 @@ def test_comparisons_that_the_ledger_lost_are_missed(make_run: MakeRun, tmp_path
     assert said(run).count("comparisons since this run was saved") == 1
 
 
-def test_what_a_teacher_cannot_tell_takes_no_label_away(make_run: MakeRun) -> None:
+def test_skipped_questions_use_no_label(make_run: MakeRun) -> None:
     run, teaching = make_run(teacher="skip:0.9")
     assert loop.train(run)
     assert teaching.ledger.total() > 60  # some were asked about in vain

@@ -176,7 +176,7 @@ def test_states_are_explored_before_the_first_labels(tmp_path: Path) -> None:
         ("-e Pendulum-v1 -a ppo --pretrain_steps 100", "--pretrain_steps: needs -a sac"),
     ],
 )
-def test_what_sac_cannot_do_is_refused_in_one_line(
+def test_unsupported_sac_settings_are_refused(
     line: str,
     message: str,
     tmp_path: Path,

@@ -73,7 +73,7 @@ def test_sb3_policy_acts_alike_here(algorithm: Any, settings: dict[str, Any], tm
 
 
 @pytest.mark.parametrize("name", OTHER_AGENTS)
-def test_what_it_does_not_support_is_refused(name: str, tmp_path: Path) -> None:
+def test_unsupported_policies_are_refused(name: str, tmp_path: Path) -> None:
     case = OTHER_AGENTS[name]
     with pytest.raises(ConfigError, match="Stable-Baselines3 can't use policies with"):
         require_supported(case.agent(), case.observation_space, tmp_path / "a.zip")

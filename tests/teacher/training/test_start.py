@@ -28,7 +28,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(line: str) -> tuple[RunPlan, str]:
-    """What a command line comes to, and what is printed before it begins."""
+    """Return what a command line comes to, and what is printed before it begins."""
     said = io.StringIO()
     settings, refused = read_arguments(shlex.split(line))
     plan = check(settings, Console(file=said, width=300), refused)
@@ -184,21 +184,21 @@ def test_bad_settings_and_environment_together(given: str, reasons: list[str], c
     assert checked(corrected(error))[0].config.fixed_horizon == "absorb"
 
 
-def test_what_is_left_out_is_as_the_preset_has_it() -> None:
+def test_corrected_commands_keep_preset_defaults() -> None:
     error = refused("-p human -e CartPole-v1 -n x --preset paper --ent_coef -1 --reward.patience -2")
     assert "--schedule: needs a total number of labels" in str(error)
     assert ", with --reward.patience, --ent_coef left out: " in str(error)
     assert corrected(error) == ("-p human -e CartPole-v1 -n x -l 1400 --fixed_horizon absorb --preset paper")
 
 
-def test_what_a_change_brings_about_is_not_refused() -> None:
+def test_implied_settings_are_accepted() -> None:
     error = refused("-p human -e Pendulum-v1 -n x --public_url nope --bind 0.0.0.0")
     assert "--public_url: expected" in str(error)
     assert "--bind" not in str(error).partition("; corrected")[0]
     assert corrected(error).endswith("--bind 0.0.0.0 --public_url http://this-machine:8000")
 
 
-def test_settings_of_the_site_are_mended_by_what_they_need() -> None:
+def test_site_settings_are_corrected() -> None:
     error = refused("-p human -e Pendulum-v1 -n x --bind 0.0.0.0 --seed -1")
     for reason in ("--bind: needs public_url", "--seed: expected"):
         assert reason in str(error)
@@ -237,7 +237,7 @@ def test_arguments_of_the_environment_reach_it_and_its_replay() -> None:
 
 
 @pytest.mark.parametrize("value", ["frame_skip", "=3", "{", "render_mode=human", "max_episode_steps=3"])
-def test_arguments_that_are_none_are_refused(value: str) -> None:
+def test_invalid_environment_arguments_are_refused(value: str) -> None:
     with pytest.raises(TeacherError, match=r"--env_kwargs: (expected|can't contain)"):
         parse_arguments(["-p", "rl", "-e", "Hopper-v5", "-n", "x", "--env_kwargs", value])
 
@@ -286,13 +286,13 @@ class _Pictures(_Grid):
 
 
 @pytest.mark.parametrize(("limit", "filling"), [(30, "restart"), (14, "absorb")])
-def test_images_that_end_soon_begin_anew(monkeypatch: pytest.MonkeyPatch, limit: int, filling: str) -> None:
+def test_short_image_episodes_start_again(monkeypatch: pytest.MonkeyPatch, limit: int, filling: str) -> None:
     spec = gym.envs.registration.EnvSpec("Pictures-v0", lambda **_: _Pictures(), max_episode_steps=limit)
     monkeypatch.setitem(gym.registry, "Pictures-v0", spec)
     assert f"--fixed_horizon {filling}" in corrected(refused(f"{FIRST} -e Pictures-v0"))
 
 
-def test_what_no_setting_mends_is_named_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_without_a_fix_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = gym.envs.registration.EnvSpec("Words-v0", lambda **_: _Grid(), max_episode_steps=30)
     monkeypatch.setitem(gym.registry, "Words-v0", spec)
     error = refused(f"{FIRST} -e Words-v0")
@@ -368,6 +368,6 @@ def test_a_bad_policy_and_bad_demonstrations_are_refused_together(tmp_path: Path
     assert str(tmp_path / "b") in said
 
 
-def test_what_two_checks_find_is_said_once() -> None:
+def test_duplicate_problems_are_said_once() -> None:
     found = [EnvironmentUnsuitableError(text) for text in ("it failed in reset", "it failed in reset", "-l")]
     assert str(join_errors(found)) == "it failed in reset; -l"

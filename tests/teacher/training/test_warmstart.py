@@ -228,7 +228,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("line", "damage", "message"), CASES)
-def test_what_cannot_be_begun_from_is_refused_in_one_line_and_leaves_nothing(
+def test_bad_starts_are_refused_and_leave_nothing(
     line: str, damage: Callable[[], Any], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage()

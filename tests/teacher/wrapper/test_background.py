@@ -82,7 +82,7 @@ def test_a_fit_is_given_up_when_the_wrapper_is_closed(wrap: Wrap) -> None:
     assert not env.trainer._thread.is_alive()  # type: ignore[union-attr]
 
 
-def test_what_fails_beside_is_raised_by_step_and_by_close(wrap: Wrap, tmp_path: Path) -> None:
+def test_background_errors_are_raised_by_step_and_close(wrap: Wrap, tmp_path: Path) -> None:
     def fails(first: Segment, second: Segment) -> Decision:
         raise KeyError("nothing like this was seen before")
 

@@ -1,4 +1,4 @@
-"""What other libraries check of an environment holds for a wrapped one."""
+"""Test what other libraries check of an environment holds for a wrapped one."""
 
 import os
 import warnings

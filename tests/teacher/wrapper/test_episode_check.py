@@ -1,4 +1,4 @@
-"""What the wrapper finds out of its environment at first, by the rule of ``teach``."""
+"""Test what the wrapper finds out of its environment at first, by the rule of ``teach``."""
 
 import contextlib
 import logging
@@ -117,7 +117,7 @@ def test_refused_as_by_teach(wrap: Wrap, wrap_vector: WrapVector, registered: st
     assert "\n" not in said
 
 
-def test_what_never_ends_early_is_named(wrap: Wrap) -> None:
+def test_fixed_length_episodes_are_named(wrap: Wrap) -> None:
     with pytest.raises(
         EnvironmentUnsuitableError,
         match="the environment with terminate_when_unhealthy=False; use teacher/Walker-v1, whose episodes",
@@ -294,7 +294,7 @@ def test_nothing_is_tried_where_nothing_is_asked(caplog: pytest.LogCaptureFixtur
     assert not caplog.text
 
 
-def test_a_trial_that_takes_long_is_told_of_once(
+def test_long_trial_is_reported_once(
     wrap: Wrap, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episode_check, "_PATIENCE_SECONDS", -1.0)

@@ -361,7 +361,7 @@ class Failing(Line):
         return (observation * np.nan if self.broken else observation), *others
 
 
-def test_no_reward_comes_of_an_observation_that_is_no_number(wrap: Wrap) -> None:
+def test_nan_observation_gives_no_reward(wrap: Wrap) -> None:
     line = Failing()
     env = wrap(line)
     play(env, 300)

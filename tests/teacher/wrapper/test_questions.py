@@ -1,4 +1,4 @@
-"""How many answers come in all: as many as were wanted, whatever segments come."""
+"""Test how many answers come in all: as many as were wanted, whatever segments come."""
 
 import time
 from contextlib import nullcontext
@@ -78,13 +78,13 @@ def test_vector_environments_step_over_the_last_step(wrap_vector: WrapVector) ->
     assert envs.trainer.answers == 100
 
 
-def test_what_is_saved_is_complete_though_steps_are_faster_than_answers(wrap: Wrap) -> None:
+def test_saved_labels_are_complete(wrap: Wrap) -> None:
     env = wrap(**COLLECT, background=True)
     play(env, 600)
     assert len(load_preferences(env.save_prefs())) == 100
 
 
-def test_what_is_closed_is_complete_though_a_fit_would_go_on(wrap: Wrap) -> None:
+def test_closed_wrapper_is_complete(wrap: Wrap) -> None:
     endless = {"n_initial_training_steps": 10**9, "validation_interval": 10**9}
     env = wrap(n_prefs=60, n_initial_prefs=6, background=True, **endless)
     env.reset(seed=1)
@@ -137,7 +137,7 @@ def test_a_judge_that_fails_loses_no_answer_and_holds_nobody_up(
     assert env.trainer.answers == 13
 
 
-def test_answers_that_no_pair_is_left_for_are_told_of(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
+def test_unused_labels_are_reported(wrap: Wrap, caplog: pytest.LogCaptureFixture) -> None:
     env = wrap(**COLLECT, max_pref_interface_segs=4)
     play(env, 600)
     assert (

@@ -288,7 +288,7 @@ def test_transposed_images_are_relabeled_as_rendered(taught: Callable[..., Taugh
     np.testing.assert_allclose(buffer.rewards[:160], expected(env, inner), rtol=0, atol=1e-3)
 
 
-def test_what_the_buffer_does_not_hold_is_refused(taught: Callable[..., Taught], wrap: Wrap) -> None:
+def test_unknown_transitions_are_refused(taught: Callable[..., Taught], wrap: Wrap) -> None:
     env, _, envs = taught()
     observations, actions = envs.observation_space, envs.action_space
 

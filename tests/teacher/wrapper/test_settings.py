@@ -28,7 +28,7 @@ def test_every_known_argument_is_taken_or_was_dropped_for_a_reason() -> None:
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_what_was_dropped_is_warned_of(name: str) -> None:
+def test_dropped_arguments_warn(name: str) -> None:
     with pytest.warns(UserWarning, match=f"{name} has no effect here: {re.escape(DROPPED[name])}"):
         read_settings({name: 1})
 
@@ -103,7 +103,7 @@ def test_both_names_are_understood() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
+def test_bad_arguments_are_one_line(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_settings(settings)
 

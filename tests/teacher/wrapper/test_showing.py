@@ -1,4 +1,4 @@
-"""What people see of a segment, in each way that it can be shown."""
+"""Test what people see of a segment, in each way that it can be shown."""
 
 import time
 from pathlib import Path

@@ -122,7 +122,7 @@ def test_copy_differs_in_rewards_only(name: str, tmp_path: Path, predictor: Rewa
         relabel(predictor, source, target)
 
 
-def test_what_minari_says_of_rewards_changes_with_them(tmp_path: Path, predictor: RewardPredictor) -> None:
+def test_minari_reward_metadata_is_updated(tmp_path: Path, predictor: RewardPredictor) -> None:
     relabel(predictor, DATA / "minari-arrow", tmp_path / "taught-v1")
     first = rewards_of(tmp_path / "taught-v1")[0]
     about = json.loads((tmp_path / "taught-v1" / "data" / "0" / "metadata.json").read_text())
@@ -197,7 +197,7 @@ def test_a_last_step_that_led_to_no_number_is_not_demonstrated(tmp_path: Path) -
         as_demonstrations(Recording([broken]))
 
 
-def test_an_episode_without_a_step_is_relabelled_like_the_others(
+def test_an_episode_without_a_step_is_relabeled_like_the_others(
     copy: Callable[[str], Path], tmp_path: Path, predictor: RewardPredictor
 ) -> None:
     source = copy("minari-hdf5")
@@ -211,7 +211,7 @@ def test_an_episode_without_a_step_is_relabelled_like_the_others(
     assert [len(rewards) for rewards in rewards_of(tmp_path / "taught-v1")] == [0, 12]
 
 
-def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:
+def test_demonstrations_are_relabeled_step_by_step(tmp_path: Path) -> None:
     predictor = RewardPredictor(*SPACES, RewardConfig(model="network"), seed=1)
     recording = load_trajectories(DATA / "minari-hdf5")
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
@@ -226,7 +226,7 @@ def test_demonstrations_are_relabelled_step_by_step(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.actions[:, 0], wanted.actions)
 
 
-def test_demonstrations_are_relabelled_by_what_reads_ends(tmp_path: Path, predictor: RewardPredictor) -> None:
+def test_demonstrations_are_relabeled_by_what_reads_ends(tmp_path: Path, predictor: RewardPredictor) -> None:
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
     recording = load_trajectories(DATA / "minari-hdf5")
     assert any(episode.terminated for episode in recording.episodes)
@@ -238,7 +238,7 @@ def test_demonstrations_are_relabelled_by_what_reads_ends(tmp_path: Path, predic
     assert ended == [episode.terminated for episode in recording.episodes]
 
 
-def test_demonstrations_without_last_states_are_relabelled_by_what_does_not_read_them(tmp_path: Path) -> None:
+def test_demonstrations_without_last_states_are_relabeled_by_what_does_not_read_them(tmp_path: Path) -> None:
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
     old = replace(as_demonstrations(load_trajectories(DATA / "minari-hdf5")), final_obs=None)
     save_demonstrations(source, old)
@@ -253,7 +253,7 @@ def test_demonstrations_without_last_states_are_relabelled_by_what_does_not_read
     assert lengths == [split - 1, len(old) - split - 1]
 
 
-def test_what_the_predictor_cannot_read_is_one_line(tmp_path: Path, predictor: RewardPredictor) -> None:
+def test_unreadable_steps_are_one_line(tmp_path: Path, predictor: RewardPredictor) -> None:
     source, target = tmp_path / "a.npz", tmp_path / "b.npz"
     known = as_demonstrations(load_trajectories(DATA / "minari-hdf5"))
     save_demonstrations(source, replace(known, terminated=None))
@@ -332,7 +332,7 @@ def test_other_spaces_are_refused(copy: Callable[[str], Path]) -> None:
         load_trajectories(folder)
 
 
-def test_what_is_none_of_these_is_refused(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_trajectories(tmp_path / "nothing")
     np.savez(tmp_path / "a.npz", other=np.zeros(3))
