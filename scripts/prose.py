@@ -156,7 +156,7 @@ def check_tree(root: Path) -> list[Violation]:
 def count(found: Sequence[Violation]) -> dict[str, int]:
     """Return the number of violations by rule, including zeros."""
     counts = dict.fromkeys((*PHRASES, *(f"docstring: {opening}" for opening in OPENINGS), SUBJECTS), 0)
-    return counts | Counter(violation.rule for violation in found)
+    return {**counts, **Counter(violation.rule for violation in found)}
 
 
 def report(counts: Mapping[str, int], baseline: Mapping[str, int], found: Sequence[Violation]) -> int:

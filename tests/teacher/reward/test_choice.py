@@ -112,7 +112,7 @@ def test_it_is_settled_once(ask: Ask) -> None:
     assert model.features == "plain"
 
 
-def test_what_was_settled_is_saved_and_is_no_other_choice(ask: Ask, tmp_path: Path) -> None:
+def test_settled_choice_is_saved(ask: Ask, tmp_path: Path) -> None:
     model, answers = predictor(), ask(distance, range(80))
     model.fit(answers, max_updates=UPDATES)
     save_predictor(tmp_path / "a.npz", model, *SPACES)
