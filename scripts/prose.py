@@ -161,7 +161,7 @@ def count(found: Sequence[Violation]) -> dict[str, int]:
 
 def report(counts: Mapping[str, int], baseline: Mapping[str, int], found: Sequence[Violation]) -> int:
     """Print counts, and the violations of rules above their baseline; return the exit status."""
-    for rule, number in (dict.fromkeys(baseline, 0) | counts).items():
+    for rule, number in {**dict.fromkeys(baseline, 0), **counts}.items():
         allowed = baseline.get(rule, 0)
         if number or allowed:
             note = " TOO MANY" if number > allowed else " (lower it: --lower)" if number < allowed else ""
