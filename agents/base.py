@@ -141,20 +141,11 @@ class Agent(Protocol):
         """Restore the full training state returned by :meth:`state_dict`."""
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Load only the policy parameters and observation normalization statistics from a state dict.
-
-        ``state`` is the return value of an agent's :meth:`state_dict`.
-        """
+        """Load only the policy parameters and observation normalization statistics from a state dict."""
 
 
 class BaseAgent(abc.ABC):
-    """Base class of all agents: acts, owns the random number generators, and saves and loads state.
-
-    Args:
-        policy: the network module to train.
-        normalizer: converts raw observations to inputs of ``policy``.
-        seed: seed for all of the agent's random number generators.
-    """
+    """Base class of all agents: acts, owns the random number generators, and saves and loads state."""
 
     config: AgentConfig
 
@@ -170,11 +161,7 @@ class BaseAgent(abc.ABC):
         """Process group for distributed training of this agent; set it before the first rollout."""
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.
-
-        If ``deterministic``, returns the most likely actions instead of samples. Uses a separate random
-        number generator, so calling this method doesn't affect training.
-        """
+        """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``."""
         head = self.policy.head
         outputs = self.policy.actor_function()(self.normalizer(observations))
         if not deterministic:
@@ -241,11 +228,7 @@ class BaseAgent(abc.ABC):
         self.normalizer.statistics.load_state_dict(moments)
 
     def _checked_policy(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the policy parameters and observation statistics in ``state``.
-
-        Raises:
-            StateMismatchError: a parameter or statistic is missing, isn't finite, or doesn't fit this agent.
-        """
+        """Return the policy parameters and observation statistics in ``state``."""
         try:
             policy = dict(state["policy"])
             moments = {name: state["normalizer"][name] for name in ("mean", "variance", "count")}

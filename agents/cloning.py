@@ -66,7 +66,6 @@ class CloningLoss(NamedTuple):
     averaged over action dimensions for Box actions.
 
     Attributes:
-        epoch: number of epochs completed so far in the :func:`clone` call.
         train: mean loss over the epoch's transitions; a minibatch's loss is computed before the gradient
             step on that minibatch.
         validation: loss on held-out data after the epoch; NaN if there is no held-out data.
@@ -105,10 +104,7 @@ def clone(
     the critic were trained with them. Don't call this between collecting a rollout and updating on it.
 
     Args:
-        agent: the agent to train.
-        demonstrations: training and validation data.
         n_epochs: number of training epochs, at least 1.
-        learning_rate: Adam's learning rate.
         val_interval: number of epochs between validations; validation always runs after the last epoch.
         patience: early stopping: stop after this many consecutive validations without improvement, and
             restore the weights with the lowest validation loss. None: train for all epochs and keep the final
@@ -167,11 +163,6 @@ def clone(
 
 def check_demonstrations(pairs: Pairs, observation_shape: tuple[int, ...], action_space: Space[Any]) -> None:
     """Check that demonstrations fit an environment's observation shape and action space.
-
-    Args:
-        pairs: demonstrated observations and actions.
-        observation_shape: shape of one observation of the environment.
-        action_space: the environment's action space.
 
     Raises:
         DemonstrationMismatchError: a shape, dtype or action value doesn't fit.
@@ -317,10 +308,7 @@ def _weights(policy: Policy) -> list[Tensor]:
 
 
 def _restore(policy: Policy, weights: list[Tensor]) -> None:
-    """Copy ``weights`` into the actor's parameters in place.
-
-    The copy is in place because the NumPy backend may share memory with the parameters.
-    """
+    """Copy ``weights`` into the actor in place, because the NumPy backend may share memory with it."""
     with torch.no_grad():
         for parameter, weight in zip(policy.actor.parameters(), weights, strict=True):
             parameter.copy_(weight)

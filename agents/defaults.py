@@ -55,8 +55,6 @@ class TaskDefaults:
         trpo: TRPO's hyperparameters. ``target_kl`` and ``cg_damping`` follow sb3-contrib's convention,
             in which the KL divergence is averaged over action dimensions.
         source: source of PPO's and TRPO's values; the source names are explained in the module docstring.
-        sac: SAC's hyperparameters.
-        sac_num_envs: number of environments that SAC steps in parallel.
         anneal: True to anneal PPO's learning rate linearly to 0 over the run.
     """
 

@@ -51,10 +51,7 @@ class GaussianHead(nn.Module):
         return outputs.detach().clone(), self.log_std.detach().clone()
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the KL divergences of the joint action distributions, ``(batch,)``, in nats.
-
-        The direction is ``KL(current || old)``.
-        """
+        """Return ``KL(current || old)`` of the joint action distributions, ``(batch,)``, in nats."""
         old_means, old_log_std = old
         log_ratio = self.log_std - old_log_std
         standardized = (outputs - old_means) * (-old_log_std).exp()
@@ -147,10 +144,7 @@ class MultiCategoricalHead(nn.Module):
         return self._log_probs(outputs.detach())
 
     def kl(self, old: tuple[Tensor, ...], outputs: Tensor) -> Tensor:
-        """Return the KL divergences of the joint action distributions, ``(batch,)``, in nats.
-
-        The direction is ``KL(current || old)``.
-        """
+        """Return ``KL(current || old)`` of the joint action distributions, ``(batch,)``, in nats."""
         pairs = zip(self._log_probs(outputs), old, strict=True)
         return torch.stack([(new.exp() * (new - before)).sum(1) for new, before in pairs], 1).sum(1)
 

@@ -18,12 +18,7 @@ EPSILON = 1e-8
 
 
 class ObservationPreparation(Protocol):
-    """Interface for callables that convert raw observations to policy inputs.
-
-    Attributes:
-        shape: shape of one raw observation.
-        statistics: running mean and variance of the observations.
-    """
+    """Interface for callables that convert raw observations to policy inputs."""
 
     shape: tuple[int, ...]
     statistics: RunningMoments
@@ -44,7 +39,6 @@ class ObservationNormalizer:
     normalization.
 
     Args:
-        space: observation space.
         learns: True to update the statistics with training data. If False, observations are not scaled unless
             statistics were loaded with a policy; loaded statistics stay unchanged.
 
@@ -68,10 +62,7 @@ class ObservationNormalizer:
         return self._learns or self.statistics.count > 0
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Flatten and normalize raw observations ``(*batch, *shape)``; return ``(*batch, size)``.
-
-        ``size`` is the number of components of one observation.
-        """
+        """Flatten and normalize raw observations ``(*batch, *shape)``; return ``(*batch, size)``."""
         batch = observations.shape[: observations.ndim - len(self.shape)]
         flat = observations.reshape(*batch, self.size)
         if not self.scales:
@@ -117,7 +108,6 @@ class RewardScaler:
             rewards: raw rewards; must be 0 where ``valid`` is False.
             ended: True at the last step of an episode.
             valid: False at dummy transitions, which are excluded from the statistics.
-            ranks: process group that shares the statistics.
         """
         returns = np.empty_like(rewards)
         for t, reward in enumerate(rewards):

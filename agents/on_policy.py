@@ -56,10 +56,7 @@ class OnPolicyConfig(AgentConfig):
 
 
 class Critic(Protocol):
-    """Interface for critic-only trainers, each with its own optimizer.
-
-    The implementations are :class:`TorchCritic` and :class:`agents.numpy_backend.NumpyCritic`.
-    """
+    """Interface for critic-only trainers, each with its own optimizer."""
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
         """Take a gradient step, and return this rank's contribution to the minibatch loss.
@@ -84,11 +81,7 @@ class TorchCritic:
         self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-5, fused=True)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Take a gradient step, and return this rank's contribution to the minibatch loss.
-
-        ``batch`` is this rank's part of the minibatch. The minibatch loss is computed before the step, and is
-        the sum of all ranks' contributions.
-        """
+        """Take a gradient step as :meth:`Critic.step` says."""
         errors: Tensor = self._policy.values(batch.observations) - batch.returns
         loss = errors.square().sum() / batch.size
         self._optimizer.zero_grad()
@@ -117,11 +110,7 @@ class OnPolicyAgent(BaseAgent):
     Runs are reproducible: the same seed, configuration and environments give the same results.
 
     Args:
-        envs: vector environment to collect rollouts from.
-        config: hyperparameters.
         seed: seed for all of the agent's random numbers, including the initial network weights.
-        device: torch device of the networks.
-        dtype: torch dtype of the networks.
         allow_numpy: use the faster :mod:`agents.numpy_backend` for networks that it supports.
 
     Raises:
@@ -181,7 +170,6 @@ class OnPolicyAgent(BaseAgent):
 
         Args:
             rollout: rollout collected with the current policy.
-            rewards: rewards to train on, instead of the environment's.
             critic_epochs: number of critic-only training epochs to run before advantages are estimated.
                 Useful after the reward function has changed.
 
@@ -225,12 +213,7 @@ class OnPolicyAgent(BaseAgent):
         """Return a trainer that updates only the critic."""
 
     def _prepared_rewards(self, rollout: OnPolicyRollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
-        """Check ``rewards``, set them to 0 at dummy transitions, and scale them if configured.
-
-        Raises:
-            ShapeError: the shape doesn't match the rollout.
-            NonFiniteError: a reward of a valid transition is NaN or infinite.
-        """
+        """Check ``rewards``, set them to 0 at dummy transitions, and scale them if configured."""
         rewards = rollout.checked(rewards)
         if self.config.normalize_rewards:
             rewards = self.reward_scaler(rewards, rollout.ended, rollout.valid, self.ranks)
@@ -280,10 +263,7 @@ class OnPolicyAgent(BaseAgent):
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
         """Gather all ranks' advantages and returns, with a mask of this rank's transitions.
 
-        Args:
-            advantages: this rank's advantages, ``(num_steps, num_envs)``.
-            returns: this rank's returns, with the same shape.
-            valid: mask of valid transitions, with the same shape.
+        The arguments are this rank's, with shape ``(num_steps, num_envs)``.
 
         Returns:
             Advantages and returns of all ranks' valid transitions, and a mask of this rank's transitions.
@@ -303,14 +283,7 @@ class OnPolicyAgent(BaseAgent):
         return {**super().state_dict(), "reward_scaler": self.reward_scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the full training state returned by :meth:`state_dict`.
-
-        Episodes in progress are not saved: the next :meth:`collect` starts new ones in all environments.
-
-        Raises:
-            StateMismatchError: the state is from an agent with different networks or a different algorithm;
-                this agent is unchanged.
-        """
+        """Restore a state as :meth:`BaseAgent.load_state_dict` does; :meth:`collect` starts new episodes."""
         super().load_state_dict(state)
         self.reward_scaler.load_state_dict(state["reward_scaler"])
         self.sampler.started = False
@@ -323,7 +296,6 @@ def _preparation_and_policy(
     *,
     share_trunk: bool,
 ) -> tuple[ObservationPreparation, ActorCritic]:
-    """Create the observation preprocessor and the policy for the spaces of ``envs``."""
     observations, actions = envs.single_observation_space, envs.single_action_space
     generator, make = torch.Generator().manual_seed(seed), config.network
     has_own_layers = (config.hidden_sizes, config.activation) != ((64, 64), "tanh")

@@ -151,11 +151,7 @@ class ImageActorCritic(ActorCritic):
         self._share_trunk = share_trunk
 
     def evaluate(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the log-probabilities of ``actions``, the policy's entropies, and the value estimates.
-
-        Each tensor is ``(batch,)``; log-probabilities and entropies are in nats. A shared trunk is evaluated
-        only once.
-        """
+        """Return the same as :meth:`ActorCritic.evaluate`; a shared trunk is evaluated only once."""
         if not self._share_trunk:
             return super().evaluate(observations, actions)
         trunk, readout = self.actor

@@ -54,7 +54,6 @@ class Policy(nn.Module, abc.ABC):
     """Base class of policies, which map preprocessed observations to action distributions.
 
     Attributes:
-        head: action distribution.
         actor: network that maps preprocessed observations ``(batch, ...)`` to the head's inputs,
             ``(batch, num_outputs)``.
     """
@@ -128,21 +127,13 @@ class MLPActorCritic(ActorCritic):
         self.critic = _mlp([*sizes, 1], 1.0, generator, activation)
 
     def actor_function(self) -> ActorFunction:
-        """Return a function that computes the actor's outputs in NumPy.
-
-        Call this again whenever the parameters change.
-        """
+        """Return a function that computes the actor's outputs in NumPy."""
         return numpy_function(self.actor, self.activation)
 
 
 class OwnActorCritic(ActorCritic):
     """Actor-critic with custom networks built by a user's function (``AgentConfig.network``).
 
-    Args:
-        shape: shape of a preprocessed observation.
-        action_space: a single environment's action space.
-        make: function that takes the observation shape and the number of outputs, and returns a module that
-            maps ``(batch, *shape)`` to ``(batch, outputs)``.
         seed: seed for torch's global generator while the networks are built.
 
     Raises:
@@ -166,12 +157,7 @@ class OwnActorCritic(ActorCritic):
 
 
 def _require_actor(module: Any, shape: tuple[int, ...], head: Head) -> nn.Module:
-    """Return ``module`` after checking that it maps a batch of zeros to outputs of the head's size.
-
-    Raises:
-        InvalidConfigError: ``module`` isn't a torch module, raises an exception, or returns outputs of the
-            wrong shape.
-    """
+    """Return ``module`` after checking that it maps a batch of zeros to outputs of the head's size."""
     if not isinstance(module, nn.Module):
         raise InvalidConfigError(f"The policy network must be a torch module, not {one_line(module)}.")
     try:
@@ -214,11 +200,6 @@ def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _Laye
     Args:
         layer: layer created on the "meta" device, so that torch doesn't initialize it from its global random
             generator. Its parameters are replaced with new ones on the CPU.
-        gain: scale factor for the orthogonal weights.
-        generator: random generator for the weights.
-
-    Returns:
-        The layer.
     """
     for name, parameter in list(layer.named_parameters()):  # to_empty() would import sympy, half a second
         setattr(layer, name, nn.Parameter(torch.empty(parameter.shape, device="cpu")))
@@ -231,11 +212,7 @@ def orthogonal(layer: _LayerT, gain: float, generator: torch.Generator) -> _Laye
 def _mlp(
     sizes: Sequence[int], output_gain: float, generator: torch.Generator, activation: Activation
 ) -> nn.Sequential:
-    """Create an MLP with ``activation`` after each hidden layer, orthogonal weights and zero biases.
-
-    ``sizes`` lists the number of inputs, hidden units and outputs. ``output_gain`` scales the last layer's
-    weights.
-    """
+    """Create an MLP with ``activation`` after each hidden layer, orthogonal weights and zero biases."""
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         linear = orthogonal(nn.Linear(inputs, outputs, device="meta"), math.sqrt(2), generator)

@@ -62,10 +62,7 @@ class PPOConfig(OnPolicyConfig):
 
 
 class PPOStep(Protocol):
-    """Interface for taking PPO gradient steps on minibatches.
-
-    The implementations are :class:`TorchPPOStep` and :class:`agents.numpy_backend.NumpyPPOStep`.
-    """
+    """Interface for taking PPO gradient steps on minibatches."""
 
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
@@ -89,12 +86,7 @@ class PPOStep(Protocol):
 
 
 class TorchPPOStep:
-    """Takes gradient steps on PPO's loss: clipped surrogate objective, value loss and entropy bonus.
-
-    Args:
-        policy: policy to train.
-        config: PPO hyperparameters.
-    """
+    """Takes gradient steps on PPO's loss: clipped surrogate objective, value loss and entropy bonus."""
 
     def __init__(self, policy: ActorCritic, config: PPOConfig) -> None:
         self._policy, self._config = policy, config
@@ -104,13 +96,7 @@ class TorchPPOStep:
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, Tensor] | None:
-        """Take one gradient step on this rank's part of a minibatch.
-
-        Returns:
-            This rank's contributions to the metrics (each metric is the sum over all ranks), or an empty dict
-            if ``report`` is False. None if no step was taken because the KL divergence was already more than
-            1.5 times ``target_kl``.
-        """
+        """Take one gradient step as :meth:`PPOStep.__call__` says."""
         config = self._config
         log_probs, entropies, values = self._policy.evaluate(batch.observations, batch.actions)
         advantages = standardized(batch.advantages)[batch.own]
@@ -209,7 +195,6 @@ class PPO(OnPolicyAgent):
         return mean_metrics(last, self.ranks)
 
     def _learning_rate(self) -> float:
-        """Return the current learning rate, annealed linearly if configured."""
         if self.config.anneal_timesteps is None:
             return self.config.learning_rate
         return self.config.learning_rate * max(0.0, 1.0 - self.total_steps / self.config.anneal_timesteps)

@@ -46,9 +46,6 @@ class ReplayBuffer:
     decides how much of them is in memory. The files grow with the number of transitions.
 
     Args:
-        observation_space: a single environment's observation space.
-        action_space: a single environment's action space.
-        capacity: maximum number of transitions.
         folder: folder of the memory-mapped files, created when needed; None to keep transitions in memory.
     """
 
@@ -73,7 +70,6 @@ class ReplayBuffer:
         self._columns = Transitions(*(np.empty((0, *shape), dtype) for shape, dtype in self._formats))
 
     def __len__(self) -> int:
-        """Return the number of transitions that can be sampled."""
         return min(self.added, self.capacity)
 
     def _make_room(self, needed: int) -> None:

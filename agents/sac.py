@@ -48,11 +48,6 @@ class SAC(BaseAgent):
     Runs are reproducible: the same seed, configuration and environments give the same results.
 
     Args:
-        envs: vector environment to collect transitions from.
-        config: hyperparameters.
-        seed: seed of all the agent's random numbers, network weights included.
-        device: torch device of the networks.
-        dtype: torch dtype of the networks.
         allow_fast: on a GPU, take gradient steps as a CUDA graph (:mod:`agents.graphed_sac`).
         buffer_folder: folder for memory-mapped files of the replay buffer; None to keep it in memory.
 
@@ -93,11 +88,7 @@ class SAC(BaseAgent):
         self._step = (GraphedSACStep if graphed else SACStep)(self.policy, config)
 
     def act(self, observations: NDArray[Any], *, deterministic: bool) -> NDArray[Any]:
-        """Return actions ``(batch, *act)`` for raw observations ``(batch, *obs)``.
-
-        Doesn't change the random numbers that training draws. If ``deterministic``, the squashed means of the
-        Gaussians are returned instead of samples.
-        """
+        """Return actions as :meth:`Agent.act` says; deterministic ones are squashed means."""
         head = self.policy.head
         outputs = self.policy.actor_function()(self.normalizer(observations))
         noise = None if deterministic else head.perturbation(self.acting_rng, (len(outputs),))
@@ -105,10 +96,6 @@ class SAC(BaseAgent):
 
     def collect(self, on_step: Callable[[int], None] | None = None) -> Rollout:
         """Step every environment ``train_freq`` times. The first call resets the environments.
-
-        Args:
-            on_step: called after each step of the vector environment with the number of steps that each
-                environment has taken in this rollout.
 
         Raises:
             InvalidConfigError: several processes train this agent.
@@ -141,7 +128,6 @@ class SAC(BaseAgent):
 
         Args:
             rollout: rollout to add; dummy transitions are ignored.
-            rewards: rewards to train on, instead of the environment's.
             critic_epochs: ignored; critics train on relabeled transitions (:meth:`relabel`) anyway.
 
         Returns:
@@ -181,12 +167,7 @@ class SAC(BaseAgent):
         return self._train(rollout.num_valid, explores=True)
 
     def _train(self, added: int, *, explores: bool) -> dict[str, float]:
-        """Take gradient steps on minibatches from the buffer, and return mean metrics.
-
-        Args:
-            added: number of transitions collected since the last update.
-            explores: train on state entropy instead of rewards.
-        """
+        """Take gradient steps on minibatches from the buffer, and return mean metrics."""
         config, size = self.config, self.policy.head.size
         count = added if config.gradient_steps < 0 else config.gradient_steps
         if self.total_steps < config.learning_starts or count == 0:
@@ -253,14 +234,7 @@ class SAC(BaseAgent):
         return {**super().state_dict(), "buffer": self.buffer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the full training state returned by :meth:`state_dict`.
-
-        Episodes in progress are not saved: the next :meth:`collect` starts new ones in all environments.
-
-        Raises:
-            StateMismatchError: the state is from an agent with different networks or a different algorithm,
-                or transitions are missing.
-        """
+        """Restore a state as :meth:`BaseAgent.load_state_dict` does; missing transitions are refused too."""
         self.buffer.load_state_dict(state["buffer"])
         super().load_state_dict(state)
         self.sampler.started = False

@@ -16,12 +16,7 @@ from agents.squashed_gaussian import SquashedActorCritic
 
 
 class EntropyCoefficient(NamedTuple):
-    """Entropy coefficient: a number, learned or fixed.
-
-    Attributes:
-        initial: the coefficient at the start.
-        is_learned: True to adjust it to the target entropy.
-    """
+    """Entropy coefficient: a number, learned or fixed."""
 
     initial: float
     is_learned: bool
@@ -111,12 +106,7 @@ class Minibatch(NamedTuple):
 
 
 class SACStep:
-    """Takes gradient steps on SAC's three losses.
-
-    Args:
-        policy: actor and critics to train.
-        config: SAC hyperparameters.
-    """
+    """Takes gradient steps on SAC's three losses."""
 
     def __init__(self, policy: SquashedActorCritic, config: SACConfig) -> None:
         self._policy, self._config = policy, config
@@ -137,7 +127,6 @@ class SACStep:
         """Take one gradient step on each loss, in Stable-Baselines3's order, and return metrics.
 
         Args:
-            batch: minibatch from the replay buffer.
             noise: standard Gaussian noise ``(2, n, action_size)``, for actions and next actions.
         """
         self._steps += 1

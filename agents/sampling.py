@@ -69,8 +69,6 @@ class StepSampler:
         """Step every environment ``num_steps`` times; return the rollout and the actions as sampled.
 
         Args:
-            num_steps: number of steps per environment.
-            choose: chooses the actions of each step.
             on_step: called after each step of the vector environment with the number of steps that each
                 environment has taken in this rollout.
 
@@ -151,12 +149,8 @@ class RolloutSampler(StepSampler):
         """Step every environment ``num_steps`` times with actions sampled from the policy.
 
         Args:
-            num_steps: number of steps per environment.
             rng: generator for the action noise, in the same state on all ranks. Each rank draws the noise for
                 all ranks' environments and uses its own part.
-            ranks: process group for distributed training.
-            on_step: called after each step of the vector environment with the number of steps that each
-                environment has taken in this rollout.
 
         Raises:
             NonFiniteError: an environment returned a NaN or infinite observation or reward.

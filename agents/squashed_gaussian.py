@@ -90,7 +90,6 @@ class TwinCritic(nn.Module):
 
     Args:
         sizes: numbers of inputs and of units in each hidden layer.
-        activation: activation function of the hidden layers.
         generator: random generator of the initial weights, uniform within 1 / sqrt(inputs) as in torch.
     """
 
@@ -120,15 +119,7 @@ class TwinCritic(nn.Module):
 
 
 class SquashedActorCritic(Policy):
-    """Squashed Gaussian actor, twin critics and slowly updated target critics.
-
-    Args:
-        observation_size: number of components of a prepared observation.
-        action_space: a single environment's action space.
-        generator: random generator of the initial weights.
-        hidden_sizes: units of each hidden layer.
-        activation: activation function of the hidden layers.
-    """
+    """Squashed Gaussian actor, twin critics and slowly updated target critics."""
 
     head: SquashedGaussianHead  # type: ignore[assignment]
 
@@ -159,10 +150,7 @@ class SquashedActorCritic(Policy):
             critic.load_state_dict(new.state_dict())
 
     def actor_function(self) -> ActorFunction:
-        """Return a function that computes the actor's outputs in NumPy.
-
-        Call this again after each change of the parameters.
-        """
+        """Return a function that computes the actor's outputs in NumPy."""
         return numpy_function(self.actor, self.activation)
 
 
@@ -172,7 +160,6 @@ def _uniform(shape: Sequence[int], inputs: int, generator: torch.Generator) -> n
 
 
 def _mlp(sizes: Sequence[int], activation: Activation, generator: torch.Generator) -> nn.Sequential:
-    """Create an MLP with ``activation`` after each hidden layer."""
     modules: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(sizes):
         linear = nn.Linear(inputs, outputs, device="meta")

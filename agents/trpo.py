@@ -87,23 +87,14 @@ class Surrogate(Protocol):
 
 
 class TorchSurrogate:
-    """Computes TRPO's surrogate objective and its derivatives with torch's autograd.
-
-    Args:
-        policy: policy to improve.
-        damping: damping coefficient, added to the diagonal of the Fisher information matrix.
-        ent_coef: entropy bonus coefficient.
-    """
+    """Computes TRPO's surrogate objective and its derivatives with torch's autograd."""
 
     def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
         self._policy, self._damping, self._ent_coef = policy, damping, ent_coef
         self._parameters = [*policy.actor.parameters(), *policy.head.parameters()]
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Tensor, Callable[[Tensor], Tensor]]:
-        """Return the current objective, its gradient, and a function that computes Fisher-vector products.
-
-        Saves the current policy as the old policy that :meth:`move_to` compares against.
-        """
+        """Linearize as :meth:`Surrogate.linearize` says."""
         self._batch, self._ranks = batch, ranks
         outputs = self._policy.actor(batch.observations)
         self._old = self._policy.head.snapshot(outputs)
@@ -198,7 +189,6 @@ class TRPO(OnPolicyAgent):
         return _no_step(before)
 
     def _fit_critic(self, batch: Batch) -> float:
-        """Fit the critic to the returns, and return the last epoch's mean loss."""
         for _ in range(self.config.n_critic_updates):
             minibatches = batch.minibatches(self.config.minibatch_size, self.minibatch_rng)
             losses = [self._critic.step(minibatch, self.ranks) for minibatch in minibatches]
@@ -231,8 +221,6 @@ def fisher_product(
         kl: this rank's contribution to the mean KL divergence of the current policy from itself (0, but
             differentiable).
         parameters: tensors with ``n`` elements in total.
-        damping: damping coefficient, added to the diagonal of the matrix.
-        ranks: process group for distributed training.
     """
     gradient = _flat(torch.autograd.grad(kl, parameters, create_graph=True))
 
@@ -257,7 +245,6 @@ def conjugate_gradient(
 
     Args:
         product: function that multiplies ``A`` by a vector ``(n,)``.
-        target: right-hand side, ``(n,)``.
         max_steps: maximum number of steps; each calls ``product`` once.
         tolerance: stop when the squared norm of the residual is below this.
     """

@@ -45,11 +45,7 @@ class FlatAdam:
     compiler, which takes a second, and each of its steps takes three times as long for a small network.
 
     Args:
-        parameters: parameters to update.
         epsilon: added to the square root of the second moment.
-
-    Attributes:
-        parameters: the parameters, and the gradient that the next step uses.
     """
 
     def __init__(self, parameters: FlatParameters, *, epsilon: float = 1e-8) -> None:

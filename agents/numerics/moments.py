@@ -16,13 +16,9 @@ class RunningMoments:
     Batches are merged with the parallel formula of Chan, Golub and LeVeque (1979), so the result doesn't
     depend on batch sizes.
 
-    Args:
-        shape: shape of one sample.
-
     Attributes:
         mean: mean of each element, ``(*shape,)``; 0 before the first sample.
         variance: variance of each element, ``(*shape,)``; 1 before the first sample.
-        count: number of samples.
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
@@ -43,7 +39,6 @@ class RunningMoments:
         """Update the statistics with ``samples``, ``(n, *shape)``; ``n`` may be 0.
 
         Args:
-            samples: samples of this process.
             gather: returns the given array of every process, in the same order everywhere; None for a single
                 process.
         """

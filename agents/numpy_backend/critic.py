@@ -16,7 +16,6 @@ class NumpyCritic:
 
     Args:
         parameters: vector that includes the critic's parameters; all other parameters stay unchanged.
-        learning_rate: Adam's learning rate.
     """
 
     def __init__(self, parameters: ParameterVector, learning_rate: float) -> None:
@@ -36,11 +35,7 @@ class NumpyCritic:
         return cls(ParameterVector(tensors), learning_rate)
 
     def step(self, batch: Batch, ranks: Ranks) -> float:
-        """Take a gradient step, and return this rank's contribution to the minibatch loss.
-
-        ``batch`` is this rank's part of the minibatch. The minibatch loss is computed before the step, and is
-        the sum of all ranks' contributions.
-        """
+        """Take a gradient step as :meth:`agents.on_policy.Critic.step` says."""
         errors = self._critic.forward(batch.observations)[:, 0] - batch.returns
         self._critic.backward((errors * (2.0 / batch.size))[:, None])
         ranks.sum(self._parameters.gradient)

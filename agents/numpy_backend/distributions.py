@@ -102,20 +102,11 @@ class CategoricalDistribution:
         return chosen
 
     def entropy(self, size: int) -> float:
-        """Return this rank's contribution to the mean entropy: its sum of entropies divided by ``size``.
-
-        ``size`` is the total batch size over all ranks.
-        """
+        """Return the same as :meth:`GaussianDistribution.entropy`."""
         return float(-(np.exp(self._all) * self._all).sum(1).sum() / size)
 
     def backward(self, by_log_probs: Array, by_entropy: float, size: int) -> Array:
-        """Return the loss gradient with respect to the logits ``(batch, choices)``.
-
-        Args:
-            by_log_probs: loss gradient with respect to the result of :meth:`log_probs`.
-            by_entropy: loss gradient with respect to the result of :meth:`entropy`.
-            size: total batch size over all ranks.
-        """
+        """Return the loss gradient with respect to the logits ``(batch, choices)``."""
         probs = np.exp(self._all)
         by_logits: Array = -by_log_probs[:, None] * probs
         by_logits[self._chosen] += by_log_probs
@@ -127,9 +118,7 @@ class CategoricalDistribution:
     def fisher_product(self, change: Array, direction: Mapping[str, Array], size: int) -> Array:
         """Compute this rank's contribution to the batch-averaged Fisher-vector product, ``(batch, choices)``.
 
-        ``change`` is the directional derivative of the logits (Jacobian-vector product),
-        ``(batch, choices)``. ``direction`` is ignored, because the distribution has no parameters besides the
-        logits. ``size`` is the total batch size over all ranks.
+        ``direction`` is ignored, because the distribution has no parameters besides the logits.
         """
         weighted = np.exp(self._all) * change
         weighted -= np.exp(self._all) * np.add.reduce(weighted, axis=1, keepdims=True)

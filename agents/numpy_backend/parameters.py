@@ -21,9 +21,6 @@ LinearLayers = list[tuple[Array, Array]]
 class ParameterVector:
     """Concatenates CPU parameters into one NumPy vector, and turns the tensors into views of it.
 
-    Args:
-        tensors: parameters by name.
-
     Attributes:
         flat: the same parameters and gradient as torch tensors.
         values: all parameters, ``(n,)``.

@@ -21,17 +21,11 @@ class LossSettings(Protocol):
 
     @property
     def clip_coef(self) -> float:
-        """Return the clipping coefficient.
-
-        The probability ratio is clipped to ``[1 - clip_coef, 1 + clip_coef]``.
-        """
+        """Return the clipping coefficient."""
 
     @property
     def clip_coef_vf(self) -> float | None:
-        """Return the value clipping coefficient; None: no value clipping.
-
-        The value loss clips changes in value estimates to ``[-clip_coef_vf, clip_coef_vf]``.
-        """
+        """Return the value clipping coefficient; None: no value clipping."""
 
     @property
     def ent_coef(self) -> float:
@@ -47,10 +41,7 @@ class LossSettings(Protocol):
 
     @property
     def target_kl(self) -> float | None:
-        """Return the target KL divergence in nats; None: no early stopping.
-
-        An update stops early once the approximate KL divergence exceeds 1.5 times this.
-        """
+        """Return the target KL divergence in nats; None: no early stopping."""
 
 
 class NumpyPPOStep:
@@ -59,7 +50,6 @@ class NumpyPPOStep:
     Args:
         policy: policy to train; must be supported by the NumPy backend (see
             :func:`agents.numpy_backend.supports`). Its parameters become views of one vector.
-        config: PPO hyperparameters.
     """
 
     def __init__(self, policy: ActorCritic, config: LossSettings) -> None:
@@ -73,13 +63,7 @@ class NumpyPPOStep:
     def __call__(
         self, batch: Batch, learning_rate: float, ranks: Ranks = ALONE, *, report: bool = True
     ) -> Mapping[str, float] | None:
-        """Take one gradient step on this rank's part of a minibatch.
-
-        Returns:
-            This rank's contributions to the metrics (each metric is the sum over all ranks), or an empty dict
-            if ``report`` is False. None if no step was taken because the KL divergence was already more than
-            1.5 times ``target_kl``.
-        """
+        """Take one gradient step as :meth:`agents.ppo.PPOStep.__call__` says."""
         config, size = self._config, batch.size
         values = self._critic.forward(batch.observations)[:, 0]
         log_probs = self._distribution.log_probs(self._actor.forward(batch.observations), batch.actions)
@@ -128,7 +112,6 @@ class NumpyPPOStep:
         return batch.values + change.clip(-limit, limit) - batch.returns, np.abs(change) <= limit
 
     def _clip_gradient(self) -> None:
-        """Clip the gradient to a global norm of at most ``max_grad_norm``."""
         gradient = self._parameters.gradient
         scale = self._config.max_grad_norm / (math.sqrt(gradient @ gradient) + 1e-6)
         if scale < 1.0:

@@ -26,8 +26,6 @@ class NumpySurrogate:
     Args:
         policy: policy to improve; must be supported by the NumPy backend (see
             :func:`agents.numpy_backend.supports`).
-        damping: damping coefficient, added to the diagonal of the Fisher information matrix.
-        ent_coef: entropy bonus coefficient.
     """
 
     def __init__(self, policy: ActorCritic, damping: float, ent_coef: float = 0.0) -> None:
@@ -40,10 +38,7 @@ class NumpySurrogate:
         self._distribution = distribution_of(policy.head, self._parameters)
 
     def linearize(self, batch: Batch, ranks: Ranks) -> tuple[float, Array, Callable[[Array], Array]]:
-        """Return the current objective, its gradient, and a function that computes Fisher-vector products.
-
-        Saves the current policy as the old policy that :meth:`move_to` compares against.
-        """
+        """Linearize as :meth:`agents.trpo.Surrogate.linearize` says."""
         self._batch, self._ranks = batch, ranks
         outputs = self._actor.forward(batch.observations)
         self._old = self._distribution.snapshot(outputs)
