@@ -56,13 +56,6 @@ def make_ensemble(
     """Return an untrained ensemble of reward networks.
 
     The architecture is the user's ``network`` if given, else a CNN for images, else an MLP or a linear model.
-
-    Args:
-        read: the reader that provides the ensemble's features.
-        config: settings of the predictor.
-        architecture: kind of built-in model.
-        generator: random generator for initial parameters and dropout masks.
-        network: the user's factory for one member; None for the built-in architectures.
     """
     if network is not None:
         shape = read.shape if isinstance(read, Images) else (read.size,)
@@ -78,7 +71,6 @@ def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> di
     """Convert a saved state dict to tensors; check that names, shapes and dtypes match the network's.
 
     Args:
-        expected: the network's current state dict.
         found: the saved state dict, with tensors or arrays as values.
 
     Raises:
@@ -108,9 +100,7 @@ def reject_unused_of_network(
     """Raise :class:`ConfigError` if a non-default setting has no effect on the kind of network in use.
 
     Args:
-        config: settings of the predictor.
         observation_space: observation space of a single environment, which determines the kind of network.
-        own_network: True if the networks are custom.
         prefix: text before each setting's name in the error message.
     """
     if own_network:
@@ -124,7 +114,6 @@ def working_device(device: str, name: str = "device") -> torch.device:
     """Return the torch device with this name, after testing that a tensor can be created on it.
 
     Args:
-        device: device name, such as ``cpu``, ``cuda`` or ``cuda:1``.
         name: option or argument that the device comes from, for the error message.
 
     Raises:

@@ -28,8 +28,6 @@ class Chosen:
     """The best of several architectures.
 
     Attributes:
-        learner: the learner with this architecture, fitted to convergence.
-        report: report on its fit.
         updates: updates made in the fits of all networks.
     """
 
@@ -42,7 +40,6 @@ def architectures(config: RewardConfig, *, has_built_in: bool, own_loss: bool) -
     """Return the architectures that a predictor chooses from, beginning with the one it starts with.
 
     Args:
-        config: settings of the predictor.
         has_built_in: False if observations are images or networks are custom, which have no linear models
             and no squares or logarithms.
         own_loss: True if the loss is custom, which linear models can't minimize.
@@ -76,14 +73,6 @@ class ModelChoice:
     ``features="auto"``, plain networks are compared with even ones at the same time, or without linear models
     in the first fit if it has 40 or more labels. Once networks were chosen or fitted, the choice is final.
 
-    Args:
-        config: settings of the predictor.
-        has_built_in: False if observations are images or networks are custom.
-        own_loss: True if the loss is custom.
-
-    Attributes:
-        current: the architecture in use.
-
     Raises:
         ConfigError: the settings ask for an architecture that doesn't exist.
     """
@@ -112,9 +101,6 @@ class ModelChoice:
         """Fit a learner, or compare it with others if that is due; return the best and the report on its fit.
 
         Args:
-            learner: a learner with the current architecture.
-            dataset: the preferences.
-            effort: length of the fit.
             progress: called with the number of updates made so far, those of a comparison included.
         """
         is_linear = self.current.is_linear
@@ -182,7 +168,6 @@ def choose(
 
     Args:
         untrained: one learner for each architecture, the preferred one first.
-        dataset: the preferences.
         progress: called with the number of updates made so far in the fits of networks.
     """
     updates, fitted = 0, list[Chosen]()

@@ -22,14 +22,7 @@ _CERTAINTY_BOUNDS = np.linspace(0.5, 1.0, 6)
 
 @dataclass(frozen=True)
 class MarginGroup:
-    """Predictor accuracy in one margin bin: pairs with similar absolute differences in true return.
-
-    Attributes:
-        low: smallest absolute difference in true return in the bin.
-        high: largest absolute difference in true return in the bin.
-        pairs: number of pairs.
-        accuracy: fraction of these pairs whose label is predicted correctly.
-    """
+    """Predictor accuracy in one margin bin: pairs with similar absolute differences in true return."""
 
     low: float
     high: float
@@ -44,9 +37,6 @@ class CertaintyGroup:
     The confidence is the larger of the two predicted preference probabilities, so it is at least 0.5.
 
     Attributes:
-        low: lower bound of the confidence in this bin.
-        high: upper bound of the confidence in this bin.
-        pairs: number of pairs.
         predicted: mean confidence.
         answered: fraction of labels that agree with the prediction; ``equal`` counts as one half.
     """
@@ -65,7 +55,6 @@ class Evaluation(Result):
     The prediction for a pair is the mean of the members' probabilities.
 
     Attributes:
-        pairs: number of pairs.
         loss: mean cross-entropy in nats; predicting 0.5 for every pair gives ln 2 = 0.69.
         accuracy: fraction of labels predicted correctly, as defined in :attr:`FitReport.accuracy`.
         rank_correlation: Spearman's rank correlation between predicted and true return differences.

@@ -81,14 +81,7 @@ class Features:
     variation, they are centered before the conversion; see :meth:`center_on`.
 
     Args:
-        observation_space: observation space of a single environment.
-        action_space: action space of a single environment.
         inputs: names from ``INPUTS``, separated by commas; None means ``state,action``.
-
-    Attributes:
-        size: length of a feature vector.
-        columns: slice of the feature vector for each input, keyed by input name.
-        inputs: parts of a step that features are computed from.
 
     Raises:
         EnvironmentUnsuitableError: a space is not Box, Discrete or MultiDiscrete.
@@ -127,9 +120,6 @@ class Features:
         """Update :attr:`doubt` and the centers of values too large in magnitude for float32 precision.
 
         Once set, a center changes only if the centered values drift too far from 0, as timestamps do.
-
-        Returns:
-            The change in each feature's center, ``(size,)``; None if no center changed.
         """
         before = self._center()
         sources = list({source.what: source for source in self._sources.values()}.values())

@@ -130,8 +130,6 @@ class Fitter:
 
     Args:
         network: the network to fit, in place.
-        config: settings of the predictor.
-        generator: random generator for minibatches, crops and step offsets.
         loss: loss of the preferences; None for :func:`~teacher.reward.loss.preference_loss`.
     """
 
@@ -178,7 +176,6 @@ class Fitter:
         """Train each member on its own training pairs for one epoch.
 
         Args:
-            pairs: the dataset.
             max_updates: stop after this many updates; None for a full epoch.
             progress: called after each update with the number of updates in this fit, including ``before``.
             before: number of updates made earlier in this fit.
@@ -209,7 +206,6 @@ class Fitter:
         losses. Held-out pairs have weight 0 and do not contribute to the gradient.
 
         Args:
-            pairs: the dataset.
             rows: ``(members, batch)``, indices of each member's pairs.
         """
         weights = pairs.weights.gather(1, rows)
@@ -267,9 +263,6 @@ class Fitter:
 
         The fit stops once no member has improved for ``patience`` updates, or after ``max_updates``. For a
         member without held-out pairs, the training loss is used instead.
-
-        Returns:
-            The number of updates made.
         """
         learned = self._network.learned()
         kept = [tensor.detach().clone() for tensor in learned]
@@ -379,7 +372,6 @@ def _validation_weights(weights: Tensor) -> Tensor:
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted mean over the last dimension; NaN where all weights are 0."""
     return (values * weights).sum(dim=-1) / weights.sum(dim=-1)
 
 

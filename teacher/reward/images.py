@@ -32,11 +32,7 @@ PAPER_SIDE = 84
 
 
 def is_image_space(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
-    """Return True if observations are images, which need a convolutional network.
-
-    Images are uint8 arrays with two dimensions (grayscale), three (with channels) or four (stacked frames
-    with channels).
-    """
+    """Return True if observations are images, as :func:`agents.pixels.is_image_space` does."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
@@ -119,11 +115,7 @@ class Images:
         """Do nothing because pixel values are never centered."""
 
     def _channels(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Rearrange images to ``(*batch, channels, height, width)``.
-
-        Raises:
-            DataError: the images do not have the shape of the observation space, or are not uint8.
-        """
+        """Rearrange images to ``(*batch, channels, height, width)``."""
         images = np.asarray(images)
         dimensions = len(self._space_shape)
         if images.dtype != np.uint8 or images.shape[-dimensions:] != self._space_shape:
@@ -152,9 +144,6 @@ class ImageEnsemble(ModuleEnsemble):
 
     Args:
         shape: ``(channels, height, width)`` of an image.
-        config: settings of the predictor: number of members, dropout and batch normalization.
-        generator: random generator for dropout masks and initial parameters, which differ between members.
-        full_size: True to skip the downsampling of large images, as earlier versions of RL-Teacher did.
 
     Attributes:
         averaged: factor by which height and width are downsampled; 1 if they are not.

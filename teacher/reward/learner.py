@@ -31,11 +31,6 @@ class LearnerSpec:
     """Arguments that all learners of a predictor share.
 
     Attributes:
-        observation_space: observation space of a single environment.
-        action_space: action space of a single environment.
-        config: settings of the predictor.
-        seed: random seed for initial parameters and minibatches.
-        device: torch device.
         network: factory called once per ensemble member; None for built-in models.
         loss: loss that networks minimize; None for the Bradley-Terry model's.
     """
@@ -50,20 +45,7 @@ class LearnerSpec:
 
 
 class EnsembleLearner:
-    """Reward ensemble of one architecture that is fitted to preferences between segments.
-
-    Args:
-        spec: settings and spaces.
-        architecture: kind of reward model.
-        members: number of ensemble members if the settings leave it open; None for the default.
-
-    Attributes:
-        architecture: kind of reward model.
-        members: number of ensemble members.
-        read: reader that converts steps to features.
-        network: the ensemble.
-        normalize: normalization of the ensemble's outputs.
-    """
+    """Reward ensemble of one architecture that is fitted to preferences between segments."""
 
     def __init__(self, spec: LearnerSpec, architecture: Architecture, members: int | None = None) -> None:
         config = spec.config.with_members(members, linear=architecture.is_linear)
@@ -151,12 +133,7 @@ class EnsembleLearner:
         return isinstance(self.network, ImageEnsemble) and self.network.averaged > 1
 
     def untrained(self, architecture: Architecture, members: int | None = None) -> "EnsembleLearner":
-        """Return an untrained learner with the same settings and seed.
-
-        Args:
-            architecture: kind of reward model.
-            members: number of ensemble members if the settings leave it open; None for the default.
-        """
+        """Return an untrained learner with the same settings and seed."""
         seed = self._generator.initial_seed() % 2**32  # earlier versions accepted larger seeds
         spec = replace(self._spec, seed=seed)
         return EnsembleLearner(spec, architecture, members)

@@ -28,7 +28,6 @@ class ModuleEnsemble(RewardNetwork):
 
     Args:
         make: factory for one module; called after torch's global random generator is seeded.
-        members: number of modules.
         generator: random generator for initial parameters, which differ between members, and for random
             numbers in training, such as dropout masks.
         dimensions: number of axes (``ndim``) of one step's input.
@@ -84,14 +83,7 @@ class ModuleEnsemble(RewardNetwork):
         return [*self.parameters(), *(self.get_buffer(key) for key in self._names if key not in self.weights)]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return each member's raw reward for each step.
-
-        Args:
-            inputs: standardized inputs ``(*batch, ...)``, the same for all members.
-
-        Returns:
-            ``(members, *batch)``.
-        """
+        """Return each member's raw reward ``(members, *batch)`` for standardized inputs ``(*batch, ...)``."""
         batch = inputs.shape[: inputs.ndim - self._dimensions]
         if 0 in batch:  # not every module handles empty batches
             return torch.zeros(self._members, *batch, device=inputs.device)
@@ -126,10 +118,7 @@ class OwnEnsemble(ModuleEnsemble):
     trained.
 
     Args:
-        make: the user's factory for one network.
         shape: shape of one step's input; if it has three dimensions, the input is an image.
-        members: number of networks.
-        generator: random generator for initial parameters and for random numbers in training.
 
     Raises:
         ConfigError: the factory fails, or the module that it returns has no trainable parameters or does not

@@ -85,15 +85,8 @@ class RewardEnsemble(RewardNetwork):
     cost of Levine et al. (2016, "End-to-End Training of Deep Visuomotor Policies") combines both.
 
     Args:
-        members: number of networks.
-        inputs: number of features per step.
         hidden: units per hidden layer; 0 for a linear model, which starts with weights of 0.
-        generator: random generator for dropout masks and initial parameters, which differ between members.
         dropout: dropout probability of hidden units; in training, each step of a segment gets its own mask.
-        even: True to add squares and logarithms as inputs.
-
-    Attributes:
-        size: number of network inputs per step.
     """
 
     input_mean: Tensor
@@ -140,14 +133,7 @@ class RewardEnsemble(RewardNetwork):
         return standardized.clamp_(-_INPUT_LIMIT, _INPUT_LIMIT)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return each member's raw reward for each step.
-
-        Args:
-            inputs: standardized inputs ``(*batch, size)``, the same for all members.
-
-        Returns:
-            ``(members, *batch)``.
-        """
+        """Return each member's raw reward ``(members, *batch)`` for inputs ``(*batch, size)``."""
         rows = inputs.reshape(-1, inputs.shape[-1])
         parts = [self._outputs(some) for some in split_rows(rows, _ROWS_AT_ONCE)]
         rewards: Tensor = torch.cat(parts, dim=1) + self.biases[-1][..., 0]
@@ -218,10 +204,6 @@ class RewardEnsemble(RewardNetwork):
         for logarithms of features near 0. If the new mean is too far from the old one for the biases to
         absorb the shift, the old mean is first moved closer. This changes the outputs, but the network has
         learned nothing about such distant features anyway.
-
-        Args:
-            mean: new mean of each feature.
-            std: new standard deviation of each feature.
         """
         mean, std = mean.to(self.input_mean), std.to(self.input_std)
         shift, scale = (mean - self.input_mean) / self.input_std, std / self.input_std

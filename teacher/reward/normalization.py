@@ -41,7 +41,6 @@ class RewardNormalizer:
         """Compute the normalization statistics from the labeled steps' raw rewards, ``(members, *batch)``.
 
         Args:
-            outputs: the raw rewards.
             absorbing: mask ``(*batch,)`` of the steps that get a mean of 0; None if there are none.
         """
         if self._config.normalization != "none":

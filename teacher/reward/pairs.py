@@ -20,7 +20,6 @@ class Pairs:
     The network inputs of a large dataset are not kept in memory but computed for each minibatch.
 
     Attributes:
-        length: steps per segment.
         values: ``(n,)``, target probability that the first segment is preferred.
         weights: ``(members, n)``, how often each pair is in each member's bootstrap sample; 0 if held out.
         true_returns: ``(n, 2)``, true returns of both segments.

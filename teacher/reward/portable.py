@@ -21,11 +21,7 @@ class PortablePredictor(nn.Module):
     """Maps raw steps to normalized rewards, averaged over the ensemble.
 
     Args:
-        read: the predictor's reader.
         network: the predictor's ensemble; it is switched to evaluation mode.
-        normalize: the predictor's normalization of rewards.
-        observation_space: observation space of a single environment.
-        action_space: action space of a single environment.
 
     Attributes:
         inputs: the predictor's inputs, in the order of the arguments.

@@ -36,9 +36,6 @@ class RewardPredictor:
         observation_space: observation space of a single environment: Box, Discrete or MultiDiscrete. A uint8
             Box with two to four dimensions is treated as images.
         action_space: action space of a single environment: Box, Discrete or MultiDiscrete.
-        config: settings of the predictor.
-        seed: random seed for initial parameters and minibatches.
-        device: name of the torch device, such as ``cuda:0``.
         network: factory called once per ensemble member (see :data:`~teacher.reward.modules.MakeNetwork`);
             None for the built-in reward models.
         loss: loss of the preferences, which only networks can minimize; None for
@@ -124,7 +121,6 @@ class RewardPredictor:
         before the fit.
 
         Args:
-            dataset: the preferences, at most ``config.max_preferences``.
             max_epochs: fit for this many epochs, regardless of the settings.
             max_updates: fit to convergence with at most this many updates, regardless of the settings. A
                 limit above 0 affects neither linear models nor the comparison with networks.
@@ -246,9 +242,6 @@ class RewardPredictor:
     def segment_returns(self, segments: Sequence[Segment]) -> NDArray[np.float64]:
         """Return each segment's sum of predicted rewards: ``(len(segments),)``.
 
-        Args:
-            segments: segments of equal length.
-
         Raises:
             DataError: the segments differ in length or do not match the predictor's spaces.
         """
@@ -263,9 +256,6 @@ class RewardPredictor:
 
         The first segment's return minus the second's is the logit of the member's predicted probability that
         the first is preferred.
-
-        Args:
-            segments: segments of equal length.
 
         Returns:
             ``(members, len(segments))``.
@@ -338,15 +328,8 @@ def relabeled(
 ) -> NDArray[np.float64]:
     """Relabel ``n`` stored steps: return the predictor's current rewards, ``(n,)``.
 
-    Args:
-        predictor: the reward predictor.
-        observations: ``(n, *observation_shape)``, unnormalized observation at the start of each step.
-        actions: ``(n, *action_shape)``, actions passed to the environment.
-        next_observations: ``(n, *observation_shape)``, unnormalized observation that each step returned; for
-            an episode's last step, its final observation, not the first one after the reset. Required only if
-            ``next_state`` is one of the predictor's inputs.
-        terminated: ``(n,)``, Gymnasium's ``terminated`` flag (not ``truncated``) of each step. Required only
-            if ``terminated`` is one of the predictor's inputs.
+    Takes the arguments of :meth:`RewardPredictor.rewards`, for ``n`` steps. The next observation of an
+    episode's last step is its final one, not the first after the reset.
 
     Raises:
         ConfigError: a required input is missing.

@@ -69,7 +69,6 @@ class Regularizer:
         configured strength. Members without held-out pairs keep their strength.
 
         Args:
-            training: ``(members,)``, mean loss on each member's training pairs.
             validation: ``(members,)``, mean loss on each member's held-out pairs; NaN if it has none.
         """
         ratio = (validation / training).cpu()

@@ -112,14 +112,7 @@ class FitReport(Result):
 
 
 def report_of(fit: FitResult, evaluation: PairEvaluation, pairs: Pairs, noise: float) -> FitReport:
-    """Return the report on a completed fit.
-
-    Args:
-        fit: work done by the fit.
-        evaluation: predictions and losses after the fit.
-        pairs: the dataset.
-        noise: assumed fraction of random labels.
-    """
+    """Return the report on a completed fit."""
     true_returns = pairs.true_returns
     true_logits = true_returns[:, 0] - true_returns[:, 1]
     return FitReport(
