@@ -37,7 +37,6 @@ class Game:
     """Properties of one Atari game.
 
     Attributes:
-        rom: name of the game in ale-py.
         hidden: regions of the 210 x 160 screen to black out, each a pair of slices ``(rows, columns)``.
         end_penalty: amount subtracted from the reward when a game is over.
     """
@@ -66,7 +65,6 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
 
     Args:
         game: key of :data:`GAMES`, such as ``Pong``.
-        render_mode: ``rgb_array`` or None.
 
     Raises:
         EnvironmentUnsuitableError: ale-py is not installed.

@@ -81,7 +81,6 @@ class CapturedResets(SeededResets):
     """Wrapper that seeds every reset and returns a JPEG frame in ``info["frame"]`` from each step.
 
     Args:
-        env: environment made with render mode ``rgb_array``.
         seeds: iterator of seeds for resets that are called without one.
 
     Raises:
@@ -112,10 +111,6 @@ def as_frame(picture: Any, name: str = "the environment") -> NDArray[np.uint8]:
 
     Integers must be in [0, 255]; floats must be in [0, 1], except for rounding errors, and are scaled to
     [0, 255].
-
-    Args:
-        picture: the return value of ``render()``.
-        name: name of the environment, for error messages.
 
     Raises:
         RenderError: ``picture`` is not an RGB array, or its values are out of range.

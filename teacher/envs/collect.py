@@ -31,9 +31,6 @@ class CollectGame(gym.Env[tuple[View, ...], Sequence[int]]):
 
     Args:
         players: number of players, 1 to 4.
-        balls: number of balls on the grid at any time.
-        size: side length in cells.
-        render_mode: ``rgb_array`` or None.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 5}  # type: ignore[misc]

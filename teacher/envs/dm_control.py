@@ -31,11 +31,6 @@ class ControlTask(gym.Env[NDArray[np.float64], NDArray[np.float64]]):
     reward of a step is from 0 to 1. The environment has no step limit of its own.
 
     Args:
-        domain: name of the domain, such as ``walker``.
-        task: name of the task, such as ``walk``.
-        render_mode: ``rgb_array`` or None.
-        width: width of the frames in pixels.
-        height: height of the frames in pixels.
         camera_id: index or name of a camera in the domain's model; None for the first one, or for one that
             follows the robot where the first does not.
 

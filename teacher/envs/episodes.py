@@ -40,7 +40,6 @@ def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iter
 
     Args:
         entropy: seed entropy of the run, from which each environment derives its own random generator.
-        env_index: index of the environment.
         num_envs: number of environments that share the entropy.
     """
     own = np.random.SeedSequence(entropy, spawn_key=(env_index,))
@@ -164,9 +163,6 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
     next-step autoreset mode, the step that only resets an environment is not recorded.
 
     Args:
-        env: the vector environment.
-        env_id: ID passed to ``make_env`` for each environment; stored in recipes.
-        kwargs: further arguments of ``make_env``, JSON values only; stored in recipes.
         frozen_steps: number of steps that repeat the final observation to append to a terminated episode, as
             if it were absorbed.
         horizon: maximum number of steps in an episode; required if ``frozen_steps`` is not 0.
@@ -270,11 +266,7 @@ class EpisodeRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             self._starts[index] = self._filled
 
     def _finish(self, index: int) -> None:
-        """Move an environment's trajectory from the running list to the finished list.
-
-        The episode has terminated, been truncated, or been interrupted by a reset. If :meth:`drain` has
-        already returned all of the trajectory's steps, the trajectory is only removed from the running list.
-        """
+        """Move an environment's trajectory to the finished list, unless :meth:`drain` returned all of it."""
         self._extend(index)
         trajectory = self._running[index]
         if trajectory is not None and trajectory.terminated and self._frozen_steps:
@@ -311,7 +303,6 @@ class ReplayedStep:
     Attributes:
         env: the environment after the step, ready to be rendered.
         observation: observation before the step, in the dtype of the observation space.
-        reward: reward of the step.
     """
 
     env: gym.Env[Any, Any]
@@ -323,7 +314,6 @@ def replay(recipe: EpisodeRecipe, env: gym.Env[Any, Any] | None = None) -> Itera
     """Replay an episode, yielding a :class:`ReplayedStep` after each step.
 
     Args:
-        recipe: recipe of the episode.
         env: environment made from the recipe's ID and kwargs; pass one to set a render mode, for example. If
             None, ``replay`` makes one and closes it at the end.
 

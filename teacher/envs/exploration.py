@@ -24,13 +24,6 @@ class Explorer:
     start, and resampled after each step with probability ``switch_prob``. Each sample is the random policy
     with probability ``random_prob``, otherwise the agent's policy. This is the exploration method of the
     ``imitation`` library, applied to each environment independently.
-
-    Args:
-        task: properties of the environment.
-        seed: seed for the episodes, the random actions and the choice of the acting policy.
-        switch_prob: probability of resampling the acting policy after each step.
-        random_prob: probability of sampling the random policy rather than the agent's policy.
-        num_envs: number of environments.
     """
 
     _observations: NDArray[Any]
@@ -50,7 +43,6 @@ class Explorer:
         The first call makes the environments; each later call continues their episodes.
 
         Args:
-            act: the agent's policy.
             steps: total number of steps in all environments, rounded up to a multiple of ``num_envs``.
         """
         envs = self._envs or self._begin()

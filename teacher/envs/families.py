@@ -86,10 +86,7 @@ class TaskFamily:
     """Rules of a MuJoCo task and its ``Short`` variant; one row of the table in this module's docstring.
 
     Attributes:
-        base_id: ID of the underlying Gymnasium environment.
         fps: frames per second of clips, with one frame per environment step.
-        horizon: steps per episode.
-        short_horizon: steps per episode of the ``Short`` task.
         reward: function that computes the task's reward, given in the last column of the table.
         weights: keyword arguments for the v5 environment that turn off its control cost, contact cost,
             survival bonus and termination, where it has them.
@@ -149,12 +146,7 @@ def find_family_rules(env: gym.Env[Any, Any]) -> FamilyRules | None:
 
 
 def make_family(family: str, **kwargs: Any) -> FamilyRules:
-    """Make an environment of a task family; this is the entry point that Gymnasium calls.
-
-    Args:
-        family: key of :data:`FAMILIES`.
-        kwargs: arguments of the v5 environment.
-    """
+    """Make an environment of a task family; this is the entry point that Gymnasium calls."""
     rules = FAMILIES[family]
     create: Callable[..., Any] = load_env_creator(str(gym.spec(rules.base_id).entry_point))
     return FamilyRules(create(**{**rules.weights, **kwargs}), rules)

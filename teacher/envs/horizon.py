@@ -43,12 +43,9 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     also the predicted reward of the final state.
 
     Args:
-        env: the environment to wrap.
-        filling: ``absorb`` or ``restart``.
         horizon: steps per episode; None to use the environment's own limit.
 
     Attributes:
-        absorbs: True for ``absorb``.
         max_frozen_steps: number of steps after its end at which an absorbed episode is truncated; None to
             continue until ``horizon``.
         terminates: True to terminate an absorbed episode at its end.

@@ -39,10 +39,6 @@ class ManipulationTask(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
     ``info["success"]`` is 1 if the task is now solved, else 0. The environment has no step limit of its own.
 
     Args:
-        task: name of the task, such as ``button-press``.
-        render_mode: ``rgb_array`` or None.
-        width: width of the frames in pixels.
-        height: height of the frames in pixels.
         camera_name: name of a camera in Meta-World's models, such as ``corner2`` or ``topview``.
 
     Raises:

@@ -26,9 +26,6 @@ def random_trajectories(
     """Yield an endless stream of complete episodes from a uniform random policy.
 
     Args:
-        task: properties of the environment.
-        seed: seed of the episodes and actions.
-        num_envs: number of environments.
         workers: number of threads that step the environments; it does not affect the episodes.
         tell: progress callback, called after each step with the total number of steps so far.
     """

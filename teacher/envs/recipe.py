@@ -34,9 +34,6 @@ class EpisodeRecipe:
     """Everything needed to replay the first steps of one episode.
 
     Attributes:
-        env_id: Gymnasium ID, as passed to ``make_env``.
-        kwargs: further arguments of ``make_env``, JSON values only.
-        seed: seed of the episode's ``reset``.
         actions: ``(steps, *action_shape)``, exactly as executed (clipped, with the environment's dtype).
         versions: library versions with which the episode was recorded, keyed by package name.
     """

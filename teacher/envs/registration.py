@@ -27,10 +27,6 @@ _MAIN_KEYS = ("init_main_from_path", "init_main_from_name")
 def registration_of(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return what another process needs to make an environment like this process, as a JSON value.
 
-    Args:
-        env_id: Gymnasium ID, or ``module:Env-v0``.
-        kwargs: arguments of :func:`~teacher.envs.make.make_env`.
-
     Raises:
         RenderError: the environment or its transform is defined in a notebook, an interactive session, or a
             script that can't be imported again.
@@ -80,11 +76,7 @@ def _described(spec: EnvSpec) -> tuple[str, str | None]:
 
 
 def _main_of(name: str) -> dict[str, str]:
-    """Return how to import this process's script in another process.
-
-    Raises:
-        RenderError: there is no script, or importing it would start its work once more.
-    """
+    """Return how to import this process's script in another process."""
     main = sys.modules[_MAIN]
     path = Path(getattr(main, "__file__", None) or "")
     if not path.is_file() or path.name == "ipython":

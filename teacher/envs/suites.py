@@ -25,11 +25,8 @@ class Suite:
     Attributes:
         pattern: matches the IDs of its tasks; its named groups are keyword arguments of the entry point.
         version: version of its IDs, which may be left out.
-        entry_point: class of its environments.
-        horizon: steps per episode.
         distribution: package that contains the tasks; recipes record its version.
         extra: extra of RL-Teacher that installs the package with a version of MuJoCo that it supports.
-        example: an ID, for error messages.
     """
 
     pattern: re.Pattern[str]
@@ -134,11 +131,6 @@ def _plain(name: str) -> str:
 
 def require_task(title: str, task: str, known: Sequence[str]) -> None:
     """Check that a suite has a task.
-
-    Args:
-        title: name of the suite.
-        task: name of the task.
-        known: names of the suite's tasks.
 
     Raises:
         EnvironmentUnsuitableError: the task is unknown; the message suggests similar names.

@@ -43,7 +43,6 @@ class TaskInfo:
             on any machine.
         kwargs: arguments of :func:`~teacher.envs.make.make_env`, JSON values only.
         fps: frames per second of clips, with one frame per environment step.
-        horizon: maximum number of steps in an episode.
         never_terminates: True if the environment declares that it never terminates, otherwise False.
         observation_space: observation space of a single environment, a Box of any shape; uint8 arrays with
             two to four dimensions are treated as images.
@@ -82,11 +81,9 @@ def describe_task(
     """Make an environment once to determine the properties that a run needs.
 
     Args:
-        env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
         max_episode_steps: step limit per episode; None to use the environment's own limit.
         obs_transform: name of a transform for :class:`TransformedObservations`. If None, observations from
             spaces other than Box are flattened if they are numeric and have a fixed size.
-        captures: True to capture a frame of every step.
 
     Raises:
         ConfigError: the transform does not exist.
@@ -103,11 +100,7 @@ class Examined:
     """Properties of an environment, found by making it once, even if a run can't use it.
 
     Attributes:
-        env_id: Gymnasium ID, or ``module:Env-v0``.
-        kwargs: arguments of :func:`~teacher.envs.make.make_env`.
         horizon: maximum number of steps in an episode; None if there is no limit.
-        never_terminates: True if the environment declares that it never terminates, otherwise False.
-        fps: frames per second of clips.
         refusals: errors that prevent a run from using the environment; empty if there are none.
         without_ends: variants of the environment that never end early.
         found: the :class:`TaskInfo` for a run; None if the spaces are not supported. If the environment has
@@ -137,11 +130,6 @@ class Examined:
 
 def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> Examined:
     """Make an environment once, and return its properties and any reasons why a run can't use it.
-
-    Args:
-        env_id: Gymnasium ID, old task name, or ``module:Env-v0``.
-        kwargs: arguments of :func:`~teacher.envs.make.make_env`.
-        captures: True to capture a frame of every step.
 
     Raises:
         ConfigError: the transform does not exist.
@@ -226,12 +214,9 @@ def make_vector_env(
     """Make a run's vector environment, which records its episodes so that they can be replayed.
 
     Args:
-        task: properties of the environment.
-        num_envs: number of environments.
         seed: seed of the run. To get an independent seed stream, for example for evaluation environments,
             pass a list such as ``[seed, 1]``.
         workers: number of threads that step the environments; does not affect results.
-        autoreset_mode: as in Gymnasium.
         part: ``(index, count)`` of this vector environment if a run is split across ``count`` vector
             environments, each with ``num_envs`` environments; no two parts share an episode seed.
 

@@ -19,10 +19,6 @@ class Trajectory:
     A running episode lags behind its environment until :meth:`EpisodeRecorder.drain` is called.
 
     Args:
-        env_id: Gymnasium ID of the environment.
-        kwargs: further arguments of ``make_env``, JSON values only.
-        seed: seed of the episode's reset.
-        env_index: index of the environment in the vector environment.
         episode_index: number of earlier episodes in this environment.
 
     Attributes:

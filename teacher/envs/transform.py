@@ -33,7 +33,6 @@ class TransformedObservations(gym.Wrapper[Any, Any, Any, Any]):
     uint8, are converted to float32.
 
     Args:
-        env: environment with any kind of observations.
         name: ``module:function``, or ``flatten``.
 
     Raises:

@@ -40,7 +40,6 @@ class Trial:
     """Episode lengths of a random policy in an environment.
 
     Attributes:
-        lengths: number of steps in each episode.
         horizon: maximum number of steps in an episode; None if no limit is known.
         fails: True if episodes earned less than 0 in total, and less in a step that terminated one than in
             the other steps on average.
@@ -116,11 +115,7 @@ Advice = tuple[str, Mapping[str, Any]]
 
 
 class Audience(Protocol):
-    """Says how to change what the rule objects to: with options of ``teach``, or arguments of the wrappers.
-
-    Attributes:
-        env_id: ID of the environment.
-    """
+    """Says how to change what the rule objects to: with options of ``teach`` or arguments of the wrappers."""
 
     env_id: str
 
@@ -183,12 +178,7 @@ class WithoutEnds:
 
 
 def without_ends(env_id: str, env: gym.Env[Any, Any]) -> WithoutEnds:
-    """Find ways to avoid early termination in an environment.
-
-    Args:
-        env_id: ID of the environment.
-        env: an instance of the environment.
-    """
+    """Find ways to avoid early termination in an environment."""
     match = _ROOT.fullmatch(env_id)
     name = match["name"] if match else ""
     roots = {family.base_id.rpartition("-")[0]: task for task, family in FAMILIES.items()}
@@ -208,10 +198,6 @@ def fillings(trial: Trial, *, images: bool = False) -> tuple[Filling, Filling]:
     and the agent then avoids any end, or seeks one. Predictors of images can't tell the steps after an end
     from those before. ``restart`` is better for the former, and for images if most episodes end in the first
     half of the step limit.
-
-    Args:
-        trial: random episodes.
-        images: True if observations are images.
     """
     is_short = 2 * trial.median < trial.limit
     return ("restart", "absorb") if trial.fails or (images and is_short) else ("absorb", "restart")
@@ -233,8 +219,6 @@ def try_episodes(
 
     Args:
         env: an environment that is not used for anything else.
-        horizon: maximum number of steps in an episode; None if no limit is known.
-        seed: seed for the episodes and actions.
         most: maximum number of steps per episode; longer episodes are truncated.
         tell: progress callback, called with the number of completed episodes at the start (0) and after each
             episode.

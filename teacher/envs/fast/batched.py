@@ -48,7 +48,6 @@ class BatchedVectorEnv(SyncVectorEnv[Any, Any], abc.ABC):
     Args:
         env_fns: functions that each make one environment with ``make_env``, optionally wrapped in
             ``SeededResets``.
-        autoreset_mode: as in Gymnasium.
     """
 
     def __init__(

@@ -113,10 +113,7 @@ class BatchedMujoco(BatchedVectorEnv):
     """Steps many MuJoCo environments at once, for IDs that :func:`supports` accepts.
 
     Args:
-        env_fns: functions that each make one environment with ``make_env``, optionally wrapped in
-            ``SeededResets``.
         workers: number of simulation threads, including the caller's thread.
-        autoreset_mode: as in Gymnasium.
     """
 
     def __init__(

@@ -23,7 +23,6 @@ class Physics:
     only for helpers that have started, so a helper that gets no CPU time does not delay a step.
 
     Args:
-        simulations: the simulations to step.
         frame_skip: physics steps per environment step.
         workers: number of threads, including the caller's.
     """
@@ -43,7 +42,6 @@ class Physics:
 
         Args:
             controls: array of shape ``(num_simulations, nu)``; rows that are not in ``indices`` are ignored.
-            indices: indices of the simulations to step.
 
         Raises:
             mujoco.FatalError: a simulation failed in any of the threads.
