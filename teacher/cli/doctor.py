@@ -63,7 +63,6 @@ class Finding:
     Attributes:
         about: name of what was checked, such as ``OpenGL``.
         state: ``ok``; ``missing`` for a failed requirement; ``optional`` for an extra that isn't installed.
-        detail: what the check found.
         remedy: how to fix the problem; empty if nothing needs fixing.
     """
 
@@ -78,8 +77,6 @@ class Machine:
     """Values of ``teach`` options that the checks depend on.
 
     Attributes:
-        runs_dir: value of ``--runs_dir``.
-        state_dir: value of ``--state_dir``.
         site_url: value of ``--site_url``; None to check the site on this machine.
         storage: value of ``--storage``; None for the site's own clip store, which isn't checked.
     """

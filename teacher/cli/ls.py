@@ -24,8 +24,6 @@ class RunSummary:
     """State of a run, as read from its folder.
 
     Attributes:
-        folder: the run's folder.
-        config: the run's settings.
         steps: number of environment steps taken so far, or up to the checkpoint if the run is not active.
         labels: number of usable labels, which excludes ``cant_tell``.
         last_return: mean true return of the most recent episodes as of the checkpoint; None if unknown.

@@ -32,8 +32,6 @@ def save_state(path: Path, state: State, *, new: bool = False) -> None:
     """Write ``state`` to a file atomically, so that a crash leaves either the old or the new file.
 
     Args:
-        path: path of the file.
-        state: state to write.
         new: if True, create the file exclusively: raise ConfigError if it already exists, even if another
             process creates it during this call.
 
@@ -57,7 +55,6 @@ def load_state(
     """Read a state from a file written by :func:`save_state`; tensors are returned as NumPy arrays.
 
     Args:
-        path: path of the file.
         kind: type of the file, such as "predictor", for error messages.
         expected: description of a valid file, appended to error messages.
         with_arrays: if False, return None in place of each array; this makes reading large files fast.

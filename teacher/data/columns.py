@@ -26,10 +26,6 @@ class Column:
 
     A large column is stored in an unnamed file in ``$TMPDIR``, or in ``/var/tmp`` if ``TMPDIR`` is not set.
 
-    Args:
-        row_shape: shape of one row.
-        dtype: data type of the rows.
-
     Attributes:
         MAX_IN_MEMORY: size in bytes above which a column is stored in a file.
         MAX_AT_WORK: number of bytes to read or write before releasing the mapped file's memory.

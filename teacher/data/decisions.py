@@ -17,8 +17,6 @@ class FeedItem:
     """An item in the decision feed: a new or changed decision on a comparison.
 
     Attributes:
-        seq: sequence number of the item in the feed.
-        comparison: UUID of the comparison.
         decision: the decision; None if it was withdrawn.
         probability: probability that ``first`` is better; None for ``cant_tell`` or if there is no decision.
         n_labels: number of labels that the decision is based on.

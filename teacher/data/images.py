@@ -106,11 +106,7 @@ def _read(root: Path, name: str) -> NDArray[np.uint8]:
 
 
 def _parsed(text: Any, size: int) -> tuple[int, ...]:
-    """Parse an image's stored shape.
-
-    Raises:
-        ValueError: the shape is invalid, or its product isn't ``size``, the number of values in the image.
-    """
+    """Parse an image's stored shape."""
     shape = json.loads(str(text))
     low, high = _DIMENSIONS
     fits = (

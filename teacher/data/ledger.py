@@ -41,8 +41,6 @@ class Comparison:
 
     Attributes:
         uuid: UUID assigned by the trainer and also used by the site.
-        first: first segment.
-        second: second segment.
         phase: phase of training that the comparison is for, or ``gold`` for an attention check.
         step: environment step of training at which the comparison was created.
     """

@@ -129,9 +129,6 @@ class LedgerReader:
     Each query opens the file again, so a reader never stands in the way of a process that writes to it. A
     file without tables is read as an empty ledger.
 
-    Args:
-        path: path of the file.
-
     Raises:
         DataError: the file is missing, damaged or unreadable, or not a ledger of a supported version.
     """

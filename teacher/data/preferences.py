@@ -29,9 +29,6 @@ class Preference:
     """Training example for the reward predictor: two segments and the decision about them.
 
     Attributes:
-        uuid: UUID of the comparison.
-        first: first segment of the comparison.
-        second: second segment of the comparison.
         value: probability that ``first`` is better; 0.5 for ``equal``; None if the decision is ``cant_tell``
             or was withdrawn. Datasets drop preferences with value None.
 
@@ -69,7 +66,6 @@ def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float
 
     Args:
         ids: upper and lower 64 bits of the UUIDs, ``(n, 2)``.
-        members: number of ensemble members.
 
     Returns:
         Integer-valued weights of shape ``(members, n)``.
@@ -308,7 +304,6 @@ class PreferenceDataset:
         self._uuids.append(preference.uuid)
 
     def _drop(self, row: int) -> None:
-        """Delete a row and move the last row to its index."""
         last = len(self) - 1
         for column in self._columns.values():
             if row != last:
@@ -341,9 +336,6 @@ def _alike(first: Segment, second: Segment) -> tuple[Segment, Segment]:
 
 
 def _states(segment: Segment) -> NDArray[Any]:
-    """Return a segment's observations followed by its final observation.
-
-    If the final observation was not recorded, repeat the last observation instead.
-    """
+    """Return a segment's observations and its final one, or the last one twice if that is unknown."""
     last = segment.observations[-1] if segment.final_observation is None else segment.final_observation
     return np.concatenate([segment.observations, last[None]])

@@ -31,7 +31,6 @@ class SegmentPool:
     The pool's memory is therefore limited to ``capacity`` segments and the actions of their episodes.
 
     Args:
-        length: steps per segment.
         capacity: maximum number of segments; the oldest are dropped first.
         seed: random seed for drawing pairs and for the offset of each episode's first segment.
         max_bytes: memory limit for the segments, in bytes; at least two are always kept. None means no limit.
@@ -82,8 +81,6 @@ class SegmentPool:
         which steps are usable. If the episode absorbs, no segment ends more than ``length`` steps after the
         observation last changed. Otherwise, most pairs would be ties between segments without any change.
 
-        Args:
-            trajectories: new trajectories, or ones that have grown since the last call.
             explored: True if these are extra exploration steps, taken for comparisons but not for training.
         """
         cut = [segment for trajectory in trajectories for segment in self._cut(trajectory)]
@@ -115,7 +112,6 @@ class SegmentPool:
         used about equally often.
 
         Args:
-            n: number of pairs.
             weights: weight of each segment, ``(len(self),)``; segments are drawn in proportion to their
                 weights. None draws uniformly.
 
@@ -164,7 +160,6 @@ class SegmentPool:
         use it only if :meth:`sample_pairs` finds too few new ones.
 
         Args:
-            n: maximum number of pairs.
             known: segment pairs to exclude, in either order; all their segments must be in this pool.
             weights: weight of each segment, as in :meth:`sample_pairs`.
         """

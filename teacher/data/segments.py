@@ -25,7 +25,6 @@ class Segment:
     Attributes:
         recipe: recipe that replays the episode up to the end of this segment, so
             ``len(recipe.actions) == start + len(self)``.
-        start: index of the segment's first step in its episode.
         observations: raw observations before each step, ``(length, *observation_shape)``.
         actions: executed actions, ``(length, *action_shape)``.
         true_rewards: the environment's rewards, ``(length,)``.
@@ -206,8 +205,6 @@ class SegmentCutter:
     same phase of an episode. In a short episode, the offset is limited so that at least one segment fits.
 
     Args:
-        length: steps per segment.
-        random: random number generator for the offset.
         first: index of the first step that a segment may contain.
 
     Attributes:

@@ -42,8 +42,6 @@ class StepsBatch:
     """Implementation of :class:`Steps` that wraps existing arrays.
 
     Args:
-        observations: observations before each step.
-        actions: executed actions.
         next_observations: observations after each step; None if not needed or never recorded.
         terminations: True where the environment terminated an episode; None if not needed or never recorded.
         why_missing: reason why ``next_observations`` or ``terminations`` were never recorded. Accessing one

@@ -71,10 +71,7 @@ _CLIPS = "| `first_clip`, `second_clip` | the two compared clips, as MP4 |\n"
 def check_folder(folder: Path, file: str, what: str) -> bool:
     """Create a Hugging Face folder, or check that an existing one is empty or contains an earlier export.
 
-    Args:
-        folder: the folder.
         file: name of a file that each such export contains.
-        what: what is exported, for the error message.
 
     Returns:
         True if the folder contains no earlier export; in that case, the caller must not replace any file.
@@ -110,8 +107,6 @@ class CardFacts:
 
     Attributes:
         question: sentence that says who labeled the clips and what they were asked.
-        license: identifier of the license on the Hub, such as ``cc-by-4.0``.
-        with_clips: True if the file includes clips.
     """
 
     question: str
@@ -121,12 +116,6 @@ class CardFacts:
 
 def write_card(folder: Path, dataset: PreferenceDataset, facts: CardFacts, *, new: bool = False) -> None:
     """Write the dataset card, ``README.md``.
-
-    Args:
-        folder: dataset folder, which contains :data:`FILE_NAME`.
-        dataset: the preferences in that file.
-        facts: what else the card says.
-        new: never replace an existing card.
 
     Raises:
         ConfigError: ``new`` is True and a card exists.

@@ -84,9 +84,6 @@ class Metric:
     """A result of a run for the card.
 
     Attributes:
-        type: identifier of the metric on the Hub, such as ``mean_reward``.
-        name: description for people.
-        value: the result.
         std: standard deviation over episodes; None if the result is a single number.
     """
 
@@ -108,8 +105,6 @@ class ModelFacts:
         options: options of ``teach`` with which an agent has the policy's networks.
         rewards: end of a sentence that says which rewards the policy was trained on and who labeled.
         inputs: the predictor's inputs; empty if there is no predictor.
-        metrics: results of the run.
-        license: identifier of the license on the Hub, such as ``mit``.
     """
 
     config: Mapping[str, Any]
@@ -130,10 +125,6 @@ def write_model_card(folder: Path, facts: ModelFacts, *, new: bool) -> None:
     """Write ``config.json`` and the model card, which lists the model files in the folder.
 
     Args:
-        folder: model folder, in which the model files have been written.
-        facts: what to write.
-        new: never replace existing files.
-
     Raises:
         ConfigError: ``new`` is True and a file exists.
         StorageError: a file can't be written.

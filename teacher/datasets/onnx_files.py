@@ -40,12 +40,9 @@ def save_onnx(
     """Write a module to an ONNX file, after a check against torch.
 
     Args:
-        path: file to write.
         module: module in evaluation mode; takes one tensor ``(n, ...)`` per input, and returns a tensor
             ``(n, ...)`` or a tuple of them.
         inputs: example inputs ``(n, ...)`` to check the file with, keyed by name, in the module's order.
-        outputs: names of the outputs.
-        new: never replace an existing file.
 
     Returns:
         The largest difference between onnxruntime's and torch's floating-point outputs; if an output has

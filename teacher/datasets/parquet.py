@@ -48,10 +48,7 @@ def write(
     """Write a description and the columns; ``rows`` selects and orders the rows of each column.
 
     Args:
-        file: file to write.
         description: JSON metadata: the environment, and the columns' shapes and dtypes.
-        columns: columns by name.
-        rows: indices of the rows to write, in order.
         clips: function that maps a preference's UUID to its two clips; None to omit clips.
 
     Raises:
@@ -89,7 +86,6 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
     """Read the named columns, and check them for damage, NaN and infinite values; clips aren't read.
 
     Args:
-        file: file to read.
         names: each column's ``dtype`` and the ``shape`` of one row, keyed by column name.
     """
     columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}

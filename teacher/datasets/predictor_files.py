@@ -37,11 +37,7 @@ def save_predictor(
     """Save a predictor to an ``.npz`` file, atomically.
 
     Args:
-        path: file to write.
-        predictor: the predictor to save.
         observation_space: observation space of a single environment, not of a vector environment.
-        action_space: action space of a single environment.
-        new: never replace an existing file, even one that another process has just created.
 
     Raises:
         ConfigError: ``new`` is True and the file exists.
@@ -74,10 +70,8 @@ def load_predictor(
     """Load a predictor and its settings from a file written by :func:`save_predictor`.
 
     Args:
-        path: file to read.
         observation_space: expected observation space; None accepts any.
         action_space: expected action space; None accepts any.
-        device: torch device, such as ``cuda:0``.
         network: factory function that created the predictor's custom networks; None for built-in networks.
         env_id: expected environment ID; None accepts any. Equivalent environments are accepted too (see
             :func:`~teacher.envs.families.same_environment`).
@@ -131,11 +125,7 @@ def _version_of(predictor: RewardPredictor) -> int:
 
 
 def _read(path: Path) -> State:
-    """Read a predictor file, and check its format, version and entries.
-
-    Raises:
-        DataError: the file is missing, damaged, from a newer version, or not a predictor file.
-    """
+    """Read a predictor file, and check its format, version and entries."""
     state = load_state(path, "predictor", _EXPECTED)
     about = state.get("about") if isinstance(state, dict) else None
     if not isinstance(about, dict) or about.get("format") != _FORMAT:

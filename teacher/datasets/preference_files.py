@@ -60,12 +60,9 @@ def save_preferences(
 
     Args:
         path: file to write; its suffix selects the format.
-        dataset: the preferences to save.
         observation_space: observation space of a single environment, not of a vector environment.
-        action_space: action space of a single environment.
         clips: function that returns both clips of a preference as MP4 data, to include them in a
             ``.parquet`` file; None for no clips.
-        new: never replace an existing file, even one that another process has just created.
 
     Raises:
         ConfigError: the suffix is wrong, the format can't contain clips, pyarrow is needed but not installed,
@@ -129,9 +126,7 @@ def require_environment(path: Path, found: Any, expected: str | None) -> None:
     """Check that a preference or predictor file is from the expected environment.
 
     Args:
-        path: the file, for the error message.
         found: environment ID in the file; None if the file has none.
-        expected: expected environment ID; None accepts any.
 
     Raises:
         DataError: the file is from a different environment, or ``found`` isn't a string.
@@ -193,11 +188,7 @@ def _file_type(path: Path) -> _FileType:
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Return the metadata to store, such as the environment ID, spaces, and array shapes and dtypes.
-
-    Raises:
-        DataError: the dataset is empty or doesn't match the spaces.
-    """
+    """Return the metadata to store, such as the environment ID, spaces, and array shapes and dtypes."""
     rows = {name: column.rows for name, column in dataset.columns.items()}
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if rows[name].shape[3:] != (space.shape or ()):
@@ -278,11 +269,6 @@ def _checked_description(text: str) -> dict[str, Any]:
 def require_entries(about: Any, names: Sequence[str], what: str) -> None:
     """Check that a JSON value is an object with the required keys.
 
-    Args:
-        about: the JSON value.
-        names: required keys.
-        what: description of the JSON value, for the error message.
-
     Raises:
         DataError: a key is missing, or ``about`` isn't an object.
     """
@@ -309,11 +295,7 @@ def require_version(found: Any, known: int) -> None:
 
 
 def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> None:
-    """Check the arrays' values, and that their shapes and dtypes match each other and the description.
-
-    Raises:
-        DataError: an array doesn't match or has invalid values, or there are no preferences.
-    """
+    """Check the arrays' values, and that their shapes and dtypes match each other and the description."""
     count, length = int(about["preferences"]), int(about["segment_length"])
     shapes = {
         "observations": (count, 2, length + 1),

@@ -23,12 +23,6 @@ def save_tensors(
 ) -> None:
     """Write named tensors to a safetensors file, atomically.
 
-    Args:
-        path: file to write.
-        tensors: the tensors, keyed by name.
-        about: metadata to store in the file.
-        new: never replace an existing file.
-
     Raises:
         ConfigError: safetensors isn't installed, or ``new`` is True and the file exists.
         StorageError: the file can't be written.

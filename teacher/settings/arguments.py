@@ -73,8 +73,6 @@ def report_errors(
     """Run a command and return its exit status; if it fails, print a one-line error.
 
     Args:
-        parser: the command's parser, whose name is printed before the error.
-        work: function that runs the command and returns the exit status, or None for success.
         others: exception types to report in addition to :class:`TeacherError`.
     """
     try:

@@ -23,12 +23,7 @@ Check = tuple[str, bool, str]
 
 @dataclass(frozen=True)
 class Fits:
-    """Constraint on a field's value. It is not applied to None, which is valid if the type allows it.
-
-    Attributes:
-        expectation: the constraint in words, such as ``1 or more``.
-        holds: function that returns True for valid values.
-    """
+    """Constraint on a field's value. It is not applied to None, which is valid if the type allows it."""
 
     expectation: str
     holds: Callable[[Any], bool]

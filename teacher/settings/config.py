@@ -378,7 +378,6 @@ class RunSettings:
     """Settings and ID of a run that is about to start.
 
     Attributes:
-        config: the run's settings.
         run_id: ID of the run; a resumed run keeps its ID.
         resumed: True to continue an earlier run.
         reopen: True to continue even if the experiment was marked as finished on the site.

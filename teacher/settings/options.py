@@ -58,7 +58,6 @@ class RunStage:
     """Targets of a run before it was extended.
 
     Attributes:
-        num_timesteps: total environment steps.
         n_labels: total labels; None if labels were requested at a fixed rate per second.
         step: environment step at which the run was extended.
     """

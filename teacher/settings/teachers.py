@@ -153,8 +153,6 @@ class Answerer:
     returns of earlier comparisons.
 
     Args:
-        error_model: the error model.
-        seed: random seed for the errors.
         seen: returns of earlier comparisons, oldest first.
     """
 

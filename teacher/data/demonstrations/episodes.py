@@ -111,7 +111,6 @@ class Demonstrations:
             train_fraction: fraction of episodes to train on, rounded so that each set gets at least one
                 episode; 1 leaves the validation set empty.
             batch_size: minimum number of steps per minibatch; a smaller training set is a single minibatch.
-            seed: seed for the split and for shuffling.
             shuffle: shuffle the training steps before each epoch.
 
         Raises:
@@ -168,12 +167,7 @@ def demonstrated_episodes(
 
 
 class Split:
-    """Demonstrations split into training minibatches and a validation set.
-
-    Attributes:
-        train: observations and actions to train on.
-        validation: observations and actions of the held-out episodes; may be empty.
-    """
+    """Demonstrations split into training minibatches and a validation set."""
 
     def __init__(
         self, train: Pairs, validation: Pairs, batch_size: int, rng: np.random.Generator | None

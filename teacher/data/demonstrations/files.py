@@ -34,8 +34,6 @@ def save_demonstrations(path: str | Path, demonstrations: Demonstrations, *, new
     """Write a demonstration file atomically. Images go into a new folder ``<name>-images`` next to it.
 
     Args:
-        path: path of the file.
-        demonstrations: demonstrations to write.
         new: if True, create the file exclusively: raise ConfigError if it already exists, even if another
             process creates it during this call.
 

@@ -52,8 +52,6 @@ def record_demonstrations(
             ``VecNormalize`` receives normalized observations.
         env: a single (non-vector) environment that nothing else is using; its episodes must eventually
             terminate or be truncated.
-        n_episodes: number of episodes to record.
-        seed: seed for the environment's resets.
         progress: function called after each episode with the number of episodes recorded.
 
     Raises:

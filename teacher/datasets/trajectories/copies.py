@@ -74,12 +74,6 @@ def predicted(
 ) -> list[NDArray[np.float64]]:
     """Return the predicted rewards of each episode, as one array per episode.
 
-    Args:
-        model: model that predicts the rewards.
-        episodes: episodes in file order.
-        source: file or folder of the episodes, for error messages.
-        first: index within ``source`` at which ``episodes`` start, for error messages.
-
     Raises:
         DataError: an episode doesn't match the model's spaces, or contains NaN or infinite values.
     """
@@ -94,7 +88,6 @@ def changed_json(path: Path, change: Callable[[Any], None]) -> str:
     """Read a JSON file and return its modified content as text; the file itself is unchanged.
 
     Args:
-        path: the JSON file.
         change: function that modifies the parsed content in place.
 
     Raises:

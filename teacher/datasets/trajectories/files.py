@@ -18,13 +18,7 @@ from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
 
 @dataclass(frozen=True)
 class _Format:
-    """Functions for one trajectory format.
-
-    Attributes:
-        wrote: function that returns True if a file or folder has this format.
-        read: function that reads the episodes.
-        relabel: function that writes a copy of the file or folder with new rewards.
-    """
+    """Functions for one trajectory format."""
 
     wrote: Callable[[Path], bool]
     read: Callable[[Path], Recording]
@@ -46,7 +40,6 @@ def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> N
     """Copy a file or folder of trajectories, replacing the rewards with the predictor's.
 
     Args:
-        predictor: reward predictor that computes the new rewards.
         source: file or folder to copy, in any format that :func:`load_trajectories` reads.
         target: file or folder to create, in the same format.
 
