@@ -34,6 +34,7 @@ class EpisodeRecipe:
     """Everything needed to replay the first steps of one episode.
 
     Attributes:
+        kwargs: further arguments of ``make_env``, JSON values only.
         actions: ``(steps, *action_shape)``, exactly as executed (clipped, with the environment's dtype).
         versions: library versions with which the episode was recorded, keyed by package name.
     """

@@ -45,7 +45,11 @@ class LearnerSpec:
 
 
 class EnsembleLearner:
-    """Reward ensemble of one architecture that is fitted to preferences between segments."""
+    """Reward ensemble of one architecture that is fitted to preferences between segments.
+
+    Args:
+        members: number of ensemble members if the settings leave it open; None for the default.
+    """
 
     def __init__(self, spec: LearnerSpec, architecture: Architecture, members: int | None = None) -> None:
         config = spec.config.with_members(members, linear=architecture.is_linear)
