@@ -22,7 +22,6 @@ from teacher.settings.options import RewardConfig
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import WrapperConfig
 
-PREFERENCES_NAME = "preferences.npz"
 CHECKPOINTS_NAME = "reward_predictor_checkpoints"
 _CHECKPOINT = re.compile(r"predictor-(\d+)\.npz")
 _SYNTHETIC_PERIOD = 0.25  # seconds per label, as in DRLHP
@@ -74,20 +73,10 @@ def start_learning(
 
 
 def _saved_preferences(config: WrapperConfig, source: Source) -> PreferenceDataset:
-    """Load the preferences in ``prefs_dir``; return an empty dataset if ``prefs_dir`` is None.
-
-    Raises:
-        ConfigError: ``segment_length`` differs from the saved segments' length.
-        DataError, OSError: the file can't be read, or is from a different environment.
-    """
-    if config.prefs_dir is None:
+    if (path := config.saved_preferences) is None:
         return PreferenceDataset()
-    path = Path(config.prefs_dir)
-    path = path / PREFERENCES_NAME if path.is_dir() else path
-    spaces = source.observation_space, source.action_space
-    dataset = load_preferences(
-        path, env_id=source.env_id, observation_space=spaces[0], action_space=spaces[1]
-    )
+    spaces = {"observation_space": source.observation_space, "action_space": source.action_space}
+    dataset = load_preferences(path, env_id=source.env_id, **spaces)
     if dataset.segment_length != config.segment_steps:
         raise ConfigError(
             f"segment_length: must be {dataset.segment_length}, the length of the segments in {path}; got "
@@ -142,10 +131,7 @@ def new_predictor(
 
 
 def _schedule_of(config: WrapperConfig, asked: int) -> LabelSchedule:
-    """Return the label schedule that the settings specify.
-
-    A time-based schedule starts with ``asked`` labels already due, one for each earlier comparison.
-    """
+    """Return the label schedule; a time-based one starts with the ``asked`` labels of earlier pairs due."""
     if config.schedule is not None:
         return config.schedule
     if config.n_prefs is not None and config.total_timesteps is not None:

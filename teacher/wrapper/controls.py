@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -37,9 +37,9 @@ from teacher.reward.images import earns_0_after_end, with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.episode_check import fit_to_environment
 from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
-from teacher.wrapper.recording import Source
+from teacher.wrapper.recording import SegmentRecorder, Source
 from teacher.wrapper.replay import ReplayFormat
-from teacher.wrapper.settings import WrapperConfig, read_settings
+from teacher.wrapper.settings import read_settings
 from teacher.wrapper.trainer import PreferenceTrainer
 
 Space = spaces.Space[Any]
@@ -52,8 +52,58 @@ _log = logging.getLogger("teacher.wrapper")
 class Controls:
     """Base class of both preference wrappers, with the methods that control learning."""
 
+    env: Any
     _trainer: PreferenceTrainer
+    _recorders: list[SegmentRecorder]
     _wants_prediction: bool
+    _closed = False
+
+    def _join(self, trainer: PreferenceTrainer, num_envs: int) -> int:
+        """Share a trainer, and record segments of ``num_envs`` environments; return this wrapper's index."""
+        self._trainer, number = trainer, trainer.join()
+        _end_absorbed(self.env, trainer)
+        self._wants_prediction = trainer.config.predicts
+        self._recorders = [
+            SegmentRecorder(
+                trainer.source,
+                trainer.config.segment_steps,
+                np.random.default_rng([trainer.config.seed, number + index]),
+            )
+            for index in range(num_envs)
+        ]
+        return number
+
+    def _rewards(
+        self, true: Any, before: Sequence[Any], actions: Any, after: Sequence[Any], terminated: Any
+    ) -> NDArray[np.float64]:
+        """Return the rewards for ``step`` to return, one for each environment."""
+        trainer, rewards = self._trainer, np.asarray(true, np.float64)
+        if not self._wants_prediction:
+            return rewards
+        if (predictor := trainer.predictor) is None:
+            is_zero = trainer.config.predicts and trainer.config.initial_reward == "zero"
+            return np.zeros_like(rewards) if is_zero else rewards
+        steps = StepsBatch(np.stack(before), actions, np.stack(after), np.asarray(terminated))
+        return predictor.step_rewards(steps)
+
+    def _close(self, close_env: Callable[[], Any]) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._trainer.leave()
+        finally:
+            close_env()
+
+    def start_segment_collection(self) -> None:
+        """Resume the collection of segments for comparisons."""
+        for recorder in self._recorders:
+            recorder.resume()
+
+    def stop_segment_collection(self) -> None:
+        """Stop collecting segments for comparisons, for example while the agent is evaluated."""
+        for recorder in self._recorders:
+            recorder.pause()
 
     def __reduce__(self) -> Any:
         """Raise :class:`ConfigError` to prevent copying and pickling, because a copy would not learn."""
@@ -142,7 +192,7 @@ class Controls:
                 f"{self._trainer.config.n_initial_prefs} labels, but only {self._trainer.answers} have "
                 "arrived; relabel later"
             )
-        spaces = _single_spaces(self.env)  # type: ignore[attr-defined]  # set by gym.Wrapper
+        spaces = _single_spaces(self.env)
         transform = self._trainer.config.obs_transform_func
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
@@ -164,9 +214,7 @@ def _single_spaces(env: Any) -> tuple[Space, Space]:
     return observations, getattr(env, "single_action_space", env.action_space)
 
 
-def begin(
-    env: Any, network: Any, settings: Mapping[str, Any], env_id: str, can_draw: bool
-) -> PreferenceTrainer:
+def begin(env: Any, network: Any, settings: Mapping[str, Any]) -> PreferenceTrainer:
     """Create the trainer for an environment from the wrapper's keyword arguments.
 
     Also set the log levels, and choose or check the segment length by running random episodes.
@@ -175,14 +223,13 @@ def begin(
         env: the environment or vector environment to wrap.
         network: function that makes a custom network; None for the default networks.
         settings: the wrapper's keyword arguments.
-        env_id: Gymnasium ID of the environment, or its class name.
-        can_draw: True if the environment renders images.
 
     Raises:
         ConfigError: an argument is invalid, or this is a worker process.
         EnvironmentUnsuitableError: a space is not supported, or episodes end early or are too short.
     """
     config = read_settings(settings)
+    env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     require_own_agent(config)
     working_device(config.device)  # fails before log_dir is created
     for name in ("env_wrapper", "reward_predictor", "pref_interface"):
@@ -208,7 +255,7 @@ def begin(
         horizon = _horizon(env) if is_new and earns_0_after_end(reward) else None
         episodes.config = replace(episodes.config, allow_variable_horizon=True)
     source = Source(env_id, seen, actions, replayable, fps, absorbs, horizon)
-    return PreferenceTrainer(episodes, source, can_draw, network)
+    return PreferenceTrainer(episodes, source, env.render_mode == "rgb_array", network)
 
 
 def _absorbs(env: Any) -> bool:
@@ -226,7 +273,7 @@ def _horizon(env: Any) -> int | None:
     return inner.get_attr("horizon")[0] if isinstance(env, VectorEnv) else limit_of(env)
 
 
-def end_absorbed(env: Any, trainer: PreferenceTrainer) -> None:
+def _end_absorbed(env: Any, trainer: PreferenceTrainer) -> None:
     """Make absorbed episodes end where no more segments are cut, or earlier if recorders go on."""
     if not trainer.source.absorbs:
         return
@@ -291,20 +338,6 @@ def _transform_one(space: Space, function: Callable[[Any], Any], make: Callable[
             return np.asarray(function(env.reset(seed=0)[0]))
 
 
-def predict(
-    predictor: RewardPredictor,
-    before: NDArray[Any],
-    actions: NDArray[Any],
-    after: NDArray[Any],
-    terminated: NDArray[np.bool_],
-) -> NDArray[np.float64]:
-    """Return the predicted rewards for a batch of ``n`` steps, shape ``(n,)``.
-
-    Each array argument has a leading axis of size ``n``.
-    """
-    return predictor.step_rewards(StepsBatch(before, actions, after, terminated))
-
-
 def drawn(env: Any) -> Any:
     """Render an environment and return the result.
 
@@ -322,11 +355,3 @@ def drawn(env: Any) -> Any:
             except RenderError as missing:
                 raise RenderError(with_install_command(str(missing))) from error
         raise
-
-
-def reward_before_predictor(config: WrapperConfig, true: Any) -> Any:
-    """Return the reward that ``step`` returns until there is a predictor.
-
-    It is zero or the true reward, depending on ``config``, and has the shape of ``true``.
-    """
-    return np.zeros_like(true)[()] if config.predicts and config.initial_reward == "zero" else true

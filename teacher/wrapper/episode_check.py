@@ -9,7 +9,6 @@ import dataclasses
 import logging
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
@@ -41,7 +40,6 @@ from teacher.errors import (
     join_errors,
     pluralize,
 )
-from teacher.wrapper.builder import PREFERENCES_NAME
 from teacher.wrapper.settings import WrapperConfig
 
 _PATIENCE_SECONDS = 5.0
@@ -210,9 +208,8 @@ class _SlowTrialWarning:
 
 def _saved_segment_length(config: WrapperConfig) -> int | None:
     """Return the length of the segments saved in ``prefs_dir``, else in ``log_dir``; None if unknown."""
-    if config.prefs_dir is not None:
-        path = Path(config.prefs_dir)
-        return saved_length(path / PREFERENCES_NAME if path.is_dir() else path)
+    if config.saved_preferences is not None:
+        return saved_length(config.saved_preferences)
     path = config.logs / LEDGER_NAME
     if not path.exists():
         return None

@@ -19,6 +19,7 @@ from teacher.settings.unused import reject_unused
 People = Literal["site", "terminal", "notebook"]
 InitialReward = Literal["zero", "true"]
 
+PREFERENCES_NAME = "preferences.npz"
 OTHER_NAMES = {"synthetic_preferences": "synthetic_prefs"}
 """Setting names in DRLHP's README, mapped to field names of :class:`WrapperConfig`."""
 
@@ -215,6 +216,14 @@ class WrapperConfig:
     def logs(self) -> Path:
         """``log_dir`` as a ``Path``: folder for labels, checkpoints and logs."""
         return Path(self.log_dir)
+
+    @property
+    def saved_preferences(self) -> Path | None:
+        """File of the preferences to start with; None if ``prefs_dir`` is None."""
+        if self.prefs_dir is None:
+            return None
+        path = Path(self.prefs_dir)
+        return path / PREFERENCES_NAME if path.is_dir() else path
 
 
 def read_settings(settings: Mapping[str, Any]) -> WrapperConfig:

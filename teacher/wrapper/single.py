@@ -17,12 +17,9 @@ from teacher.wrapper.controls import (
     Controls,
     begin,
     drawn,
-    end_absorbed,
-    predict,
-    reward_before_predictor,
 )
 from teacher.wrapper.processes import find_open
-from teacher.wrapper.recording import SegmentRecorder, Step
+from teacher.wrapper.recording import Step
 from teacher.wrapper.trainer import PreferenceTrainer
 
 _log = logging.getLogger("teacher.wrapper")
@@ -69,19 +66,17 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         super().__init__(env)
         trainer: PreferenceTrainer | None = find_open(settings.pop(SAME_AS, None))
         if trainer is None:
-            env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-            can_draw = env.render_mode == "rgb_array"
-            trainer = begin(env, reward_predictor_network, settings, env_id, can_draw)
+            trainer = begin(env, reward_predictor_network, settings)
         again = {"reward_predictor_network": reward_predictor_network, **settings, SAME_AS: trainer.name}
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, **again)
-        self._join(trainer)
+        self._start(trainer)
 
     @classmethod
     def _of(cls, env: gym.Env[Any, Any], first: "HumanPreferencesEnvWrapper") -> "HumanPreferencesEnvWrapper":
         wrapper = cls.__new__(cls)
         gym.Wrapper.__init__(wrapper, env)
         RecordConstructorArgs.__init__(wrapper, _disable_deepcopy=True, **first._saved_kwargs)
-        wrapper._join(first._trainer)
+        wrapper._start(first._trainer)
         return wrapper
 
     def beside(self, env: gym.Env[Any, Any]) -> "HumanPreferencesEnvWrapper":
@@ -102,16 +97,9 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
             )
         return self._of(env, self)
 
-    def _join(self, trainer: PreferenceTrainer) -> None:
-        self._trainer = trainer
-        number = trainer.join()
-        end_absorbed(self.env, trainer)
-        self._wants_prediction = trainer.config.predicts
-        self._closed = False
-        entropy = [trainer.config.seed, number]
-        self._recorder = SegmentRecorder(
-            trainer.source, trainer.config.segment_steps, np.random.default_rng(entropy)
-        )
+    def _start(self, trainer: PreferenceTrainer) -> None:
+        number = self._join(trainer, 1)
+        (self._recorder,) = self._recorders
         self._seeds: Iterator[int] = episode_seeds([trainer.config.seed], number, _MAX_BESIDE)
         self._observation: Any = None
         self._warned = Topics()
@@ -153,23 +141,8 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         trainer.give(self._recorder.add(step))
         if terminated or truncated:
             trainer.episodes.note(self._recorder.steps, terminated=terminated)
-        predictor = trainer.predictor
-        if not self._wants_prediction:
-            reward = true
-        elif predictor is None:
-            reward = reward_before_predictor(trainer.config, true)
-        else:
-            batch = (np.asarray(one)[None] for one in (before, executed, self._observation, terminated))
-            reward = float(predict(predictor, *batch)[0])
-        return observation, reward, terminated, truncated, {**info, TRUE_REWARD_KEY: true}
-
-    def start_segment_collection(self) -> None:
-        """Resume the collection of segments for comparisons."""
-        self._recorder.resume()
-
-    def stop_segment_collection(self) -> None:
-        """Stop collecting segments for comparisons, for example while the agent is evaluated."""
-        self._recorder.pause()
+        rewards = self._rewards([true], [before], executed[None], [self._observation], [terminated])
+        return observation, float(rewards[0]), terminated, truncated, {**info, TRUE_REWARD_KEY: true}
 
     def close(self) -> None:
         """Close the environment; the last wrapper to close also stops labeling and training.
@@ -177,10 +150,4 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         Raises:
             BackgroundError: label collection or training has failed in the background thread.
         """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            self._trainer.leave()
-        finally:
-            self.env.close()
+        self._close(self.env.close)

@@ -40,7 +40,6 @@ from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.builder import (
     CHECKPOINTS_NAME,
-    PREFERENCES_NAME,
     checkpoints,
     first_predictors,
     new_predictor,
@@ -52,6 +51,7 @@ from teacher.wrapper.pacing import QueryPacing
 from teacher.wrapper.processes import Home, note_closed, note_open
 from teacher.wrapper.prompt import PromptCollector
 from teacher.wrapper.recording import Source
+from teacher.wrapper.settings import PREFERENCES_NAME
 
 _SEGMENTS_QUEUED = 1000  # if more arrive before they are processed, the oldest are dropped
 _SEGMENTS_WAITED_FOR = 50  # warn after this many segment lengths without a segment

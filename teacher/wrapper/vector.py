@@ -1,6 +1,7 @@
 """Wrapper that learns the reward of a Gymnasium vector environment from preferences."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -19,11 +20,8 @@ from teacher.wrapper.controls import (
     Controls,
     begin,
     drawn,
-    end_absorbed,
-    predict,
-    reward_before_predictor,
 )
-from teacher.wrapper.recording import SegmentRecorder, Step
+from teacher.wrapper.recording import Step
 
 
 def replayable(
@@ -69,21 +67,7 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         self, env: VectorEnv[Any, Any, Any], reward_predictor_network: Any = None, **settings: Any
     ) -> None:
         super().__init__(env)
-        env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-        can_draw = env.render_mode == "rgb_array"
-        self._trainer = trainer = begin(env, reward_predictor_network, settings, env_id, can_draw)
-        trainer.join()
-        end_absorbed(env, trainer)
-        self._wants_prediction = trainer.config.predicts
-        self._released = False
-        self._recorders = [
-            SegmentRecorder(
-                trainer.source,
-                trainer.config.segment_steps,
-                np.random.default_rng([trainer.config.seed, index]),
-            )
-            for index in range(self.num_envs)
-        ]
+        self._join(begin(env, reward_predictor_network, settings), self.num_envs)
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._observations: list[Any] = []
         self._ended = np.zeros(self.num_envs, np.bool_)
@@ -130,16 +114,6 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         info = {TRUE_REWARD_KEY: true, f"_{TRUE_REWARD_KEY}": np.ones(self.num_envs, np.bool_)}
         return observations, np.where(real, rewards, 0.0), terminated, truncated, {**infos, **info}
 
-    def _rewards(
-        self, true: Any, before: list[Any], actions: Any, after: list[Any], terminated: Any
-    ) -> NDArray[np.float64]:
-        predictor = self._trainer.predictor
-        if not self._wants_prediction:
-            return np.asarray(true, np.float64)
-        if predictor is None:
-            return np.asarray(reward_before_predictor(self._trainer.config, true), np.float64)
-        return predict(predictor, np.stack(before), actions, np.stack(after), np.asarray(terminated))
-
     def _begin(self, mask: NDArray[np.bool_], infos: dict[str, Any]) -> None:
         """Start recording new episodes in the environments selected by ``mask``.
 
@@ -162,26 +136,10 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
         each: Iterator[Any] = iterate(self.observation_space, observations)
         return [self._trainer.transform(one) for one in each]
 
-    def start_segment_collection(self) -> None:
-        """Resume the collection of segments for comparisons."""
-        for recorder in self._recorders:
-            recorder.resume()
-
-    def stop_segment_collection(self) -> None:
-        """Stop collecting segments for comparisons, for example while the agent is evaluated."""
-        for recorder in self._recorders:
-            recorder.pause()
-
     def close(self, **kwargs: Any) -> None:
         """Close the environments, stop training the predictor, and stop submitting comparisons.
 
         Raises:
             BackgroundError: label collection or training has failed in the background thread.
         """
-        if self._released:
-            return
-        self._released = True
-        try:
-            self._trainer.leave()
-        finally:
-            super().close(**kwargs)
+        self._close(partial(super().close, **kwargs))
