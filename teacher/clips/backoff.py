@@ -59,7 +59,6 @@ def call_with_retries(
     """Make a request to the labeling site; if the site is unreachable, sleep and retry.
 
     Args:
-        call: function that makes the request and returns its result.
         delays: seconds to sleep after each failed attempt; a final attempt follows the last delay.
         revive: function to call after each failed attempt, to restart a site that runs on this machine.
 

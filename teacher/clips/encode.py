@@ -26,8 +26,6 @@ def encode(frames: Iterable[Frame], path: Path, fps: int, size: int) -> None:
 
     Args:
         frames: one or more frames, all of the same shape ``(height, width, 3)``.
-        path: file to write; its folder is created if missing.
-        fps: frames per second.
         size: length of the longer side in pixels; width and height are rounded to even numbers.
 
     Raises:

@@ -19,7 +19,6 @@ class Exporter:
 
     Attributes:
         seconds: histogram of the seconds that rendering a clip took, without the upload.
-        failures: counter of failed render tasks by ``kind``.
     """
 
     def __init__(self, failure_kinds: Sequence[str]) -> None:

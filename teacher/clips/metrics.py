@@ -74,7 +74,6 @@ class RenderMetrics:
         The worker's main process must call this before it forks the pool processes.
 
         Args:
-            redis_url: URL of the Redis server with the render queue.
             queue: name of the queue, whose length is one of the metrics.
 
         Raises:

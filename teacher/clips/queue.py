@@ -40,8 +40,6 @@ class _Clip:
     """State of a submitted clip.
 
     Attributes:
-        job: the clip to render.
-        future: the future that :meth:`RenderQueue.submit` returned.
         sent_at: monotonic time in seconds at which the clip was sent to the workers.
         refused: True if a worker failed to render the clip.
         error: error from rendering the clip locally; None if local rendering hasn't failed.

@@ -107,9 +107,7 @@ class ClipJob:
     """Request to render a clip.
 
     Attributes:
-        spec: content of the clip.
         path: file to write if the clip is rendered on this machine.
-        fps: frames per second; each frame shows one step.
         key: key in the clip store under which a render worker uploads the clip.
         size: length of the longer side in pixels.
     """
@@ -130,8 +128,6 @@ class ReplayRenderer:
     frame.
 
     Args:
-        env_id: environment ID.
-        kwargs: the environment's keyword arguments.
         size: side length in pixels of the square frames that :class:`MujocoScene` renders; all other frames
             keep the environment's own size.
         make: function that makes the environment; None to use :func:`make_env`.
@@ -268,7 +264,6 @@ def frames_of(spec: ClipSpec, size: int = CLIP_SIZE) -> Generator[Frame, None, N
     """Yield a frame for each shown step: the captured frames if there are any, or else replayed ones.
 
     Args:
-        spec: content of the clip.
         size: side length in pixels of the square frames that :class:`MujocoScene` renders.
 
     Raises:

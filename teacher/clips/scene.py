@@ -70,7 +70,6 @@ class MujocoScene:
     """Fast renderer of one MuJoCo model.
 
     Args:
-        model: MuJoCo model, which is copied.
         camera: camera settings to use if the model has no :class:`View`.
         size: side length of the square frames in pixels.
 

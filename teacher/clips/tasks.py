@@ -70,7 +70,6 @@ def celery_app(redis_url: str | None, **settings: Any) -> Celery:
     Args:
         redis_url: URL of the Redis server, or None if ``REDIS_URL`` is not set; workers refuse to start
             without it.
-        settings: additional Celery settings.
     """
     app = Celery("teacher.render_tasks", fixups=[])  # without Django
     app.conf.update(

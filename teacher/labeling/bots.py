@@ -48,9 +48,6 @@ class Bot(threading.Thread):
     """Thread that runs a scripted labeler until the experiment finishes or the site stops the bot.
 
     Args:
-        site: URL of the site.
-        experiment: name of the experiment.
-        token: API token of the researcher who owns the experiment.
         name: the labeler's name; a later bot with this name acts as the same labeler.
         log: JSON Lines file to which each acknowledged label is appended; None for no log.
         error_model: model of the bot's errors; by default, the bot makes no errors. Bots with different names
@@ -59,7 +56,6 @@ class Bot(threading.Thread):
     Attributes:
         seconds: minimum time in seconds to spend on each pair; must not exceed :data:`LONGEST_LOOK`, because
             the pair's lease expires shortly after that. Set it before calling :meth:`start`.
-        answered: number of acknowledged labels so far.
         stopped: True if the labeler failed too many attention checks, or a researcher blocked it.
         error: exception that ended the bot before the experiment was finished; None if there was none.
     """
@@ -217,8 +213,6 @@ def choose(truth: Mapping[str, Any], answerer: Answerer, name: str) -> str:
 
     Args:
         truth: parsed JSON response from the site, with each clip's true return and the comparison's UUID.
-        answerer: object that picks a label based on the returns, with errors simulated by its error model.
-        name: the bot's name, which determines its errors.
     """
     left, right = (truth[side]["true_return"] for side in ("left", "right"))
     if left is None or right is None:

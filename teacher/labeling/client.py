@@ -34,11 +34,8 @@ class ExperimentSettings:
 
     Attributes:
         name: name of the experiment, unique on the site.
-        run_id: ID of the run.
-        env_id: environment ID.
         prompt: question that labelers see.
         n_labels: total number of labels wanted; None if there is no limit.
-        fps: frames per second of the clips.
         has_true_reward: True if the clips' true returns are known.
         gold_rate: share of comparisons that are attention checks, set when the experiment is created; None
             for the site's default.
@@ -61,10 +58,7 @@ class Experiment:
     """A run's experiment, as reported by the site.
 
     Attributes:
-        name: name of the experiment.
-        run_id: ID of the run.
         state: ``running``, ``paused`` or ``finished``.
-        prompt: question that labelers see.
         last_seq: sequence number of the newest feed item.
         page_url: URL of the experiment's page, where researchers watch, pause and finish it.
         label_url: URL of the labeling page, for labelers who are signed in.
@@ -96,12 +90,7 @@ class Registration:
     """Comparison to register on the site; both of its clips must already be in the clip store.
 
     Attributes:
-        uuid: UUID of the comparison.
-        phase: ``pretraining`` or ``training``.
-        step: environment step at which the comparison was requested.
         priority: comparisons with a higher priority are labeled first.
-        first: clip of the first segment.
-        second: clip of the second segment.
         gold: correct answer if this is an attention check (attention checks never appear in the feed); None
             for an ordinary comparison.
     """
@@ -117,12 +106,7 @@ class Registration:
 
 @dataclass(frozen=True)
 class Registered:
-    """Result of a request to register comparisons.
-
-    Attributes:
-        registered: number of newly registered comparisons.
-        existing: number of comparisons that were already registered.
-    """
+    """Result of a request to register comparisons."""
 
     registered: int
     existing: int
@@ -165,7 +149,6 @@ class FeedbackClient:
 
     Args:
         site_url: URL of the site, such as ``http://127.0.0.1:8000``; may include a path.
-        token: a researcher's API token.
         session: ``requests`` session to use, for custom proxies or certificates; None for a new one.
     """
 
@@ -213,10 +196,6 @@ class FeedbackClient:
     def register(self, experiment: str, comparisons: Sequence[Registration]) -> Registered:
         """Register comparisons for labeling, atomically: if the site refuses any, none are registered.
 
-        Args:
-            experiment: name of the experiment.
-            comparisons: at most ``MAX_COMPARISONS_PER_REQUEST`` comparisons.
-
         Raises:
             SiteRefusedError: the site can't read a clip (status 422), or has a different comparison with the
                 same UUID (status 409).
@@ -252,8 +231,6 @@ class FeedbackClient:
         """Add points to the experiment's curves, and return how many the site stored.
 
         Args:
-            experiment: name of the experiment.
-            points: points to add.
             waiting_for: number of labels that training is waiting for, shown to labelers; None if it isn't
                 waiting.
         """

@@ -43,7 +43,6 @@ class SiteHandle:
 
     Attributes:
         url: URL of the site on this machine.
-        token: a researcher's API token.
         storage: the site's clip store, ``s3://bucket/prefix`` or a folder.
         instance_id: random ID of the site's process, which changes when the site is restarted.
     """
@@ -96,7 +95,6 @@ def ensure_site(
 
     Args:
         state_dir: folder that holds the site's database, clips, secrets and log.
-        bind: IP address to listen on.
         public_url: URL at which other machines reach the site; None if only this machine uses it.
         storage: clip store; None for the one set by ``TEACHER_STORAGE`` or, if that is unset, a folder in
             ``state_dir``.
@@ -140,12 +138,7 @@ def find_running_site(state_dir: Path) -> tuple[str, str] | None:
 
 
 class _StateFolder:
-    """Finds or starts a state folder's site.
-
-    Args:
-        state_dir: the state folder.
-        wanted: options to start the site with, by name.
-    """
+    """Finds or starts a state folder's site."""
 
     def __init__(self, state_dir: Path, wanted: Mapping[str, str]) -> None:
         self.state_dir = state_dir

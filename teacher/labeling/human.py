@@ -47,7 +47,6 @@ class HumanCollector(Collector):
         """Create or resume the experiment, and start the background thread.
 
         Args:
-            publication: the store and site to publish to.
             revive: function that restarts this machine's site when it is unreachable; None for a site on a
                 different machine.
 

@@ -57,9 +57,6 @@ class Site:
     """Labeling site that a run uses.
 
     Attributes:
-        url: URL of the site.
-        token: a researcher's API token.
-        storage: clip store, ``s3://bucket/prefix`` or a folder.
         revive: function that restarts the site if it has died; None for a site on a different machine.
         welcome: lines to print at the start, such as how to sign in to the admin site.
     """
@@ -82,8 +79,6 @@ def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack)
     This machine's site is started if it is not already running.
 
     Args:
-        options: the site's options.
-        ledger: the run's ledger.
         parts: ``ExitStack`` that will release this machine's site.
 
     Raises:
@@ -112,10 +107,6 @@ def ask_people(
     """Create or resume an experiment on the site, and return a collector for its labels.
 
     Args:
-        site: the labeling site.
-        ledger: the run's ledger.
-        settings: settings of the experiment.
-        parts: ``ExitStack`` that will close the connections, the renderers and the collector.
         value: function that scores a segment; scripted labelers see the score as the true return.
         renderer: clip renderer; if None, clips are rendered by render workers, or on this machine if no
             workers are configured.

@@ -47,11 +47,6 @@ class PublishTarget:
     """Everything needed to publish a run's comparisons: ledger, renderer, clip store and site.
 
     Attributes:
-        ledger: the run's ledger.
-        client: client of the site's API.
-        renderer: renders the clips.
-        storage: the clip store.
-        settings: settings of the experiment.
         value: function that scores a segment; scripted labelers see the score as the true return.
     """
 
@@ -80,7 +75,6 @@ class Publisher:
     """Publishes comparisons in steps (render, upload, register); not thread-safe.
 
     Args:
-        publication: ledger, renderer, clip store and site to use.
         folder: folder for clips that are not uploaded yet; the constructor empties it, and :meth:`close`
             removes it.
         wake: callback, called from other threads when a rendered clip is ready for :meth:`upload`.

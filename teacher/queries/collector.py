@@ -34,11 +34,7 @@ class CollectorStatus:
 
 
 class Collector:
-    """Base class of label sources, which take pairs of segments and later return preferences.
-
-    Args:
-        ledger: stores the comparisons and decisions.
-    """
+    """Base class of label sources, which take pairs of segments and later return preferences."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -49,10 +45,8 @@ class Collector:
         """Write ``pairs`` to the ledger and submit them for labeling, without waiting for the network.
 
         Args:
-            pairs: the segments to compare.
             phase: ``pretraining`` or ``training``, or ``gold`` for attention checks, which detect careless
                 labelers and never return a preference.
-            step: number of environment steps taken.
         """
         raise NotImplementedError
 
@@ -90,7 +84,6 @@ class Collector:
 
         Args:
             point: metrics, keyed by TensorBoard tag.
-            step: number of environment steps taken.
             waiting_for: number of labels that training is waiting for; None if training is not waiting.
         """
 

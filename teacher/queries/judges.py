@@ -75,7 +75,6 @@ def probability_of(answer: Decision | float, judge: str = "a judge") -> float | 
     """Convert a judge's answer to the probability that the first segment is better.
 
     Args:
-        answer: a decision or a probability.
         judge: name of the judge for the error message.
 
     Returns:

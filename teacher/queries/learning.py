@@ -40,7 +40,6 @@ class Submitted:
     """Comparisons submitted by one call to :meth:`Asking.submit`.
 
     Attributes:
-        pairs: the two segments of each comparison.
         segments: number of segments in the pool.
     """
 
@@ -95,10 +94,7 @@ class Asking:
     preferences are added to the dataset at once.
 
     Attributes:
-        ledger: counts and stores the comparisons.
         dataset: the preferences received so far, or loaded from a file.
-        pool: the segments to draw pairs from.
-        schedule: label schedule, which determines how many labels are due at each step.
         collector: label source; comparisons are submitted to it, and preferences are received from it.
         queries: query selection settings; None to select pairs uniformly at random.
         select: function that selects the pairs.
@@ -165,8 +161,6 @@ class Asking:
 
         Args:
             count: number of comparisons; fewer are submitted if the pool runs out of new pairs.
-            step: number of environment steps taken.
-            phase: phase to record for the comparisons.
             predictor: ensemble for active selection; None selects pairs at random.
             shown: function that maps each selected segment to the segment shown to labelers; None shows
                 segments unchanged.
@@ -184,11 +178,9 @@ class Asking:
         """Submit attention checks until the ratio of checks to requested comparisons is ``share``.
 
         Args:
-            pool: the segments to draw pairs from.
             share: ratio of attention checks to requested comparisons; if 0, submit none.
             value: function that scores a segment, for example by its true return; the pairs whose scores
                 differ most become attention checks.
-            step: number of environment steps taken.
         """
         if share == 0:
             return
@@ -202,9 +194,6 @@ class Asking:
 
         Used at the end of a run, when no later round will request the missing labels. Stops when ``submit``
         returns an empty result, after 50 calls, or when a scripted teacher skips too many pairs in a row.
-
-        Args:
-            submit: function that submits comparisons for the missing labels and returns them.
         """
         with contextlib.suppress(UndecidedError):
             for _ in range(FINAL_ROUNDS):
@@ -228,8 +217,6 @@ class PreferenceLearning(Asking):
     """Requests labels, receives them, and fits the reward predictor to them.
 
     Attributes:
-        predictor: the predictor to fit.
-        fits: number of times that this process has fitted the predictor.
         pretrained: True if the predictor was fitted to the pretraining labels.
         forgotten: number of comparisons that existed when the restored checkpoint was saved but are missing
             from the ledger.

@@ -106,8 +106,6 @@ def check_single_fit(config: RewardConfig, max_updates: int, prefix: str) -> Non
     """Raise :class:`ConfigError` for settings that have no effect in a single fit (:func:`fit_once`).
 
     Args:
-        config: settings of the predictor.
-        max_updates: maximum number of updates in the fit.
         prefix: prefix for setting names in error messages.
     """
     reject_unused(config, "single fit", f"{prefix}reward.")
@@ -127,11 +125,8 @@ def fit_once(
     """Fit an untrained predictor for ``initial_epochs`` if that is set, else to convergence.
 
     Args:
-        predictor: the predictor to fit.
         dataset: the preferences. If there are more than the predictor's ``max_preferences``, the oldest are
             dropped from the dataset.
-        max_updates: maximum number of updates in a fit to convergence.
-        progress: function called with the number of updates completed.
     """
     dataset.max_size = predictor.config.max_preferences
     if predictor.config.initial_epochs is not None:

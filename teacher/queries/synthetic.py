@@ -31,9 +31,7 @@ class SyntheticTeacher(Collector):
     reproducible. If a killed run left comparisons open, the constructor labels them.
 
     Args:
-        ledger: stores the comparisons and labels.
         seed: seed for the UUIDs; None for offline learning.
-        judge: function that labels the comparisons.
     """
 
     def __init__(self, ledger: Ledger, seed: int | None, judge: Judge = oracle) -> None:

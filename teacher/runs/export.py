@@ -30,11 +30,9 @@ def export_preferences(
     """Write all of a run's preferences to a file or folder, and return how many there are.
 
     Args:
-        run_dir: the run's folder.
         path: a new ``.npz`` or ``.parquet`` file, or a folder for a Hugging Face dataset. The folder may be
             new or contain an earlier export, which is overwritten.
         clips: True to include a rendered clip of every segment.
-        console: console for rendering progress; None to show no progress.
         license_id: identifier of the labels' license on the Hub, for a dataset folder.
 
     Raises:

@@ -23,7 +23,6 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
     steps by the same kind of schedule. Nothing is written to disk.
 
     Args:
-        run_dir: the run's folder.
         wanted: mapping of ``num_timesteps``, ``n_labels`` or both to new values; may be empty. Passing a
             setting's current value changes nothing.
 

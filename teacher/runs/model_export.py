@@ -34,10 +34,8 @@ def model_writers(
     Each function yields lines that say what was written.
 
     Args:
-        run: the run.
         onnx: folder for ONNX files; created if it is missing. None to write none.
         huggingface: Hugging Face folder, which may contain an earlier export, and may be the same folder.
-        sb3: file for Stable-Baselines3.
         license_id: identifier of the models' license on the Hub.
 
     Raises:
@@ -90,8 +88,6 @@ def export_onnx(models: Models, folder: Path, *, new: bool) -> Iterator[str]:
     """Write the policy and the predictor to ONNX files, and yield a line about each.
 
     Args:
-        models: the models to write.
-        folder: existing folder to write to.
         new: never replace existing files.
 
     Raises:

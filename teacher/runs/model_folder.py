@@ -48,7 +48,6 @@ def export_model_folder(models: Models, folder: Path, license_id: str, *, new: b
     The card's results are those of :data:`EPISODES` episodes with the policy's most likely actions.
 
     Args:
-        models: the models to write.
         folder: existing folder to write to; the card also lists ONNX files that are in it.
         license_id: identifier of the models' license on the Hub.
         new: never replace existing files.

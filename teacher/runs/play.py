@@ -18,9 +18,6 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
     """Play episodes with a run's policy and return them in ascending order of true return.
 
     Args:
-        run: run whose policy to play.
-        count: number of episodes.
-        seed: random seed for the episodes.
         sampled: True to sample actions, as in training; False to take the most likely actions.
 
     Raises:

@@ -36,7 +36,6 @@ class RewardTrace:
         predicted: rewards predicted by the ensemble, ``(steps,)``.
         members: rewards predicted by each ensemble member, on the same scale, ``(members, steps)``.
         true: true rewards, ``(steps,)``; None if unknown or constant.
-        fps: steps per second.
     """
 
     predicted: NDArray[np.float64]
@@ -87,12 +86,6 @@ class RewardTrace:
 
 def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], title: str = "") -> None:
     """Write a PNG image with a strip of frames above a plot of the rewards.
-
-    Args:
-        path: path of the image.
-        trace: rewards to plot.
-        frames: one frame per step.
-        title: title of the figure.
 
     Raises:
         ConfigError: matplotlib is not installed.

@@ -23,9 +23,6 @@ from teacher.training.warmstart import read_policy
 class SavedRun:
     """Reads a saved run from its folder without changing it; networks are loaded on the CPU.
 
-    Attributes:
-        folder: the run's folder.
-
     Raises:
         ConfigError: the folder does not contain a run; raised by the first property or method used.
     """
@@ -124,8 +121,6 @@ class Models:
     """A run's policy and reward predictor, loaded for export.
 
     Attributes:
-        run: the run.
-        agent: the agent that has the policy.
         predictor: the reward predictor; None if the run learns from the true reward.
     """
 

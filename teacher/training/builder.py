@@ -169,8 +169,6 @@ def build_run(
     demonstrations in its settings, if any.
 
     Args:
-        plan: the run's settings and environment.
-        console: console to print to.
         followers: controls the other processes of the run; None if it trains in this process only.
         hold: function that locks the run's directory. The run is then only read until :meth:`Run.begin` is
             called, unless it learns from labels and has no ledger yet. None if the caller has locked the

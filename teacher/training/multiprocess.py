@@ -28,9 +28,6 @@ class Followers:
     """Controls the other ranks from rank 0; does nothing if the run has only one process.
 
     All methods except :meth:`stop` raise :class:`RankLostError` if a rank is lost.
-
-    Args:
-        ranks: the process group, with this process's rank and collective operations across all ranks.
     """
 
     def __init__(self, ranks: Ranks = ALONE) -> None:

@@ -115,8 +115,6 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder, buffer_folder: Path |
     own output. SAC never normalizes rewards.
 
     Args:
-        config: settings of the run.
-        envs: vector environment to train in.
         buffer_folder: folder for files of a replay buffer; None to keep a replay buffer in memory.
 
     Raises:
@@ -167,7 +165,6 @@ def steps_of(
     """Return the steps of a rollout as input for the predictor.
 
     Args:
-        rollout: the rollout.
         predictor: the reward predictor; next observations are included only if it takes them as input.
         which: boolean mask of the steps to return, shape ``(num_steps, num_envs)``; default: all steps.
     """

@@ -45,14 +45,9 @@ class RunParts:
     """Parts of a run that has not begun.
 
     Attributes:
-        plan: the run's settings and environment.
-        console: console to print to.
         stack: closes everything that the run opens.
         followers: controls the other processes of the run.
         teaching: learns the reward from labels; None if the agent trains on the true reward.
-        envs: the environments of this process.
-        env_seed: seed of the environments.
-        agent: the agent.
         state: the checkpoint that the run resumes from; None for a new run.
     """
 
@@ -72,7 +67,6 @@ class Opened:
     """Outputs and label source of a run that has begun.
 
     Attributes:
-        metrics: writes the metrics.
         videos: records videos of episodes; None if the run has none.
         tracking: the experiment tracker, if any.
         explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
@@ -94,12 +88,9 @@ class Run:
     :meth:`begin` opens what training writes to; until then, the run's folder is only read.
 
     Args:
-        parts: what the run consists of.
         open_outputs: opens what training writes to, and applies a new run's warm start.
 
     Attributes:
-        opened: what :meth:`begin` has opened.
-        begun: True if :meth:`begin` has been called.
         fits_used: number of reward fits completed before the last agent update.
     """
 

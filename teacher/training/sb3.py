@@ -51,11 +51,6 @@ def save_sb3(agent: Agent, observation_space: spaces.Space[Any], path: Path) -> 
     hyperparameters are Stable-Baselines3's defaults. If the policy normalizes observations, their statistics
     are written to an ``.npz`` file of the same name.
 
-    Args:
-        agent: agent with the policy.
-        observation_space: observation space of a single environment.
-        path: zip file to write.
-
     Returns:
         The algorithm, ``PPO`` or ``SAC``, and the file of statistics, None if observations aren't normalized.
 
@@ -279,8 +274,6 @@ def _our_name(name: str, names: Collection[str], *, is_shared: bool) -> str:
     """Return our name of a parameter of an actor-critic policy.
 
     Args:
-        name: the parameter's name in Stable-Baselines3.
-        names: names of all parameters there.
         is_shared: True if actor and critic share the convolutional layers, if there are any.
 
     Raises:

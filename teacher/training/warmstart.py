@@ -68,9 +68,6 @@ class WarmStart:
         """Load the policy into an agent, train it on the demonstrations, and print the results.
 
         Args:
-            agent: agent to initialize.
-            console: console to print to.
-            seed: random seed for behavior cloning.
             plot: PNG file to write, with a histogram of the demonstrations' returns.
 
         Raises:

@@ -220,9 +220,7 @@ def begin(env: Any, network: Any, settings: Mapping[str, Any]) -> PreferenceTrai
     Also set the log levels, and choose or check the segment length by running random episodes.
 
     Args:
-        env: the environment or vector environment to wrap.
         network: function that makes a custom network; None for the default networks.
-        settings: the wrapper's keyword arguments.
 
     Raises:
         ConfigError: an argument is invalid, or this is a worker process.
@@ -294,7 +292,6 @@ def transformed_space(
     """Return the space of transformed observations, found by transforming one observation.
 
     Args:
-        space: the environment's observation space.
         function: the transform; None if observations are not transformed.
         make: function that creates an environment, or returns None if it can't. If the transform fails on a
             random sample from the space, it is applied to this environment's first observation instead.

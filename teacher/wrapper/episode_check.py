@@ -53,12 +53,7 @@ class EpisodeWatcher:
     an error. Later episodes that end early, or are shorter than another one, only cause a warning.
 
     Args:
-        config: settings; ``segment_length`` must be set.
-        env_id: ID of the environment, for messages.
         trial: lengths of random episodes; None to check the agent's first episodes instead.
-
-    Attributes:
-        config: settings, with ``segment_length`` set.
     """
 
     def __init__(self, config: WrapperConfig, env_id: str, trial: Trial | None) -> None:
@@ -129,12 +124,6 @@ class _Arguments:
 
 def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
     """Choose the segment length for an environment, and log it.
-
-    Args:
-        config: the user's settings.
-        env: the environment or vector environment.
-        env_id: ID of the environment, for messages.
-        fps: frames per second of clips.
 
     Returns:
         A watcher whose ``config`` has ``segment_length`` set: the given length, else the length of saved

@@ -175,14 +175,6 @@ def collector_of(
 ) -> Collector:
     """Create the label collector: a scripted teacher, or a collector that asks people.
 
-    Args:
-        config: settings of the wrapper.
-        source: properties of the environment that segments are recorded from.
-        clips: renders clips of segments for people.
-        ledger: stores comparisons and labels.
-        parts: ``ExitStack`` that will close the collector.
-        seed: seed from which a scripted teacher derives the UUIDs of comparisons.
-
     Raises:
         ConfigError: ``judge`` is invalid, or ``people`` is ``"terminal"`` and there is no terminal.
         SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.

@@ -24,8 +24,6 @@ class QueryPacing:
     With a scripted teacher, submits all remaining comparisons at the last step.
 
     Args:
-        config: settings of the wrapper.
-        learning: submits comparisons and counts those already submitted.
         shown: returns what people are shown of a segment.
 
     Attributes:
@@ -62,7 +60,6 @@ class QueryPacing:
         Until all labels are due, pairs consist of new segments only.
 
         Args:
-            steps: number of environment steps taken.
             choose: True to select pairs with the predictor, False to select them at random.
         """
         self._warn_of_few(steps)

@@ -51,8 +51,6 @@ class PromptCollector(Collector):
     Args:
         ledger: stores comparisons and labels.
         frames: function that starts rendering a segment and returns a future for its frames.
-        folder: folder for the GIF that shows the current pair.
-        fps: frames per second of the GIF.
         terminal: file descriptor of the terminal's standard input; None to prompt only when :meth:`answer` is
             called.
     """

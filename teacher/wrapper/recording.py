@@ -20,9 +20,7 @@ class Source:
     Attributes:
         env_id: Gymnasium ID of the environment, or its class name.
         observation_space: space of the observations in segments, after any transform.
-        action_space: action space of one environment.
         replayable: True if the seed of every episode is known, so that episodes can be replayed.
-        fps: frames per second of clips, with one frame per step.
         absorbs: True if an episode goes on after its end, with the final observation repeated.
         horizon: maximum number of steps in an episode, if the recorder repeats the final observation of
             episodes that terminate; None if the environment does so.
@@ -42,11 +40,7 @@ class Step:
     """One environment step.
 
     Attributes:
-        action: action that was executed.
         observation: transformed observation after the step.
-        reward: true reward.
-        terminated: True if the episode ended in a terminal state.
-        truncated: True if the episode was cut off, for example by a time limit.
         frame: JPEG image rendered after the step; None if no frame was captured.
     """
 
@@ -66,8 +60,6 @@ class SegmentRecorder:
     in :meth:`SegmentPool.extend`.
 
     Args:
-        source: properties of the environment.
-        length: steps per segment.
         random: random number generator used to draw the start step of each episode's first segment.
     """
 

@@ -28,7 +28,6 @@ class ReplayFormat:
 
     Attributes:
         observation_space: observation space of one environment, before ``transform``.
-        action_space: action space of one environment.
         transform: converts an observation to the predictor's input; None for no conversion.
         scaled_actions: True if the buffer stores Box actions scaled to [-1, 1].
     """

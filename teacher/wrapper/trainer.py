@@ -77,14 +77,11 @@ class PreferenceTrainer:
 
     Args:
         episodes: checks episode lengths; its ``config`` must have ``segment_length`` set.
-        source: properties of the environment that segments are recorded from.
         can_draw: True if the environment can render images while it is stepped.
         network: makes a custom network for each ensemble member; None for the default networks.
 
     Attributes:
         name: random name that is unique across processes.
-        episodes: checks episode lengths.
-        clips: renders clips of segments.
         learning: submits comparisons, receives labels and fits the predictor.
         predictor: published copy of the predictor, never modified; None until the first one is published.
         training_steps: number of completed training steps (epochs over all preferences).
