@@ -24,7 +24,7 @@ import requests
 
 from teacher.errors import ConfigError, pluralize
 from teacher.files import read_token
-from teacher.labeling.bearer import BearerToken
+from teacher.labeling.client import BearerToken
 from teacher.settings.arguments import OneLineParser
 from teacher.settings.teachers import Answerer, ErrorModel
 

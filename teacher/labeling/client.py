@@ -13,11 +13,11 @@ from uuid import UUID
 
 import requests
 from msgspec import convert, to_builtins
+from requests.auth import AuthBase
 
 from teacher.connections import CONNECT_SECONDS, READ_SECONDS, PatientAdapter, json_file
 from teacher.data.decisions import FeedItem, Phase, SiteState
 from teacher.errors import SiteRefusedError, SiteUnreachableError
-from teacher.labeling.bearer import BearerToken
 
 MAX_COMPARISONS_PER_REQUEST = 200
 _GOODBYE_TIMEOUT = (1.0, 1.0)
@@ -139,6 +139,19 @@ class Point:
 
     step: int
     values: Mapping[str, float]
+
+
+class BearerToken(AuthBase):
+    """Adds an ``Authorization: Bearer`` header to requests, and keeps ``requests`` from using ~/.netrc."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Set the request's ``Authorization`` header."""
+        # A token that was copied badly may contain characters that headers don't allow.
+        request.headers["Authorization"] = f"Bearer {quote(self._token, errors='replace')}"
+        return request
 
 
 class FeedbackClient:

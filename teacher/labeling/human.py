@@ -16,9 +16,8 @@ from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
 from teacher.errors import SiteRefusedError, SiteUnreachableError, StorageError, TeacherError
 from teacher.labeling.client import Feed, Point
-from teacher.labeling.episode_videos import EpisodeVideoUploader
 from teacher.labeling.feed_check import check_feed, experiment_gone, take_up
-from teacher.labeling.publisher import Publisher, PublishTarget
+from teacher.labeling.publisher import EpisodeVideoUploader, Publisher, PublishTarget
 from teacher.queries.collector import Collector, CollectorStatus
 
 POLL_SECONDS = 2.5
