@@ -37,7 +37,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.envs.families import resolve_env_id
 from teacher.envs.trajectory import Trajectory
-from teacher.queries.synthetic import SyntheticTeacher
+from teacher.queries.collector import SyntheticTeacher
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train

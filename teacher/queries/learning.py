@@ -17,10 +17,9 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import UndecidedError
-from teacher.queries.collector import Collector, CollectorStatus
+from teacher.queries.collector import Collector, CollectorStatus, SyntheticTeacher
 from teacher.queries.schedules import LabelSchedule
 from teacher.queries.selection import Ensemble, Selector, select_pairs, sure_pairs
-from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import QueryConfig

@@ -14,10 +14,10 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.steps import require_finite
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, pluralize
+from teacher.queries.collector import SyntheticTeacher
 from teacher.queries.judges import Judge
 from teacher.queries.learning import Asking, Submitted
 from teacher.queries.schedules import AllAtOnce
-from teacher.queries.synthetic import SyntheticTeacher
 from teacher.reward.building import reject_unused_of_network
 from teacher.reward.images import with_absorbing
 from teacher.reward.predictor import RewardPredictor

@@ -28,10 +28,9 @@ from teacher.labeling.people import (
     open_site,
     reopen_experiment,
 )
-from teacher.queries.collector import Collector
+from teacher.queries.collector import Collector, SyntheticTeacher, scripted_judge
 from teacher.queries.judges import value_of
 from teacher.queries.learning import PreferenceLearning
-from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.reporting.metrics import LOG_FOLDER, Metrics
 from teacher.reporting.tracking import Tracking, open_tracking
 from teacher.reporting.videos import EpisodeVideos
@@ -49,8 +48,8 @@ from teacher.training.parts import (
     uses_numpy,
 )
 from teacher.training.run import REPLAY_NAME, Opened, Run, RunParts, Teaching
-from teacher.training.start import check, warm_start_of
-from teacher.training.warmstart import PLOT_NAME
+from teacher.training.start import check
+from teacher.training.warmstart import PLOT_NAME, read_warm_start
 
 Hold = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -254,7 +253,7 @@ def _open_outputs(parts: RunParts, hold: Hold | None, stamp: tuple[int, int] | N
         if teaching is not None:
             teaching.ledger.close()
             teaching.reopened(_ledger(config, stack, read_only=False))
-    start = warm_start_of(config)
+    start = read_warm_start(config)
     explorer, address, welcome = None, "", list[str]()
     if teaching is not None:
         address, welcome = _connect(parts, teaching)

@@ -42,7 +42,7 @@ from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import CONFIG_NAME
 from teacher.settings.variables import read_redis_url, require_token
 from teacher.training.parts import RunPlan, make_agent, make_predictor
-from teacher.training.warmstart import WarmStart, read_warm_start
+from teacher.training.warmstart import read_warm_start
 
 _TRYING = "trying random episodes:"
 
@@ -127,7 +127,7 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
         problems += of_agent
         return
     with collecting(problems):
-        start = warm_start_of(config)
+        start = read_warm_start(config)
         if start is not None or config.agent_settings:
             on_cpu = _on_cpu(plan.settings).config
             with contextlib.closing(make_vector_env(task, 1, config.seed)) as envs:
@@ -188,11 +188,6 @@ def _has_render_workers(config: TeachConfig) -> bool:
     """Return True if separate workers render clips and store them in an S3 bucket."""
     storage = config.storage or os.environ.get("TEACHER_STORAGE", "")
     return read_redis_url() is not None and storage.startswith("s3://")
-
-
-def warm_start_of(config: TeachConfig) -> WarmStart | None:
-    """Return the policy and demonstrations to start from; None if the run is resumed or specifies neither."""
-    return None if _is_resumed(config) else read_warm_start(config.policy, config.demonstrations)
 
 
 def _is_resumed(config: TeachConfig) -> bool:

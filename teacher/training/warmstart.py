@@ -18,6 +18,7 @@ from teacher.data.demonstrations import Demonstrations, Split, draw_returns, loa
 from teacher.datasets.tensor_files import load_tensors
 from teacher.errors import ConfigError, DataError, TeacherError, collecting, join_errors
 from teacher.reporting.console import progress
+from teacher.settings.config import TeachConfig
 from teacher.training.sb3 import SB3_SUFFIX, read_sb3, require_same_network
 
 CLONING_EPOCHS = 300
@@ -83,24 +84,24 @@ class WarmStart:
                 draw_returns(self.demonstrations, plot)
 
 
-def read_warm_start(policy_path: str | None, demonstrations_path: str | None) -> WarmStart | None:
-    """Read the files passed as ``--policy`` and ``--demonstrations``; return None if neither was passed.
+def read_warm_start(config: TeachConfig) -> WarmStart | None:
+    """Read the policy and demonstrations to start from; None if the run is resumed or specifies neither.
 
     Raises:
         DataError: one or more files are missing or damaged. The message names all of them.
     """
-    if policy_path is None and demonstrations_path is None:
+    if not config.warm or (config.run_dir / CHECKPOINT_NAME).exists():
         return None
     policy = demonstrations = None
     problems: list[TeacherError] = []
     with collecting(problems):
-        policy = None if policy_path is None else read_policy(Path(policy_path))
+        policy = None if config.policy is None else read_policy(Path(config.policy))
     with collecting(problems):
-        if demonstrations_path is not None:
-            demonstrations = load_demonstrations(Path(demonstrations_path))
+        if config.demonstrations is not None:
+            demonstrations = load_demonstrations(Path(config.demonstrations))
     if problems:
         raise join_errors(problems)
-    return WarmStart(policy_path, demonstrations_path, policy, demonstrations)
+    return WarmStart(config.policy, config.demonstrations, policy, demonstrations)
 
 
 def read_policy(path: Path) -> State:

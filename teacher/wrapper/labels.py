@@ -26,9 +26,8 @@ from teacher.errors import ConfigError, DataError, RenderError
 from teacher.files import atomic_write
 from teacher.labeling.client import ExperimentSettings
 from teacher.labeling.people import about_lost, ask_people, open_site
-from teacher.queries.collector import Collector
+from teacher.queries.collector import Collector, SyntheticTeacher, scripted_judge
 from teacher.queries.judges import Judge
-from teacher.queries.synthetic import SyntheticTeacher, scripted_judge
 from teacher.reward.images import is_image_space
 from teacher.settings.config import slug
 from teacher.settings.teachers import ErrorModel

@@ -17,7 +17,7 @@ from teacher.datasets.predictor_files import load_predictor
 from teacher.datasets.preference_files import load_preferences
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
-from teacher.queries.synthetic import SyntheticTeacher
+from teacher.queries.collector import SyntheticTeacher
 from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import save_config
 from teacher.teach import main

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from teacher.cli.ls import summarize
-from teacher.queries.collector import CollectorStatus
-from teacher.queries.synthetic import SyntheticTeacher
+from teacher.queries.collector import CollectorStatus, SyntheticTeacher
 from teacher.reporting.timing import ProgressFile
 from teacher.settings.config import TeachConfig
 from teacher.settings.saved_config import load_config, save_config

@@ -10,8 +10,8 @@ import pytest
 from teacher.data.ledger import Comparison, Ledger
 from teacher.data.segments import Segment
 from teacher.errors import BehaviorError
+from teacher.queries.collector import SyntheticTeacher
 from teacher.queries.judges import Judge, ScriptedTeacher
-from teacher.queries.synthetic import SyntheticTeacher
 from teacher.settings.teachers import ErrorModel
 
 MakeSegment = Callable[..., Segment]
