@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
 
 from teacher.envs.random_episodes import policy_trajectories
-from teacher.runs import model_folder
+from teacher.runs import model_export
 from teacher.runs.saved_run import SavedRun
 from teacher.teach import main
 
@@ -34,7 +34,7 @@ def test_model_card(finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     results = {result.metric_type: result.metric_value for result in card.data.eval_results or []}
     assert results.keys() == {"mean_reward", "accuracy"}
     run = SavedRun(finished_run)
-    seed = model_folder._EVALUATION_SEED
+    seed = model_export._EVALUATION_SEED
     act = partial(run.load_agent().act, deterministic=True)
     episodes = islice(policy_trajectories(run.task, seed, act, num_envs=10), 10)
     returns = [episode.true_return for episode in episodes]

@@ -21,7 +21,7 @@ from teacher.queries.judges import oracle
 from teacher.queries.offline import ask
 from teacher.reward.predictor import RewardPredictor
 from teacher.runs.export import export_preferences
-from teacher.runs.reward_plots import RewardTrace, draw_rewards, film_rewards
+from teacher.runs.play import RewardTrace, draw_rewards, film_rewards
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.options import RewardConfig
 from teacher.teach import parse_arguments

@@ -16,8 +16,7 @@ from PIL import Image, ImageSequence
 from teacher.clips.encode import HOLD_SECONDS
 from teacher.clips.render import ClipSpec, frames_of
 from teacher.errors import ConfigError
-from teacher.runs.play import cut, play_episodes
-from teacher.runs.reward_plots import RewardTrace, draw_rewards, film_rewards
+from teacher.runs.play import RewardTrace, cut, draw_rewards, film_rewards, play_episodes
 from teacher.runs.saved_run import SavedRun
 from teacher.teach import main
 
