@@ -13,8 +13,7 @@ from teacher.data.ledger import Ledger
 from teacher.errors import pluralize
 from teacher.labeling.client import ExperimentSettings, FeedbackClient
 from teacher.labeling.embedded_site import ensure_site
-from teacher.labeling.feed_check import last_decisions, refuse_lost_database, take_up
-from teacher.labeling.human import HumanCollector
+from teacher.labeling.human import HumanCollector, last_decisions, refuse_lost_database, take_up
 from teacher.labeling.publisher import PublishTarget, Renderer
 from teacher.queries.judges import Value, true_return
 from teacher.settings.addresses import (

@@ -175,14 +175,7 @@ class PreferenceTrainer:
         return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
 
     def answer(self, count: int | None) -> int:
-        """Ask the notebook user to label up to ``count`` waiting pairs; return the number labeled.
-
-        Args:
-            count: maximum number of pairs; None for all waiting pairs.
-
-        Raises:
-            ConfigError: ``people`` is not ``"notebook"``.
-        """
+        """Ask the notebook user about waiting pairs, as :meth:`Controls.answer` describes."""
         collector = self.learning.collector
         if not isinstance(collector, PromptCollector) or self.config.people != "notebook":
             raise ConfigError('answer() needs a wrapper with synthetic_prefs=False and people="notebook"')
@@ -256,11 +249,7 @@ class PreferenceTrainer:
         return path
 
     def save_predictor(self) -> Path:
-        """Save the published predictor as a checkpoint in ``log_dir`` and return the file's path.
-
-        Raises:
-            DataError: there is no predictor yet.
-        """
+        """Save the published predictor as a checkpoint in ``log_dir`` and return the file's path."""
         if self.predictor is None:
             raise DataError(
                 f"there is no reward predictor to save yet: its training starts after "
@@ -328,10 +317,6 @@ class PreferenceTrainer:
         return self.config.train_reward and self._learn()
 
     def _given_now(self) -> list[Segment]:
-        """Drain the segment queue and return its contents.
-
-        Segments added during the call may be left for the next one.
-        """
         return [self._given.popleft() for _ in range(len(self._given))]
 
     def _check_stop(self, updates: int) -> None:
