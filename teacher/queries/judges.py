@@ -74,9 +74,6 @@ def value_of(error_model: ErrorModel) -> Value:
 def probability_of(answer: Decision | float, judge: str = "a judge") -> float | None:
     """Convert a judge's answer to the probability that the first segment is better.
 
-    Args:
-        judge: name of the judge for the error message.
-
     Returns:
         The probability; None for "can't tell".
 
@@ -135,7 +132,6 @@ class ScriptedTeacher:
 
     Args:
         error_model: settings for the scoring function and the simulated errors.
-        seed: seed for the random errors.
         seen: pairs that the teacher labeled in earlier processes, oldest first. Needed only for ``skip`` and
             ``equal``, whose thresholds depend on the returns of earlier pairs.
         pool: the segments collected in training; needed only for ``collected``. While it is empty, thresholds

@@ -28,7 +28,6 @@ class LabelSchedule(Protocol):
         """Return the cumulative number of labels due, including those due before training.
 
         Args:
-            step: number of environment steps taken in training.
             seconds: wall-clock seconds spent on training.
         """
 

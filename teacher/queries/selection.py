@@ -61,7 +61,6 @@ def select_pairs(
     """Select pairs of two distinct segments to query, and mark the pairs as queried in the pool.
 
     Args:
-        pool: the segments to select from.
         count: number of pairs; fewer are returned if the pool runs out of new pairs.
         config: settings of query selection; None selects pairs uniformly at random.
         predictor: ensemble for active selection; None turns active selection off.
@@ -93,10 +92,8 @@ def sure_pairs(
     Candidates are sampled in the same way as other queries, so that labelers can't recognize the checks.
 
     Args:
-        pool: the segments to select from.
         count: number of pairs; fewer are returned if too few new pairs differ in score.
         value: function that returns a segment's true score, such as its true return.
-        config: settings of query selection.
     """
     if count < 1 or len(pool) < 2:
         return []
@@ -116,8 +113,6 @@ def disagreement(predictor: Ensemble, pairs: Sequence[SegmentPair], uncertainty:
     """Return the variance of the ensemble members' predictions for each pair: ``(len(pairs),)``.
 
     Args:
-        predictor: the ensemble.
-        pairs: the segment pairs.
         uncertainty: quantity whose variance across members is returned. ``probability``: probability that the
             first segment is preferred. ``logit``: difference between predicted returns. ``label``: predicted
             label.

@@ -71,7 +71,6 @@ def open_run(source: TeachConfig | str | Path, console: Console | None = None) -
 
     Args:
         source: settings of a new run, or the directory of a saved run.
-        console: console to print to; None for standard output.
 
     Raises:
         ConfigError, EnvironmentUnsuitableError, DataError, BehaviorError: the run cannot start. The one-line

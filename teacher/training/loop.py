@@ -25,7 +25,6 @@ class Round:
     Attributes:
         step: total number of environment steps trained on by the end of the iteration.
         values: the iteration's metrics keyed by TensorBoard tag; NaN for metrics that are not available.
-        run: the run being trained.
     """
 
     step: int
@@ -37,7 +36,6 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
     """Train a run from its current step to ``num_timesteps``.
 
     Args:
-        run: run to train.
         on_round: function to call after each iteration.
 
     Returns:
@@ -72,7 +70,6 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
     """Run one training iteration and return its metrics keyed by TensorBoard tag.
 
     Args:
-        run: run to train.
         correlate: True to also compute the correlation between predicted returns and goal values over
             recent episodes.
     """
