@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -100,21 +100,18 @@ class Examined:
     """Properties of an environment, found by making it once, even if a run can't use it.
 
     Attributes:
+        found: the properties. If there is no step limit, ``found.horizon`` is 1,000.
         horizon: maximum number of steps in an episode; None if there is no limit.
+        is_supported: True if a run supports the types of the spaces.
         refusals: errors that prevent a run from using the environment; empty if there are none.
         without_ends: variants of the environment that never end early.
-        found: the :class:`TaskInfo` for a run; None if the spaces are not supported. If the environment has
-            no step limit, ``found.horizon`` is 1,000.
     """
 
-    env_id: str
-    kwargs: dict[str, Any]
+    found: TaskInfo
     horizon: int | None
-    never_terminates: bool
-    fps: int
+    is_supported: bool
     refusals: Sequence[EnvironmentUnsuitableError]
     without_ends: WithoutEnds
-    found: TaskInfo | None
 
     @property
     def task(self) -> TaskInfo:
@@ -123,7 +120,7 @@ class Examined:
         Raises:
             EnvironmentUnsuitableError: a run can't use the environment; the message lists all reasons.
         """
-        if self.found is None or self.refusals:
+        if self.refusals:
             raise join_errors(self.refusals)
         return self.found
 
@@ -152,8 +149,8 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
                 {"max_episode_steps": LIMIT},
             )
         )
-    making = {name: value for name, value in kwargs.items() if limit is not None or name != FIXED}
-    env = _made(env_id, making)
+        kwargs = {name: value for name, value in kwargs.items() if name != FIXED}
+    env = _made(env_id, kwargs)
     with contextlib.closing(env):
         declared = env.observation_space
         if KWARG not in kwargs and not isinstance(declared, Box) and are_numbers(declared):
@@ -161,30 +158,20 @@ def examine(env_id: str, kwargs: dict[str, Any], *, captures: bool = False) -> E
             env = TransformedObservations(env, FLATTEN)
         observations, actions = env.observation_space, env.action_space
         refusals += _refused_spaces(env_id, observations, actions)
-        found, fps = None, max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS))
-        if isinstance(observations, Box) and isinstance(actions, Box | Discrete | MultiDiscrete):
-            found = TaskInfo(
-                env_id,
-                kwargs,
-                fps=fps,
-                horizon=limit or LIMIT,
-                never_terminates=never_terminates(env),
-                observation_space=observations,
-                action_space=actions,
-                captures=captures,
-                flattened=None if env.observation_space is declared else one_line(declared),
-                reports_success=declares(env, "reports_success"),
-            )
-        return Examined(
+        found = TaskInfo(
             env_id,
-            making,
-            limit,
-            never_terminates(env),
-            fps,
-            refusals,
-            without_ends(env_id, env),
-            found,
+            kwargs,
+            fps=max(1, round(env.metadata.get("render_fps") or DEFAULT_FPS)),
+            horizon=limit or LIMIT,
+            never_terminates=never_terminates(env),
+            observation_space=cast(Box, observations),
+            action_space=cast(ActionSpace, actions),
+            captures=captures,
+            flattened=None if env.observation_space is declared else one_line(declared),
+            reports_success=declares(env, "reports_success"),
         )
+        known = isinstance(observations, Box) and isinstance(actions, Box | Discrete | MultiDiscrete)
+        return Examined(found, limit, known, refusals, without_ends(env_id, env))
 
 
 def _made(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:

@@ -78,7 +78,7 @@ def check(settings: RunSettings, console: Console, refused: ConfigError | None =
         if config.predictor != "rl" and not _is_resumed(config):
             fitted, notes = _fit_to_episodes(config, examined, console, problems)
     plan = None
-    if examined is not None and examined.found is not None:
+    if examined is not None and examined.is_supported:
         plan = RunPlan(dataclasses.replace(settings, config=fitted), examined.found)
         _check_task(plan, problems)
     if problems or plan is None:
@@ -220,7 +220,7 @@ def _fit_to_episodes(
     config: TeachConfig, examined: Examined, console: Console, problems: list[TeacherError]
 ) -> tuple[TeachConfig, list[str]]:
     """Run random episodes; return the settings with a segment length that fits, and notes to print."""
-    usual = usual_length(config.segment_seconds, examined.fps)
+    usual = usual_length(config.segment_seconds, examined.found.fps)
     given = config.segment_steps or (None if config.segment_seconds is None else usual)
     with waiting(console) as show:
         trial = _trial(
@@ -234,7 +234,7 @@ def _fit_to_episodes(
     ends: Ends = "accepted" if config.allow_variable_horizon else fills
     length, note, found = choose_length(trial, given, usual, ends, _Options(config, examined))
     problems += found
-    if config.fixed_horizon == "absorb" and examined.found is not None:
+    if config.fixed_horizon == "absorb":
         reward = with_absorbing(config.reward, examined.found.observation_space)
         config = dataclasses.replace(config, reward=reward)
     return (dataclasses.replace(config, segment_steps=length), [f"{note}."]) if note else (config, [])
@@ -246,11 +246,11 @@ def _trial(config: TeachConfig, examined: Examined, wanted: int, tell: Callable[
     If episodes are known to have a fixed length, return that length without running episodes. If variable
     lengths are allowed and the step limit is known, truncate each episode at the segment length.
     """
-    horizon = examined.horizon
-    if examined.never_terminates and horizon is not None:
+    task, horizon = examined.found, examined.horizon
+    if task.never_terminates and horizon is not None:
         return of_fixed_length(horizon)
     most = wanted if config.allow_variable_horizon and horizon is not None else horizon or LIMIT
-    with contextlib.closing(make_env(examined.env_id, examined.kwargs)) as env:
+    with contextlib.closing(make_env(task.env_id, task.kwargs)) as env:
         return try_episodes(env, horizon, config.seed, most, tell)
 
 
@@ -258,16 +258,15 @@ class _Options:
     """Says which options of ``teach`` to change."""
 
     def __init__(self, config: TeachConfig, examined: Examined) -> None:
-        self.env_id = examined.env_id
+        self.env_id = examined.found.env_id
         self._config, self._examined = config, examined
 
     def segments_of(self, steps: int) -> Advice:
         return f"--segment_steps {steps}", {"segment_steps": steps, "segment_seconds": None}
 
     def ways_out(self, trial: Trial) -> Advice:
-        config, other, found = self._config, self._examined.without_ends, self._examined.found
-        images = found is not None and is_image_space(found.observation_space)
-        first, second = fillings(trial, images=images)
+        config, other = self._config, self._examined.without_ends
+        first, second = fillings(trial, images=is_image_space(self._examined.found.observation_space))
         fills = f"--fixed_horizon {first} (or {second}) fills the missing steps"
         ways = [fills, "--allow_variable_horizon accepts it"]
         remedy: Mapping[str, Any] = {"fixed_horizon": first}
