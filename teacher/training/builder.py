@@ -31,6 +31,7 @@ from teacher.labeling.people import (
 from teacher.queries.collector import Collector, SyntheticTeacher, scripted_judge
 from teacher.queries.judges import value_of
 from teacher.queries.learning import PreferenceLearning
+from teacher.reporting.console import RunConsole
 from teacher.reporting.metrics import LOG_FOLDER, Metrics
 from teacher.reporting.tracking import Tracking, open_tracking
 from teacher.reporting.videos import EpisodeVideos
@@ -47,7 +48,7 @@ from teacher.training.parts import (
     task_of,
     uses_numpy,
 )
-from teacher.training.run import REPLAY_NAME, Opened, Run, RunParts, Teaching
+from teacher.training.run import REPLAY_NAME, Opened, Run, Teaching
 from teacher.training.start import check
 from teacher.training.warmstart import PLOT_NAME, read_warm_start
 
@@ -184,26 +185,26 @@ def build_run(
         learns = config.predictor != "rl"
         reads = hold is not None and (not learns or (config.run_dir / LEDGER_NAME).exists())
         teaching = _learning(plan, _ledger(config, stack, read_only=reads)) if learns else None
-        stamp = _stamp(config)
-        parts = _load_parts(plan, console, stack, followers, teaching)
-        run = Run(parts, partial(_open_outputs, parts, hold, stamp))
+        run = _load_run(plan, RunConsole(console), stack, followers, teaching, hold)
         if not reads:
             run.begin()
         until_built.pop_all()
     return run
 
 
-def _load_parts(
+def _load_run(
     plan: RunPlan,
-    console: Console,
+    console: RunConsole,
     stack: contextlib.ExitStack,
     followers: Followers,
     teaching: Teaching | None,
-) -> RunParts:
+    hold: Hold | None,
+) -> Run:
     """Make the environments and the agent, and restore the agent and ``teaching`` from the checkpoint."""
     config, ranks = plan.config, followers.ranks
     checkpoint, seed = config.run_dir / CHECKPOINT_NAME, config.seed
     env_seed: int | list[int] = seed
+    begin = partial(_open_outputs, hold, _stamp(config))
     state = load_state(checkpoint) if checkpoint.exists() else None
     if state is not None:
         # A resumed run starts new episodes. With the original seeds it would repeat the old ones.
@@ -220,7 +221,7 @@ def _load_parts(
             agent.load_state_dict(state["agent"])
             if teaching is not None:
                 teaching.load_state_dict(state["teaching"])
-    return RunParts(plan, console, stack, followers, teaching, envs, env_seed, agent, state)
+    return Run(plan, console, stack, followers, teaching, envs, env_seed, agent, state, begin)
 
 
 def _ledger(config: TeachConfig, stack: contextlib.ExitStack, *, read_only: bool) -> Ledger:
@@ -238,13 +239,13 @@ def _stamp(config: TeachConfig) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _open_outputs(parts: RunParts, hold: Hold | None, stamp: tuple[int, int] | None, run: Run) -> Opened:
+def _open_outputs(hold: Hold | None, stamp: tuple[int, int] | None, run: Run) -> Opened:
     """Open what training writes to, and apply a new run's warm start.
 
     Raises:
         ConfigError: another process has trained the run since its checkpoint had the ``stamp``.
     """
-    config, teaching, stack, agent = parts.plan.config, parts.teaching, parts.stack, parts.agent
+    config, teaching, stack, agent, console = run.config, run.teaching, run.stack, run.agent, run.console.rich
     if hold is not None:
         stack.enter_context(hold())
         if _stamp(config) != stamp:
@@ -255,63 +256,61 @@ def _open_outputs(parts: RunParts, hold: Hold | None, stamp: tuple[int, int] | N
     start = read_warm_start(config)
     explorer, address, welcome = None, "", list[str]()
     if teaching is not None:
-        address, welcome = _connect(parts, teaching)
+        address, welcome = _connect(run, teaching)
         queries = config.queries
         # The count prevents a resumed run from repeating earlier episodes.
         seed = (config.seed, teaching.ledger.total())
-        explorer = Explorer(parts.plan.task, seed, queries.switch_prob, queries.random_prob)
+        explorer = Explorer(run.task, seed, queries.switch_prob, queries.random_prob)
         stack.callback(explorer.close)
     if isinstance(agent, SAC):
         agent.buffer.use_files()
-    tracking = open_tracking(parts.plan.settings, agent.config, parts.console)
+    tracking = open_tracking(run.plan.settings, agent.config, console)
     if tracking is not None:
         stack.callback(tracking.close)  # after the videos have been closed
     metrics = Metrics(
         config.run_dir / LOG_FOLDER,
         config.num_timesteps,
         agent.total_steps,
-        parts.console,
+        console,
         people=config.predictor == "human",
     )
     stack.callback(metrics.close)
-    videos = None if config.no_videos else _open_videos(parts, tracking)
+    videos = None if config.no_videos else _open_videos(run, tracking)
     if {"activation", "network"} & config.agent_settings.keys() and not uses_numpy(agent):
-        parts.console.print(
+        console.print(
             "This policy network trains in PyTorch. A network with only tanh layers would train "
             "faster, using NumPy."
         )
     if config.warm:
         agent.skip_random_actions()
     if start is not None:
-        start.give(agent, parts.console, config.seed, config.run_dir / PLOT_NAME)
+        start.give(agent, console, config.seed, config.run_dir / PLOT_NAME)
         run.save()  # so that a resumed run does not repeat the warm start
-    parts.followers.begin(config, parts.env_seed, agent)
+    run.followers.begin(config, run.env_seed, agent)
     return Opened(metrics, videos, tracking, explorer, address, welcome)
 
 
-def _open_videos(parts: RunParts, tracking: Tracking | None) -> EpisodeVideos:
+def _open_videos(run: Run, tracking: Tracking | None) -> EpisodeVideos:
     def show(video: Path, step: int) -> None:
-        if parts.teaching is not None:
-            parts.teaching.collector.show(video, step)
+        if run.teaching is not None:
+            run.teaching.collector.show(video, step)
         if tracking is not None:
             tracking.log_video(video, step)
 
-    config = parts.plan.config
-    videos = EpisodeVideos(
-        config.run_dir / "videos", config.num_timesteps, parts.plan.task.fps, parts.console, show
-    )
-    parts.stack.callback(videos.close)
+    folder, steps = run.config.run_dir / "videos", run.config.num_timesteps
+    videos = EpisodeVideos(folder, steps, run.task.fps, run.console.rich, show)
+    run.stack.callback(videos.close)
     return videos
 
 
-def _connect(parts: RunParts, teaching: Teaching) -> tuple[str, list[str]]:
+def _connect(run: Run, teaching: Teaching) -> tuple[str, list[str]]:
     """Connect a run to the source of its labels; return the labeling URL and the lines to print."""
-    config, ledger = parts.plan.config, teaching.ledger
+    config, ledger = run.config, teaching.ledger
     if config.predictor == "synth":
         judge = scripted_judge(config.error_model, config.seed, ledger, teaching.pool)
         teaching.collector = SyntheticTeacher(ledger, config.seed, judge)
         return "", []
-    teaching.collector, address, welcome = _people(parts.plan, ledger, parts.stack)
+    teaching.collector, address, welcome = _people(run.plan, ledger, run.stack)
     return address, welcome
 
 

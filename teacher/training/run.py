@@ -5,14 +5,13 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from numpy.typing import NDArray
-from rich.console import Console
 
 from agents.base import Agent
 from agents.rollout import Rollout
@@ -41,28 +40,6 @@ SLOW_SECONDS = 5.0  # show progress of operations that take longer
 
 
 @dataclass(frozen=True, eq=False)
-class RunParts:
-    """Parts of a run that has not begun.
-
-    Attributes:
-        stack: closes everything that the run opens.
-        followers: controls the other processes of the run.
-        teaching: learns the reward from labels; None if the agent trains on the true reward.
-        state: the checkpoint that the run resumes from; None for a new run.
-    """
-
-    plan: RunPlan
-    console: Console
-    stack: contextlib.ExitStack
-    followers: Followers
-    teaching: Teaching | None
-    envs: EpisodeRecorder
-    env_seed: int | Sequence[int]
-    agent: Agent
-    state: State | None
-
-
-@dataclass(frozen=True, eq=False)
 class Opened:
     """Outputs and label source of a run that has begun.
 
@@ -82,35 +59,47 @@ class Opened:
     welcome: Sequence[str] = ()
 
 
+@dataclass(eq=False, repr=False)
 class Run:
     """A training run with all its components; a context manager that closes them.
 
     :meth:`begin` opens what training writes to; until then, the run's folder is only read.
 
-    Args:
-        open_outputs: opens what training writes to, and applies a new run's warm start.
-
     Attributes:
+        stack: closes everything that the run opens.
+        followers: controls the other processes of the run.
+        teaching: learns the reward from labels; None if the agent trains on the true reward.
+        state: the checkpoint that the run resumes from; None for a new run.
+        open_outputs: opens what training writes to, and applies a new run's warm start.
         fits_used: number of reward fits completed before the last agent update.
     """
 
-    def __init__(self, parts: RunParts, open_outputs: Callable[["Run"], Opened]) -> None:
-        config, state = parts.plan.config, parts.state
-        self.config, self.task, self.segment_length = config, parts.plan.task, parts.plan.segment_length
-        self.envs, self.agent, self.env_seed = parts.envs, parts.agent, parts.env_seed
-        self.followers, self.teaching = parts.followers, parts.teaching
-        self.console = RunConsole(parts.console)
-        has_goal = self.teaching is not None
-        self.statistics = EpisodeStatistics(goal_of(config.error_model) if has_goal else true_return)
-        self.opened, self.begun, self.fits_used = Opened(), False, 0
-        self._open_outputs, self._stack = open_outputs, parts.stack
+    plan: RunPlan
+    console: RunConsole
+    stack: contextlib.ExitStack
+    followers: Followers
+    teaching: Teaching | None
+    envs: EpisodeRecorder
+    env_seed: int | Sequence[int]
+    agent: Agent
+    state: InitVar[State | None]
+    open_outputs: Callable[["Run"], Opened]
+    opened: Opened = field(default_factory=Opened, init=False)
+    begun: bool = field(default=False, init=False)
+    fits_used: int = field(default=0, init=False)
+
+    def __post_init__(self, state: State | None) -> None:
+        self.config, self.task = self.plan.config, self.plan.task
+        self.segment_length = self.plan.segment_length
+        goal = true_return if self.teaching is None else goal_of(self.config.error_model)
+        self.statistics = EpisodeStatistics(goal)
         self._waiting_for: int | None = None
-        self._checkpoint = config.run_dir / CHECKPOINT_NAME
+        self._checkpoint = self.config.run_dir / CHECKPOINT_NAME
         # -inf, so that a new run is saved right after its first round
         self._saved_at = -math.inf if state is None else time.monotonic()
         self._last_return: float | None = None if state is None else state.get("return")
         self.timer = RoundTimer(0.0 if state is None else state.get("waited", 0.0))
-        self._progress = ProgressFile(config.run_dir)
+        self._progress = ProgressFile(self.config.run_dir)
 
     def begin(self) -> None:
         """Open what training writes to, unless that has been done; called by everything that trains.
@@ -121,7 +110,7 @@ class Run:
         if not self.begun:
             self.begun = True
             try:
-                self.opened = self._open_outputs(self)
+                self.opened = self.open_outputs(self)
             except BaseException:
                 self.begun = False
                 raise
@@ -137,7 +126,7 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        self.stack.__exit__(kind, error, trace)
 
     @property
     def step(self) -> int:
