@@ -17,7 +17,7 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.errors import UndecidedError
-from teacher.queries.collector import Collector, CollectorStatus, SyntheticTeacher
+from teacher.queries.collector import Collector, CollectorStatus
 from teacher.queries.schedules import LabelSchedule
 from teacher.queries.selection import Ensemble, Selector, select_pairs, sure_pairs
 from teacher.reward.predictor import RewardPredictor
@@ -106,7 +106,7 @@ class Asking:
     dataset: PreferenceDataset
     pool: SegmentPool
     schedule: LabelSchedule
-    collector: Collector = field(default_factory=lambda: SyntheticTeacher(Ledger(None), None), kw_only=True)
+    collector: Collector = field(kw_only=True)
     queries: QueryConfig | None = field(default=None, kw_only=True)
     select: Selector = field(default=select_pairs, kw_only=True)
     earlier: int = field(default=0, kw_only=True)

@@ -1,5 +1,6 @@
 """Offline learning of a reward predictor from recorded episodes, without an agent."""
 
+import contextlib
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -193,15 +194,16 @@ def ask(pool: SegmentPool, judge: Judge, count: int) -> PreferenceDataset:
             f"{len(pool)} segments of {steps} form only {pluralize(pairs_there, 'pair')}, not {count:,}; "
             "use more or longer episodes, or request fewer pairs or shorter segments"
         )
-    counts = Ledger(None)
-    teacher = SyntheticTeacher(counts, None, judge)
-    asking = Asking(counts, PreferenceDataset(), pool, AllAtOnce(count), collector=teacher)
-    asking.submit_rest(lambda: _submit(asking))
-    asking.receive()
+    with contextlib.closing(Ledger(None)) as counts:
+        teacher = SyntheticTeacher(counts, None, judge)
+        asking = Asking(counts, PreferenceDataset(), pool, AllAtOnce(count), collector=teacher)
+        asking.submit_rest(lambda: _submit(asking))
+        asking.receive()
+        asked = counts.total()
     if len(asking.dataset) < count:
         raise DataError(
             f"got only {len(asking.dataset)} of {pluralize(count, 'label')} from "
-            f"{pluralize(counts.total(), 'comparison')} of {len(pool)} segments, because the judge answered "
+            f"{pluralize(asked, 'comparison')} of {len(pool)} segments, because the judge answered "
             '"can\'t tell" for the rest; request fewer labels, use a judge that answers "can\'t tell" less '
             "often, or use more episodes"
         )

@@ -323,6 +323,7 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
         SegmentPool(plan.segment_length, seed=config.seed, max_bytes=POOL_BYTES),
         schedule_of(config),
         make_predictor(plan),
+        collector=Collector(ledger),
         queries=config.queries,
     )
 

@@ -12,6 +12,7 @@ from teacher.datasets.predictor_files import load_predictor
 from teacher.datasets.preference_files import load_preferences
 from teacher.envs.families import same_environment
 from teacher.errors import ConfigError, DataError, pluralize
+from teacher.queries.collector import Collector
 from teacher.queries.learning import PreferenceLearning
 from teacher.queries.schedules import ConstantRate, ExponentialSchedule, LabelSchedule
 from teacher.reward.building import reject_unused_of_network
@@ -34,7 +35,7 @@ _preferences_log = logging.getLogger("teacher.wrapper.preferences")
 def start_learning(
     config: WrapperConfig, source: Source, ledger: Ledger, predictor: RewardPredictor
 ) -> PreferenceLearning:
-    """Create the preference learning of a trainer, with the labels in ``prefs_dir`` and the ledger.
+    """Create a trainer's preference learning, with all labels so far, but without a source of more.
 
     Raises:
         ConfigError: ``segment_length`` differs from the saved segments' length, ``log_dir`` is from a
@@ -58,6 +59,7 @@ def start_learning(
         SegmentPool(config.segment_steps, config.max_pref_interface_segs, config.seed),
         _schedule_of(config, loaded + ledger.asked()),
         predictor,
+        collector=Collector(ledger),
         queries=config.queries,
         earlier=loaded,
     )
