@@ -349,6 +349,9 @@ def test_each_role_gets_what_the_table_says(
         wrong += [
             (str(row), role, found[role], expected[role]) for role in found if found[role] != expected[role]
         ]
+        if row.route.startswith(X):
+            path = filled(row.path, places)
+            assert send(everybody["nobody"], row, places)["Location"] == f"/accounts/login/?next={path}"
     assert wrong == []  # (request, role, found, expected)
 
 
@@ -383,6 +386,16 @@ def test_other_experiments_objects_are_not_found(
     links = {"{join}", "{short}", "{watch}", "{clip}"}  # are good for everybody
     named = [row for row in ROWS if "{" in row.path and row.path not in {removal, *links}]
     found = {(str(row), send(clients["owner"], row, foreign).status_code) for row in named}
+    found |= {
+        (
+            str(row),
+            send(
+                clients["owner"], replace(row, path=row.path.replace("hopper", "nothing")), places
+            ).status_code,
+        )
+        for row in ROWS
+        if row.route.startswith(X)
+    }
     assert [row for row, status in found if status != 404] == []
     clients["owner"].post(removal.format(comparison=shown))
     assert stranger.experiment.examples.count() == 1
