@@ -67,20 +67,17 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_fresh_state_folder_is_its_owners_alone(start: Start, tmp_path: Path) -> None:
+def test_a_fresh_state_folder_is_private_and_unreachable_hosts_are_warned_about(
+    start: Start, tmp_path: Path
+) -> None:
     state = tmp_path / "state"
     (state / "site/runs").mkdir(parents=True)  # as a run makes it for its lock
-    start(state)
+    start(state, ALLOWED_HOSTS="lab.local")
+    [said] = [line for line in log_of(state).read_text().splitlines() if "WARNING" in line]
+    assert "no one can sign in or use an invitation over http" in said
+    assert "Set TEACHER_PUBLIC_URL" in said
     assert mode(state) == 0o700
     assert mode(state / "site.sqlite3") == 0o600
-
-
-def test_hosts_without_an_address_are_warned_about(start: Start, tmp_path: Path) -> None:
-    start(tmp_path / "state", ALLOWED_HOSTS="lab.local")
-    said = [line for line in log_of(tmp_path / "state").read_text().splitlines() if "WARNING" in line]
-    assert len(said) == 1
-    assert "no one can sign in or use an invitation over http" in said[0]
-    assert "Set TEACHER_PUBLIC_URL" in said[0]
 
 
 # A site that was told much, and whose minutes are short

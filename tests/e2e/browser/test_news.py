@@ -65,7 +65,7 @@ def test_a_new_video_is_shown_once_after_the_next_answer(site: Site, labeling: L
     expect(news).to_be_hidden()
 
 
-def test_it_covers_neither_clips_nor_controls(
+def test_the_card_covers_nothing_and_before_and_after_are_compared(
     site: Site, labeling: LabelingPage, faults: Callable[[Page], list[str]]
 ) -> None:
     page = labeling.page
@@ -82,6 +82,14 @@ def test_it_covers_neither_clips_nor_controls(
         expect(page.locator("#news .watch")).to_be_visible(visible=(width, height) not in wide)
         covered = [".stage", ".transport", ".answer", ".tools .link", "#prompt"]
         assert page.evaluate(OVERLAPS, covered) == [], (width, height)
+    assert faults(page) == []
+    for path in ("experiments/hopper/done", ""):
+        page.goto(f"{site.url}/{path}")
+        expect(page.locator("figcaption")).to_have_text(["Before", "After 1 answer, 1 of them yours"])
+        page.get_by_role("button", name="Play or pause both clips").click()
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.before-after video')].every((it) => it.currentTime > 0)"
+        )
     assert faults(page) == []
 
 
@@ -120,18 +128,3 @@ def test_card_opens_the_panel_and_respects_reduced_motion(site: Site, labeling: 
     labeling.press("ArrowLeft")
     labeling.expect_saved(3)
     expect(page.locator("#news")).to_be_hidden()
-
-
-def test_labelers_compare_the_agent_before_training_and_now(
-    site: Site, labeling: LabelingPage, faults: Callable[[Page], list[str]]
-) -> None:
-    begin(site, labeling)
-    page = labeling.page
-    for path in ("experiments/hopper/done", ""):
-        page.goto(f"{site.url}/{path}")
-        expect(page.locator("figcaption")).to_have_text(["Before", "After 1 answer, 1 of them yours"])
-        page.get_by_role("button", name="Play or pause both clips").click()
-        page.wait_for_function(
-            "() => [...document.querySelectorAll('.before-after video')].every((it) => it.currentTime > 0)"
-        )
-    assert faults(page) == []

@@ -102,6 +102,11 @@ def test_loaded_pairs_may_be_judged_offline(at_it: LabelingPage) -> None:
     page = at_it.page
     hide(at_it)
     lose_connection(at_it)
+    page.clock.run_for(1_000)
+    come_back(at_it)  # a glance at another tab interrupts nobody
+    expect(page.locator("#away")).to_contain_text("You can keep answering: your answers are kept")
+    at_it.wait_for("judging")
+    page.evaluate("window.away = true; document.dispatchEvent(new Event('visibilitychange'))")
     page.clock.run_for(10_000)
     come_back(at_it)
     at_it.wait_for("unreachable")
@@ -122,15 +127,6 @@ def test_loaded_pairs_may_be_judged_offline(at_it: LabelingPage) -> None:
     expect(panel.get_by_text("The site has received all your answers")).to_be_hidden()
     page.context.set_offline(offline=False)  # an answer that waits is sent without being asked
     at_it.expect_saved(2)
-    at_it.wait_for("judging")
-
-
-def test_a_glance_at_another_tab_interrupts_nobody(at_it: LabelingPage) -> None:
-    hide(at_it)
-    lose_connection(at_it)
-    at_it.page.clock.run_for(1_000)
-    come_back(at_it)
-    expect(at_it.page.locator("#away")).to_contain_text("You can keep answering: your answers are kept")
     at_it.wait_for("judging")
 
 
