@@ -58,9 +58,7 @@ def test_the_services_are_those_of_the_documentation(compose: Any) -> None:
         ),
     ],
 )
-def test_store_allows_the_site_origin(
-    secrets: dict[str, str], variables: dict[str, str], origin: str
-) -> None:
+def test_store_allows_the_origin(secrets: dict[str, str], variables: dict[str, str], origin: str) -> None:
     media = composed({**secrets, **variables})["services"]["media"]
     assert media["environment"]["MINIO_API_CORS_ALLOW_ORIGIN"] == origin
 

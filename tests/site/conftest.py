@@ -295,6 +295,14 @@ def researcher(db: None) -> User:
 
 
 @pytest.fixture
+def root(db: None) -> Client:
+    """The browser of a superuser."""
+    client = Client()
+    client.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    return client
+
+
+@pytest.fixture
 def trainer(researcher: User) -> Trainer:
     """The researcher's run, whose experiment exists."""
     return Trainer(researcher, "hopper").begin()

@@ -28,13 +28,6 @@ EVIDENCE += [models.TrainingPoint, models.Episode, models.PromptVersion]
 
 
 @pytest.fixture
-def root(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
-    return client
-
-
-@pytest.fixture
 def story(trainer: Trainer, browser: Browser) -> None:
     """One of everything."""
     trainer.register(2)

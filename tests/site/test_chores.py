@@ -225,9 +225,7 @@ def test_the_page_says_since_when_the_trainer_is_away(trainer: Trainer, language
     assert ">919<" not in html
 
 
-def test_the_admin_says_since_when_the_trainer_is_away(trainer: Trainer) -> None:
-    root = Client()
-    root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+def test_the_admin_says_since_when_the_trainer_is_away(trainer: Trainer, root: Client) -> None:
     silence(7200)
     pages = (
         reverse("admin:feedback_experiment_changelist"),
@@ -264,9 +262,7 @@ def test_an_experiment_may_be_made_finished(trainer: Trainer) -> None:
     assert finished_at(trainer) is not None
 
 
-def test_an_experiment_that_the_admin_finishes_notes_when(trainer: Trainer) -> None:
-    root = Client()
-    root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+def test_an_experiment_that_the_admin_finishes_notes_when(trainer: Trainer, root: Client) -> None:
     data = {"action": "finish", "_selected_action": trainer.experiment.pk}
     root.post(reverse("admin:feedback_experiment_changelist"), data)
     assert finished_at(trainer) is not None

@@ -29,13 +29,6 @@ from tests.site.conftest import Browser, Put, Stored, Trainer
 OF_NOBODY = {"Labeler", "ApiToken", "Attempts", "Identity", "WebhookEndpoint"}
 
 
-@pytest.fixture
-def root(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
-    return client
-
-
 def silence(trainer: Trainer, seconds: float = 3600) -> None:
     """Let the trainer have said nothing for a while."""
     long_ago = Now() - timedelta(seconds=seconds)

@@ -37,6 +37,7 @@ from human_feedback_site.feedback.tables.files import write_csv, write_parquet
 from tests.site.conftest import Browser, Trainer
 
 Exported = dict[str, bytes]
+BringBack = Callable[..., str]
 ADVICE = "if a spreadsheet changed this column, import the file as it was exported"
 
 
@@ -46,7 +47,7 @@ def export(name: str = "hopper") -> Exported:
 
 
 @pytest.fixture
-def bring_back(tmp_path: Path) -> Callable[..., str]:
+def bring_back(tmp_path: Path) -> BringBack:
     """Import files by the command."""
 
     def bring_back(exported: Exported, **options: object) -> str:
@@ -103,7 +104,7 @@ def story(trainer: Trainer, invite: Callable[[str], Browser]) -> Exported:
 
 
 @pytest.mark.both_databases
-def test_round_trip(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_round_trip(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     forget()
     done = bring_back(story, owner="ada", prompt="Which?")
     assert done == "7 comparisons; 9 labels; 1 undone."
@@ -122,7 +123,7 @@ def as_parquet(name: str = "hopper") -> Exported:
     }
 
 
-def test_parquet_round_trip(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_parquet_round_trip(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     exported = as_parquet()
     forget()
     done = bring_back(exported, owner="ada", prompt="Which?")
@@ -133,7 +134,7 @@ def test_parquet_round_trip(trainer: Trainer, story: Exported, bring_back: Calla
         bring_back({**exported, "comparisons": exported["labels"]})
 
 
-def test_bad_parquet_is_refused(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_bad_parquet_is_refused(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     label = Label.objects.latest("pk")
     Label.objects.filter(pk=label.pk).update(choice="up")
     wrong = as_parquet()
@@ -144,7 +145,7 @@ def test_bad_parquet_is_refused(trainer: Trainer, story: Exported, bring_back: C
 
 
 @pytest.mark.both_databases
-def test_importing_twice(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_importing_twice(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     for _ in range(2):
         assert bring_back(story) == "0 comparisons; 0 labels; 0 undone."
     assert export() == story
@@ -156,7 +157,7 @@ def test_importing_twice(trainer: Trainer, story: Exported, bring_back: Callable
 
 
 @pytest.mark.both_databases
-def test_imported_feed_has_no_gap(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_imported_feed_has_no_gap(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     forget()
     bring_back(story, owner="ada")
     feed = trainer.decisions()
@@ -172,7 +173,7 @@ def rows(exported: Exported, table: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.both_databases
-def test_lost_labels_come_back(trainer: Trainer, browser: Browser, bring_back: Callable[..., str]) -> None:
+def test_lost_labels_come_back(trainer: Trainer, browser: Browser, bring_back: BringBack) -> None:
     trainer.register()
     browser.answer(browser.lease()[0], "equal")
     exported = export()
@@ -186,7 +187,7 @@ def test_lost_labels_come_back(trainer: Trainer, browser: Browser, bring_back: C
 
 
 @pytest.mark.both_databases
-def test_undo_of_a_known_label(trainer: Trainer, browser: Browser, bring_back: Callable[..., str]) -> None:
+def test_undo_of_a_known_label(trainer: Trainer, browser: Browser, bring_back: BringBack) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     exported = edited(export(), "labels", undo=uuid4(), undone_at="2026-01-01T00:00:00Z")
@@ -197,7 +198,7 @@ def test_undo_of_a_known_label(trainer: Trainer, browser: Browser, bring_back: C
 
 
 @pytest.mark.both_databases
-def test_surplus_label(trainer: Trainer, browser: Browser, bring_back: Callable[..., str]) -> None:
+def test_surplus_label(trainer: Trainer, browser: Browser, bring_back: BringBack) -> None:
     trainer.register()
     browser.answer(browser.lease()[0])
     more = edited(export(), "labels", label=uuid4(), lease=uuid4(), labeler="zoe")
@@ -213,7 +214,7 @@ def test_surplus_label(trainer: Trainer, browser: Browser, bring_back: Callable[
     assert Labeler.objects.get(name="zoe").invited_by == trainer.user
 
 
-def test_pairs_without_clips(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_pairs_without_clips(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     store = media_store()
     assert isinstance(store, FolderMedia)
     uuid = rows(story, "comparisons")[-1]["comparison"]
@@ -232,7 +233,7 @@ def without_clips() -> set[str]:
 @pytest.mark.both_databases
 @pytest.mark.parametrize("seen", [False, True], ids=["imported", "a trainer asked"])
 def test_decided_pairs_know_whether_their_clips_are_there(
-    story: Exported, bring_back: Callable[..., str], media_folder: Path, *, seen: bool
+    story: Exported, bring_back: BringBack, media_folder: Path, *, seen: bool
 ) -> None:
     answered = [row["comparison"] for row in rows(story, "comparisons") if row["status"] == "answered"]
     lost = answered[0]
@@ -258,7 +259,7 @@ def test_decided_pairs_know_whether_their_clips_are_there(
     assert clips_named(experiment) == 2 * Comparison.objects.count()
 
 
-def test_second_import(story: Exported, bring_back: Callable[..., str], media_folder: Path) -> None:
+def test_second_import(story: Exported, bring_back: BringBack, media_folder: Path) -> None:
     """Only where all comparisons were imported: a trainer's have clips, in another store if not here."""
     shutil.rmtree(media_folder)
     bring_back(story)
@@ -269,7 +270,7 @@ def test_second_import(story: Exported, bring_back: Callable[..., str], media_fo
     assert without_clips() == {uuid for uuid in status if status[uuid] == "answered"}
 
 
-def test_clips_return(trainer: Trainer, bring_back: Callable[..., str], media_folder: Path) -> None:
+def test_clips_return(trainer: Trainer, bring_back: BringBack, media_folder: Path) -> None:
     asked = [trainer.comparison(), trainer.comparison()]
     body = {"comparisons": asked}
     trainer.post(f"{trainer.path}/comparisons", body)
@@ -325,22 +326,21 @@ BAD: list[tuple[str, str, dict[str, object], str]] = [
 ]
 
 
-@pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad[0]}-{bad[1]}")
 def test_bad_values_are_refused_with_their_line(
-    trainer: Trainer, browser: Browser, bring_back: Callable[..., str], bad: Any
+    trainer: Trainer, browser: Browser, bring_back: BringBack
 ) -> None:
-    table, _, cells, message = bad
     trainer.register()
     browser.answer(browser.lease()[0], "equal")
     exported = export()
-    with pytest.raises(CommandError) as refused:
-        bring_back(edited(exported, table, **cells))
-    assert f"{table}.csv line 2: " in str(refused.value)
-    assert message in str(refused.value)
+    for table, what, cells, message in BAD:
+        with pytest.raises(CommandError) as refused:
+            bring_back(edited(exported, table, **cells))
+        assert f"{table}.csv line 2: " in str(refused.value), what
+        assert message in str(refused.value), what
     assert export() == exported
 
 
-def test_labels_of_another_export(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_labels_of_another_export(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     other = story
     for column in ("comparison", "label", "undo"):
         other = changed(other, "labels", column, lambda text: str(uuid4()) if text else "")
@@ -350,14 +350,14 @@ def test_labels_of_another_export(trainer: Trainer, story: Exported, bring_back:
     assert re.fullmatch(r"labels\.csv line 2: there is no comparison \S+ in this .* \(in 9 lines\)", line)
 
 
-def test_foreign_comparison(trainer: Trainer, stranger: Trainer, bring_back: Callable[..., str]) -> None:
+def test_foreign_comparison(trainer: Trainer, stranger: Trainer, bring_back: BringBack) -> None:
     stranger.register()
     with pytest.raises(CommandError, match="belongs to another experiment"):
         bring_back(export("walker"))
 
 
 @pytest.mark.both_databases
-def test_many_mistakes(trainer: Trainer, story: Exported, bring_back: Callable[..., str]) -> None:
+def test_many_mistakes(trainer: Trainer, story: Exported, bring_back: BringBack) -> None:
     forget()
     wrong = {name: content.replace(b"hopper/", b"walker/") for name, content in story.items()}
     wrong = edited(wrong, "comparisons", step="x", priority="1001")
@@ -384,7 +384,7 @@ def test_many_mistakes(trainer: Trainer, story: Exported, bring_back: Callable[.
     ],
 )
 def test_other_files_are_refused(
-    trainer: Trainer, bring_back: Callable[..., str], content: bytes, message: str
+    trainer: Trainer, bring_back: BringBack, content: bytes, message: str
 ) -> None:
     with pytest.raises(CommandError, match=message):
         bring_back({**export(), "comparisons": content})
@@ -420,40 +420,39 @@ def resaved(
     return {name: table(content) for name, content in exported.items()}
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        {"encoding": "utf-8-sig"},
-        {"delimiter": ";"},
-        {"delimiter": ";", "encoding": "utf-8-sig"},
-        {"delimiter": ";", "prefix": "sep=;\r\n"},
-        {"quoting": csv.QUOTE_ALL},
-        {"delimiter": ";", "quoting": csv.QUOTE_ALL},
-        {"delimiter": ";", "encoding": "utf-8-sig", "quoting": csv.QUOTE_ALL, "prefix": '"sep=;"\r\n'},
-        {"delimiter": "\t", "quoting": csv.QUOTE_ALL},
-        {"delimiter": "\t", "prefix": "sep=\t\r\n"},
-        {"delimiter": "|", "prefix": "sep=|\r\n"},
-        {"delimiter": "\t", "encoding": "utf-16", "quoting": csv.QUOTE_ALL},
-        {"delimiter": "\t", "encoding": "utf-16"},
-        {"delimiter": "\t", "encoding": "utf-16-le"},
-        {"delimiter": "\t", "encoding": "utf-16-be"},
-    ],
-    ids=str,
-)
+SAVED: list[dict[str, Any]] = [
+    {},
+    {"encoding": "utf-8-sig"},
+    {"delimiter": ";"},
+    {"delimiter": ";", "encoding": "utf-8-sig"},
+    {"delimiter": ";", "prefix": "sep=;\r\n"},
+    {"quoting": csv.QUOTE_ALL},
+    {"delimiter": ";", "quoting": csv.QUOTE_ALL},
+    {"delimiter": ";", "encoding": "utf-8-sig", "quoting": csv.QUOTE_ALL, "prefix": '"sep=;"\r\n'},
+    {"delimiter": "\t", "quoting": csv.QUOTE_ALL},
+    {"delimiter": "\t", "prefix": "sep=\t\r\n"},
+    {"delimiter": "|", "prefix": "sep=|\r\n"},
+    {"delimiter": "\t", "encoding": "utf-16", "quoting": csv.QUOTE_ALL},
+    {"delimiter": "\t", "encoding": "utf-16"},
+    {"delimiter": "\t", "encoding": "utf-16-le"},
+    {"delimiter": "\t", "encoding": "utf-16-be"},
+]
+
+
 def test_files_saved_by_a_spreadsheet_round_trip(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str], how: dict[str, Any]
+    trainer: Trainer, story: Exported, bring_back: BringBack
 ) -> None:
-    saved = resaved(story, **how)
-    assert b"TRUE" in saved["labels"].replace(b"\0", b"").replace(b"FALSE", b"TRUE")
-    forget()
-    assert bring_back(saved, owner="ada") == "7 comparisons; 9 labels; 1 undone."
-    assert export() == story
+    for how in SAVED:
+        saved = resaved(story, **how)
+        assert b"TRUE" in saved["labels"].replace(b"\0", b"").replace(b"FALSE", b"TRUE")
+        forget()
+        assert bring_back(saved, owner="ada") == "7 comparisons; 9 labels; 1 undone.", how
+        assert export() == story, how
 
 
 @pytest.mark.parametrize("is_parquet", [False, True])
 def test_labels_from_before_prompts_had_versions_are_of_the_first(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str], is_parquet: bool
+    trainer: Trainer, story: Exported, bring_back: BringBack, is_parquet: bool
 ) -> None:
     table = TABLES["labels"]
     columns = [column for column in table.columns if column.name != "prompt_version"]
@@ -486,7 +485,7 @@ A_TIME = "a time such as 2026-01-31T09:30:00Z"
     ids=str,
 )
 def test_mangled_columns_are_reported_in_one_line(
-    trainer: Trainer, story: Exported, bring_back: Callable[..., str], mangled: tuple[str, str, str, str]
+    trainer: Trainer, story: Exported, bring_back: BringBack, mangled: tuple[str, str, str, str]
 ) -> None:
     table, column, found, expected = mangled
     wrong = rows(story, table)
@@ -527,7 +526,7 @@ def rounded(digits: int) -> Callable[[str], str]:
 
 
 @pytest.mark.parametrize("digits", [6, 10, 15])
-def test_rounded_numbers_match(exact: Exported, bring_back: Callable[..., str], digits: int) -> None:
+def test_rounded_numbers_match(exact: Exported, bring_back: BringBack, digits: int) -> None:
     saved = exact
     for column in ("first_return", "second_return"):
         saved = changed(saved, "comparisons", column, rounded(digits))
@@ -536,7 +535,7 @@ def test_rounded_numbers_match(exact: Exported, bring_back: Callable[..., str], 
     assert export() == exact
 
 
-def test_different_numbers_are_refused(exact: Exported, bring_back: Callable[..., str]) -> None:
+def test_different_numbers_are_refused(exact: Exported, bring_back: BringBack) -> None:
     with pytest.raises(CommandError) as refused:
         bring_back(changed(exact, "comparisons", "first_return", rounded(4)))
     told = f"first_return: recorded as {RETURNS[0]} for this comparison, found 1235.0; {ADVICE}"
@@ -545,7 +544,7 @@ def test_different_numbers_are_refused(exact: Exported, bring_back: Callable[...
 
 @pytest.mark.parametrize(("digits", "told"), [(10, True), (17, False)])
 def test_new_comparisons_with_rounded_numbers_are_imported_and_it_is_said(
-    exact: Exported, bring_back: Callable[..., str], digits: int, told: bool
+    exact: Exported, bring_back: BringBack, digits: int, told: bool
 ) -> None:
     saved = exact
     for column in ("first_return", "second_return", "probability"):
@@ -566,7 +565,7 @@ def test_a_trainer_that_registers_again_what_came_by_a_spreadsheet_is_not_refuse
     assert answer == {"registered": 0, "existing": 1}
 
 
-def test_whole_numbers_with_a_point_are_whole(story: Exported, bring_back: Callable[..., str]) -> None:
+def test_whole_numbers_with_a_point_are_whole(story: Exported, bring_back: BringBack) -> None:
     """As programs write them for which a column with empty cells is of fractions."""
     saved = changed(story, "labels", "response_ms", lambda text: f"{text}.0" if text else "")
     forget()
@@ -578,7 +577,7 @@ NUMBERED = {"007": "7", "1e5": "1.00E+05", "mar-3": "3-Mar", "2026-01-02": "1/2/
 
 
 @pytest.mark.parametrize("name", NUMBERED)
-def test_ambiguous_names_are_refused(story: Exported, bring_back: Callable[..., str], name: str) -> None:
+def test_ambiguous_names_are_refused(story: Exported, bring_back: BringBack, name: str) -> None:
     Labeler.objects.filter(name="you").update(name=name)
     exported = export()
     saved = changed(resaved(exported), "labels", "labeler", lambda text: NUMBERED.get(text, text))
@@ -600,7 +599,7 @@ def test_ambiguous_names_are_refused(story: Exported, bring_back: Callable[..., 
     assert bring_back(saved) == "0 comparisons; 0 labels; 0 undone."  # now there is somebody of that name
 
 
-def test_names_match_in_any_unicode_form(story: Exported, bring_back: Callable[..., str]) -> None:
+def test_names_match_in_any_unicode_form(story: Exported, bring_back: BringBack) -> None:
     Labeler.objects.filter(name="you").update(name="Jos\u00e9")
     Labeler.objects.filter(name="-other").update(name="\u0639\u0644\u06cc\u200c\u0631\u0636\u0627")
     exported = export()
@@ -615,7 +614,7 @@ def test_names_match_in_any_unicode_form(story: Exported, bring_back: Callable[.
 
 
 @pytest.mark.parametrize("name", ["7", "'7", "''7", "'-7", "it's"])
-def test_names_with_apostrophes(story: Exported, bring_back: Callable[..., str], name: str) -> None:
+def test_names_with_apostrophes(story: Exported, bring_back: BringBack, name: str) -> None:
     Labeler.objects.filter(name="you").update(name=name)
     exported = export()
     forget()
@@ -625,7 +624,7 @@ def test_names_with_apostrophes(story: Exported, bring_back: Callable[..., str],
     assert export() == exported
 
 
-def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[..., str]) -> None:
+def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: BringBack) -> None:
     exported = export()
     forget()
     with pytest.raises(CommandError, match="pass --owner USER to create it"):
@@ -636,7 +635,7 @@ def test_a_new_experiment_needs_an_owner(trainer: Trainer, bring_back: Callable[
     assert Experiment.objects.get().name == "hopper"
 
 
-def test_nothing_is_imported_during_deletion(trainer: Trainer, bring_back: Callable[..., str]) -> None:
+def test_nothing_is_imported_during_deletion(trainer: Trainer, bring_back: BringBack) -> None:
     exported = export()
     Experiment.objects.update(deletion_asked_at=Now())
     with pytest.raises(
@@ -646,7 +645,7 @@ def test_nothing_is_imported_during_deletion(trainer: Trainer, bring_back: Calla
 
 
 def test_an_experiment_that_another_import_makes_in_the_same_moment_is_filled_once(
-    story: Exported, bring_back: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    story: Exported, bring_back: BringBack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = import_labels._new_experiment
     forget()
@@ -665,7 +664,7 @@ def test_an_experiment_that_another_import_makes_in_the_same_moment_is_filled_on
 @pytest.mark.parametrize("table", ["comparisons", "labels"])
 def test_a_damaged_file_is_refused_or_says_something_else(
     story: Exported,
-    bring_back: Callable[..., str],
+    bring_back: BringBack,
     damaged: Callable[[bytes], Iterator[bytes]],
     table: str,
     kind: Callable[[], Exported],

@@ -152,9 +152,7 @@ def test_an_undone_pair_is_not_given_to_somebody_else_at_once(trainer: Trainer, 
     assert other.lease() == []
 
 
-def test_undone_lease_outlives_expiry(
-    trainer: Trainer, browser: Browser, expire: Callable[..., None]
-) -> None:
+def test_undone_lease_never_expires(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
     trainer.register()
     again = browser.undo(browser.answer(browser.lease()[0]))["lease"]
     expire(again)

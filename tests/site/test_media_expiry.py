@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
@@ -308,9 +307,7 @@ def test_experiment_shows_expiry(trainer: Trainer, expired: Comparison, language
     assert html.count(text) == html.count("<video") == 2
 
 
-def test_the_admin_says_that_clips_have_expired(expired: Comparison) -> None:
-    root = Client()
-    root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+def test_the_admin_says_that_clips_have_expired(expired: Comparison, root: Client) -> None:
     html = root.get(reverse("admin:feedback_comparison_change", args=[expired.pk])).content.decode()
     assert html.count("clip unavailable") == 2
     assert "<video" not in html

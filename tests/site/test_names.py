@@ -114,9 +114,7 @@ def test_admin_can_edit_users_with_such_names(trainer: Trainer, name: str) -> No
     accounts.labeler_named(trainer.user, name).user.full_clean(exclude=["password"])
 
 
-def test_the_admin_finds_a_name_however_it_is_typed(trainer: Trainer) -> None:
-    root = Client()
-    root.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+def test_the_admin_finds_a_name_however_it_is_typed(trainer: Trainer, root: Client) -> None:
     accounts.labeler_named(trainer.user, COMPOSED)
     shown: Any = root.get("/admin/feedback/labeler/", {"q": DECOMPOSED}).context["cl"]
     assert [labeler.name for labeler in shown.result_list] == [COMPOSED]

@@ -111,9 +111,7 @@ def test_gold_beats_majority(trainer: Trainer, weighing: Experiment, judge: Call
     assert {newest(trainer)[uuid][0] for uuid in uuids} == {"first"}
 
 
-def test_an_undo_is_weighed_too(
-    trainer: Trainer, weighing: Experiment, invite: Invite, side_of: SideOf
-) -> None:
+def test_undo_is_weighed(trainer: Trainer, weighing: Experiment, invite: Invite, side_of: SideOf) -> None:
     [uuid] = trainer.register()
     ann, bea = invite("ann"), invite("bea")
     [lease] = ann.lease()

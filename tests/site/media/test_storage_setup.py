@@ -126,9 +126,7 @@ def test_unreachable_store_ends_setup_with_one_line(bucket: str, settings: Setti
     assert out.getvalue() == ""
 
 
-def test_public_bucket_is_refused(
-    bucket: str, settings: Settings, tmp_path: Path, free_port: Callable[[], int]
-) -> None:
+def test_public_bucket(bucket: str, settings: Settings, tmp_path: Path, free_port: Callable[[], int]) -> None:
     port = free_port()
     settings.S3_ENDPOINT_URL = f"http://127.0.0.1:{port}"
     with serving(tmp_path, port):
@@ -139,7 +137,7 @@ def test_public_bucket_is_refused(
     )
 
 
-def test_store_may_start_slowly(
+def test_slow_store_start(
     bucket: str, settings: Settings, tmp_path: Path, free_port: Callable[[], int]
 ) -> None:
     port = free_port()

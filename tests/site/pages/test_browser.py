@@ -113,7 +113,7 @@ def test_other_labelers_not_offered(researcher_browser: Client, stranger: Traine
     assert "secret-name" not in text(researcher_browser)
 
 
-def test_pages_keep_the_filters(
+def test_pages_keep_filters(
     trainer: Trainer, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "COMPARISONS_PER_PAGE", 2)

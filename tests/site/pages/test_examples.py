@@ -34,9 +34,7 @@ def test_example_is_shown_and_no_longer_asked(
     assert "Use as an example" not in html
 
 
-def test_example_is_removed(
-    trainer: Trainer, browser: Browser, researcher_browser: Client, uuid: str
-) -> None:
+def test_example_is_undone(trainer: Trainer, browser: Browser, researcher_browser: Client, uuid: str) -> None:
     researcher_browser.post(f"{PATH}examples/{uuid}", {"better": "first"})
     assert "example</span>" in researcher_browser.get(PATH).content.decode()
     for _ in range(2):
@@ -81,9 +79,7 @@ def test_hidden_comparisons_are_no_examples(trainer: Trainer, researcher_browser
         ({**LESSON, "explanation": "a\0"}, "Null characters are not allowed."),
     ],
 )
-def test_invalid_examples_are_refused(
-    researcher_browser: Client, uuid: str, form: dict[str, str], reason: str
-) -> None:
+def test_invalid_examples(researcher_browser: Client, uuid: str, form: dict[str, str], reason: str) -> None:
     response = researcher_browser.post(f"{PATH}examples/{uuid}", form)
     assert response.status_code == 400
     assert reason in response.content.decode()

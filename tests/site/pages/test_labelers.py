@@ -56,9 +56,7 @@ def test_blocking_withdraws_labels_and_frees_comparisons(
     assert Undo.objects.count() == 2
 
 
-def test_readmitted_labeler_gets_no_labels_back(
-    path: str, browser: Browser, researcher_browser: Client
-) -> None:
+def test_readmission_returns_no_labels(path: str, browser: Browser, researcher_browser: Client) -> None:
     researcher_browser.post(f"{path}/block")
     html = researcher_browser.get(path).content.decode()
     assert "you no longer gets pairs" in html

@@ -81,7 +81,7 @@ def test_number_of_statements_is_constant(
     assert statements() == first <= 18
 
 
-def test_quality_is_cached(
+def test_quality_cached(
     browser: Browser, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "_CROWD_SECONDS", 600.0)

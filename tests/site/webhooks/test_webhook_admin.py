@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -18,13 +17,6 @@ from tests.site.webhooks.conftest import Receiver
 LIST, ADD = "admin:feedback_webhookendpoint_changelist", "admin:feedback_webhookendpoint_add"
 FORM = {"name": "chat", "url": "https://hooks.example/1", "format": "slack", "enabled": "on"}
 FORM["training_waiting"] = "on"
-
-
-@pytest.fixture
-def root(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
-    return client
 
 
 def change(endpoint: WebhookEndpoint) -> str:

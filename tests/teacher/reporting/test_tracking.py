@@ -200,9 +200,7 @@ def test_without_the_package_one_line_says_how_to_install_it_and_training_comple
     assert line.endswith("); to install: pip install 'rl-teacher[wandb]'; training starts without it")
 
 
-def test_tracked_like_tensorboard(
-    tmp_path: Path, console: Console, said: io.StringIO, pages: list[Any]
-) -> None:
+def test_tracked_runs_match(tmp_path: Path, console: Console, said: io.StringIO, pages: list[Any]) -> None:
     rounds: list[Round] = []
     with open_run(config(tmp_path, no_videos=False), console) as run:
         assert train(run, rounds.append)

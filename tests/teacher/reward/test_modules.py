@@ -151,8 +151,6 @@ def test_frozen_parameters_stay(make_segment: MakeSegment) -> None:
         (lambda shape: nn.Linear(shape[0], 1).requires_grad_(False), "a module without trainable parameters"),
     ],
 )
-def test_modules_without_rewards_are_refused(
-    make: Callable[[tuple[int, ...]], nn.Module], found: str
-) -> None:
+def test_modules_need_rewards(make: Callable[[tuple[int, ...]], nn.Module], found: str) -> None:
     with pytest.raises(ConfigError, match=f"custom reward network: expected .* got {found}"):
         RewardPredictor(*SPACES, RewardConfig(), seed=1, network=make)

@@ -136,9 +136,7 @@ def test_a_run_that_has_not_begun_is_given_more_as_if_it_had_been_so_at_first(sa
         ({}, "--reopen", "--reopen works only with -p human; .* has no experiment on a site"),
     ],
 )
-def test_impossible_extensions_are_refused(
-    save: Save, changes: dict[str, Any], line: str, expected: str
-) -> None:
+def test_impossible_extensions(save: Save, changes: dict[str, Any], line: str, expected: str) -> None:
     folder = save(**changes)
     with pytest.raises(ConfigError, match=expected):
         parse_arguments(["--resume", folder, *line.split()])

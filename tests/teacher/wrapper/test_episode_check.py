@@ -127,9 +127,7 @@ def test_fixed_length_episodes_are_named(wrap: Wrap) -> None:
 
 
 @pytest.mark.parametrize("filling", ["absorb", "restart"])
-def test_a_fixed_horizon_is_taken(
-    wrap: Wrap, filling: Any, registered: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_fixed_horizons(wrap: Wrap, filling: Any, registered: str, caplog: pytest.LogCaptureFixture) -> None:
     made: list[FixedHorizon] = []
 
     def make() -> FixedHorizon:
