@@ -309,6 +309,14 @@ def trainer(researcher: User) -> Trainer:
 
 
 @pytest.fixture
+def researcher_browser(trainer: Trainer) -> Client:
+    """The browser of the researcher whose experiment exists."""
+    client = Client()
+    client.force_login(trainer.user)
+    return client
+
+
+@pytest.fixture
 def stranger(db: None) -> Trainer:
     """Another researcher's run, whose experiment exists too."""
     return Trainer(User.objects.create(username="eve", is_staff=True), "walker").begin()

@@ -104,27 +104,20 @@ def test_consent_is_per_experiment(text: ConsentText, browser: Browser, trainer:
     assert Participation.objects.filter(consented_to=text).count() == 1
 
 
-def test_researcher_edits_the_text(trainer: Trainer, browser: Browser, researcher_client: Client) -> None:
-    response: Any = researcher_client.post(EDIT, {"text": "Read this. 😀"})
+def test_researcher_edits_the_text(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:
+    response: Any = researcher_browser.post(EDIT, {"text": "Read this. 😀"})
     assert response.headers["Location"] == "/experiments/hopper/invites"
     text = ConsentText.objects.get()
     assert text.text == "Read this. 😀"
     say(browser, "yes", text.digest)
-    html = researcher_client.get("/experiments/hopper/invites").content.decode()
+    html = researcher_browser.get("/experiments/hopper/invites").content.decode()
     assert "Read this. 😀</textarea>" in html
     assert "agreed to by 1" in html
-    researcher_client.post(EDIT, {"text": ""})
+    researcher_browser.post(EDIT, {"text": ""})
     assert trainer.experiment.consent is None
 
 
 @pytest.mark.parametrize("text", ["x" * 20_001, "a\x00b"])
-def test_invalid_texts_are_refused(trainer: Trainer, researcher_client: Client, text: str) -> None:
-    assert researcher_client.post(EDIT, {"text": text}).status_code == 400
+def test_invalid_texts_are_refused(trainer: Trainer, researcher_browser: Client, text: str) -> None:
+    assert researcher_browser.post(EDIT, {"text": text}).status_code == 400
     assert trainer.experiment.consent is None
-
-
-@pytest.fixture
-def researcher_client(trainer: Trainer) -> Client:
-    client = Client()
-    client.force_login(trainer.user)
-    return client

@@ -186,7 +186,7 @@ def test_only_the_named_experiments_participants_are_forgotten(invite: Invite, s
     assert Arrival.objects.count() == 1
 
 
-def test_participant_id_is_private(trainer: Trainer, invite: Invite, signed_in_researcher: Client) -> None:
+def test_participant_id_is_private(trainer: Trainer, invite: Invite, researcher_browser: Client) -> None:
     trainer.register(2)
     client, _ = arrive(invite)
     client.post("/api/v1/experiments/hopper/leases", {"count": 1}, content_type="application/json")
@@ -195,18 +195,11 @@ def test_participant_id_is_private(trainer: Trainer, invite: Invite, signed_in_r
         *("label", "history", "done"),
     ]
     for page in pages:
-        response = signed_in_researcher.get(f"/experiments/hopper/{page}")
+        response = researcher_browser.get(f"/experiments/hopper/{page}")
         assert response.status_code == 200, page
         assert PID.encode() not in b"".join(response), page
     for path in ("comparisons", "decisions"):
         assert PID.encode() not in trainer.send("GET", f"{trainer.path}/{path}").content
-    listed = signed_in_researcher.get("/experiments/hopper/participants")
+    listed = researcher_browser.get("/experiments/hopper/participants")
     assert PID in listed.content.decode()
     assert who(client).name not in listed.content.decode()
-
-
-@pytest.fixture
-def signed_in_researcher(trainer: Trainer) -> Client:
-    client = Client()
-    client.force_login(trainer.user)
-    return client

@@ -8,8 +8,6 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils import translation
 
-from tests.site.conftest import Trainer
-
 
 @pytest.fixture(autouse=True)
 def english() -> Iterator[None]:
@@ -34,9 +32,3 @@ def signed_in() -> Callable[[User], Client]:
         return client
 
     return signed_in
-
-
-@pytest.fixture
-def researcher_browser(trainer: Trainer, signed_in: Callable[[User], Client]) -> Client:
-    """The browser of the researcher whose experiment exists."""
-    return signed_in(trainer.user)

@@ -183,7 +183,7 @@ def test_number_of_statements_is_constant(
 
 
 def test_user_text_is_escaped(trainer: Trainer, researcher_browser: Client) -> None:
-    trainer.put(prompt="<script>alert(1)</script>")
+    trainer.put(prompt="<script>alert(1)</script>", env_id="<script>alert(1)</script>")
     for path in ("/", PATH, f"{PATH}label"):
         html = text(researcher_browser, path)
         assert "<script>alert" not in html

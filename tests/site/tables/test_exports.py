@@ -167,27 +167,20 @@ def test_export_is_one_statement(trainer: Trainer, browser: Browser) -> None:
 
 
 def test_without_pyarrow_only_csv_works(
-    trainer: Trainer, researcher_client: Client, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, researcher_browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused = trainer.send("GET", f"{trainer.path}/labels.parquet")
     assert refused.status_code == 501
     assert b"rl-teacher[parquet]" in refused.content
-    assert researcher_client.get("/experiments/hopper/labels.parquet").status_code == 501
+    assert researcher_browser.get("/experiments/hopper/labels.parquet").status_code == 501
     assert exported(trainer, "labels.csv")
-
-
-@pytest.fixture
-def researcher_client(trainer: Trainer) -> Client:
-    client = Client()
-    client.force_login(trainer.user)
-    return client
 
 
 @pytest.mark.usefixtures("story")
 @pytest.mark.parametrize("file", FILES)
-def test_page_and_api_export_the_same_file(trainer: Trainer, researcher_client: Client, file: str) -> None:
-    response: Any = researcher_client.get(f"/experiments/hopper/{file}")
+def test_page_and_api_export_the_same_file(trainer: Trainer, researcher_browser: Client, file: str) -> None:
+    response: Any = researcher_browser.get(f"/experiments/hopper/{file}")
     assert response.status_code == 200
     assert bytes(response.getvalue()) == exported(trainer, file)
-    assert researcher_client.post(f"/experiments/hopper/{file}").status_code == 405
+    assert researcher_browser.post(f"/experiments/hopper/{file}").status_code == 405
