@@ -121,3 +121,13 @@ def test_researcher_edits_the_text(trainer: Trainer, browser: Browser, researche
 def test_invalid_texts_are_refused(trainer: Trainer, researcher_browser: Client, text: str) -> None:
     assert researcher_browser.post(EDIT, {"text": text}).status_code == 400
     assert trainer.experiment.consent is None
+
+
+def test_only_managers_edit_the_text(trainer: Trainer, stranger: Trainer, browser: Browser) -> None:
+    other = Client()
+    other.force_login(stranger.user)
+    for client in (other, browser.client):
+        assert client.post(EDIT, {"text": "Mine"}).status_code == 404
+    assert Client().post(EDIT, {"text": "Mine"}).status_code == 302
+    assert other.get(PAGE).status_code == 404
+    assert not ConsentText.objects.exists()

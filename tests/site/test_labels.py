@@ -99,6 +99,14 @@ def test_late_answer_is_surplus(trainer: Trainer, invite: Invite, expire: Callab
     assert [item["n_labels"] for item in trainer.decisions()["items"]] == [1, 1]
 
 
+def test_a_second_answer_to_the_same_pair_is_surplus(trainer: Trainer, browser: Browser) -> None:
+    trainer.overlap(3)
+    trainer.register()
+    [lease] = browser.lease()
+    assert [browser.answer(lease)["status"] for _ in range(2)] == ["counted", "surplus"]
+    assert trainer.decisions()["last_seq"] == 1
+
+
 def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
     trainer.register()
     [old] = browser.lease()

@@ -23,6 +23,7 @@ from tests.site.test_surplus_labels import decided, labels_of, own
 
 pytestmark = pytest.mark.both_databases
 
+Invited = Callable[[str], Browser]
 Expire = Callable[..., None]
 SideOf = Callable[[Any, str], str]
 
@@ -95,7 +96,7 @@ def test_no_check_is_passed_by_answering_a_pair_again(trainer: Trainer, browser:
     for _ in range(8):
         [lease] = browser.lease()
         seen.append(lease["comparison"])
-        for _ in range(2):
+        for _ in range(5):
             label = browser.answer(lease)
             if trick == "takes back and answers again":
                 lease = browser.undo(label)["lease"]

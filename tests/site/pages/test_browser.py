@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
@@ -307,6 +308,30 @@ def test_comparisons_without_clips_are_not_requested(trainer: Trainer, researche
     html = text(researcher_browser, f"{PATH}/{uuid}")
     assert "The clips are no longer available" in html
     assert "<video" not in html
+
+
+def test_only_managers_see_comparisons(
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+) -> None:
+    [uuid] = trainer.register()
+    [foreign] = stranger.register()
+    eve = signed_in(stranger.user)
+    own = signed_in(trainer.user)
+    for path in (PATH, f"{PATH}/{uuid}"):
+        assert Client().get(path).headers["Location"].startswith("/accounts/login/")
+        assert eve.get(path).status_code == 404
+        assert browser.client.get(path).status_code == 404
+        assert own.post(path).status_code == 405
+    for client in (eve, browser.client):
+        assert act(client, uuid, "cancel").status_code == 404
+    assert act(Client(), uuid, "cancel").status_code == 302
+    assert own.get(f"{PATH}/{foreign}").status_code == 404
+    assert act(own, foreign, "cancel").status_code == 404
+    assert own.get(f"{PATH}/{uuid}/act").status_code == 405
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = own.cookies
+    assert act(strict, uuid, "cancel").status_code == 403
+    assert set(Comparison.objects.values_list("status", flat=True)) == {"open"}
 
 
 def test_names_are_escaped(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:

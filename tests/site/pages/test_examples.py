@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
@@ -83,4 +85,25 @@ def test_invalid_examples(researcher_browser: Client, uuid: str, form: dict[str,
     response = researcher_browser.post(f"{PATH}examples/{uuid}", form)
     assert response.status_code == 400
     assert reason in response.content.decode()
+    assert not Example.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["", "/remove"])
+def test_only_managers_choose_examples(
+    trainer: Trainer,
+    stranger: Trainer,
+    browser: Browser,
+    signed_in: Callable[[User], Client],
+    uuid: str,
+    path: str,
+) -> None:
+    address = f"{PATH}examples/{uuid}{path}"
+    for client in (signed_in(stranger.user), browser.client):
+        assert client.post(address, LESSON).status_code == 404
+    assert Client().post(address, LESSON).headers["Location"] == f"/accounts/login/?next={address}"
+    mine = signed_in(trainer.user)
+    assert mine.get(address).status_code == 405
+    if not path:
+        for other in (stranger.register()[0], uuid4()):
+            assert mine.post(f"{PATH}examples/{other}", LESSON).status_code == 404
     assert not Example.objects.exists()

@@ -22,6 +22,15 @@ def text(client: Client, path: str = PATH) -> str:
     return response.content.decode()
 
 
+def test_only_the_owner_sees_the_page(
+    trainer: Trainer, stranger: Trainer, signed_in: Callable[[User], Client], researcher_browser: Client
+) -> None:
+    assert researcher_browser.get("/experiments/walker/").status_code == 404
+    assert researcher_browser.get("/experiments/nothing/").status_code == 404
+    assert signed_in(stranger.user).get(PATH).status_code == 404
+    assert Client().get(PATH).headers["Location"] == f"/accounts/login/?next={PATH}"
+
+
 def test_labelers_are_redirected_to_labeling(trainer: Trainer, browser: Browser) -> None:
     response: Any = browser.client.get(PATH)
     assert (response.status_code, response.headers["Location"]) == (302, "/experiments/hopper/label")

@@ -68,6 +68,12 @@ def test_deleted_clips_are_marked(trainer: Trainer, browser: Browser) -> None:
     assert "<video" not in read(browser)
 
 
+@pytest.mark.parametrize("path", [PATH, "/experiments/hopper/done"])
+def test_only_labelers_have_one(trainer: Trainer, stranger: Trainer, browser: Browser, path: str) -> None:
+    assert browser.client.get(path).status_code == 200
+    assert browser.client.get(path.replace("hopper", "walker")).status_code == 404
+
+
 def test_done_page_thanks_labelers(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     for lease in browser.lease(2):

@@ -1,12 +1,14 @@
 """A researcher invites labelers from the experiment's page, each by a link of their own."""
 
 import re
+from collections.abc import Callable
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from human_feedback_site.feedback.models import Labeler
-from tests.site.conftest import Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/invite"
 
@@ -27,6 +29,18 @@ def test_names_refused_by_the_api_are_refused(researcher_browser: Client, name: 
     assert response.status_code == 400
     assert "Use 1 to 50 letters" in response.content.decode()
     assert list(Labeler.objects.values_list("name", flat=True)) == ["you"]
+
+
+def test_only_the_researcher_invites(
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+) -> None:
+    for client in (browser.client, signed_in(stranger.user)):
+        assert client.post(PATH, {"labeler": "grace"}).status_code == 404
+    assert Client().post(PATH, {"labeler": "grace"}).status_code == 302
+    careful = Client(enforce_csrf_checks=True)
+    careful.force_login(trainer.user)
+    assert careful.post(PATH, {"labeler": "grace"}).status_code == 403
+    assert not Labeler.objects.filter(name="grace").exists()
 
 
 def test_blocked_cookies_are_reported(trainer: Trainer) -> None:

@@ -25,6 +25,17 @@ def script_data(client: Client) -> dict[str, Any]:
     return data
 
 
+def test_only_invited_users_and_the_owner_may_label(
+    trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client
+) -> None:
+    assert browser.client.get(PATH).status_code == 200
+    assert researcher_browser.get(PATH).status_code == 200
+    assert browser.client.get("/experiments/walker/label").status_code == 404
+    assert browser.client.get("/experiments/nothing/label").status_code == 404
+    response: Any = Client().get(PATH)
+    assert response.headers["Location"] == f"/accounts/login/?next={PATH}"
+
+
 def test_addresses_in_the_page_respond(trainer: Trainer, browser: Browser) -> None:
     trainer.register(2)
     data = script_data(browser.client)

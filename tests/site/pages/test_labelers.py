@@ -1,12 +1,16 @@
 """A researcher blocks a labeler and withdraws its labels, and gives it work again."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from human_feedback_site.feedback.models import Label, Labeler, Participation, Undo
 from tests.site.conftest import Browser, Trainer
+
+STEPS = ("block", "readmit")
 
 
 @pytest.fixture
@@ -74,3 +78,33 @@ def test_labels_of_a_stopped_labeler(path: str, researcher_browser: Client, trai
     html = researcher_browser.get(path).content.decode()
     assert "Withdraw all labels" in html
     assert f'action="{path}/readmit"' in html
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_only_managers_may_block_and_need_a_csrf_token(
+    path: str,
+    trainer: Trainer,
+    stranger: Trainer,
+    browser: Browser,
+    signed_in: Callable[[User], Client],
+    step: str,
+) -> None:
+    for client in (signed_in(stranger.user), browser.client):
+        assert client.get(path).status_code == client.post(f"{path}/{step}").status_code == 404
+    assert Client().post(f"{path}/{step}").headers["Location"].startswith("/accounts/login/")
+    forger = Client(enforce_csrf_checks=True)
+    forger.force_login(trainer.user)
+    assert forger.post(f"{path}/{step}").status_code == 403
+    owner = signed_in(trainer.user)
+    assert owner.get(f"{path}/{step}").status_code == owner.post(path).status_code == 405
+    assert not Undo.objects.exists()
+    assert not Participation.objects.exclude(stopped_at=None).exists()
+
+
+def test_foreign_labeler_is_404(path: str, stranger: Trainer, signed_in: Callable[[User], Client]) -> None:
+    elsewhere = path.replace("hopper", "walker")
+    client = signed_in(stranger.user)
+    statuses: list[Any] = [client.get(elsewhere).status_code]
+    statuses += [client.post(f"{elsewhere}/{step}").status_code for step in STEPS]
+    assert statuses == [404] * 3
+    assert not Undo.objects.exists()

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import connection
 from django.db.models import F
@@ -41,6 +42,16 @@ def html_of(client: Client) -> str:
     response = client.get(PATH)
     assert response.status_code == 200
     return " ".join(response.content.decode().split())
+
+
+def test_only_the_owner_gets_updates(
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+) -> None:
+    assert signed_in(stranger.user).get(PATH).status_code == 404
+    assert browser.client.get(PATH).status_code == 404
+    assert Client().get(PATH).status_code == 302  # to the sign-in page, which ends the asking
+    assert signed_in(trainer.user).post(PATH).status_code == 405
+    assert signed_in(trainer.user).get("/experiments/nothing/live").status_code == 404
 
 
 def test_unchanged_state_is_not_sent(trainer: Trainer, browser: Browser, researcher_browser: Client) -> None:

@@ -1,16 +1,18 @@
 """A researcher's invitations and participants: made, listed, revoked and forgotten on their pages."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
 from human_feedback_site.feedback.models import Arrival, Invite, Labeler
 from human_feedback_site.feedback.services import invites
-from tests.site.conftest import Trainer
+from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/invites"
 PEOPLE = "/experiments/hopper/participants"
@@ -109,6 +111,14 @@ def test_revoked_link_admits_nobody(researcher_browser: Client) -> None:
     assert Client().post(invites.link_of(invite, "")).status_code == 410
 
 
+def test_other_owners_invitations_cannot_be_revoked(researcher_browser: Client, stranger: Trainer) -> None:
+    foreign = invites.invite_by_name(stranger.experiment, "mia")
+    assert researcher_browser.post(f"{PATH}/{foreign.pk}/revoke").status_code == 404
+    assert researcher_browser.post(f"/experiments/walker/invites/{foreign.pk}/revoke").status_code == 404
+    foreign.refresh_from_db()
+    assert foreign.revoked_at is None
+
+
 @pytest.fixture
 def arrivals(trainer: Trainer) -> list[Arrival]:
     invite = Invite.objects.create(
@@ -137,3 +147,16 @@ def test_participants_are_listed_and_forgotten(researcher_browser: Client, arriv
     assert not Arrival.objects.exists()
     assert Labeler.objects.filter(arrivals=None, participations__invite__isnull=False).count() == 3
     assert "all IDs were deleted" in researcher_browser.get(PEOPLE).content.decode()
+
+
+def test_only_managers_see_participants(
+    stranger: Trainer, browser: Browser, arrivals: list[Arrival], signed_in: Callable[[User], Client]
+) -> None:
+    for client in (browser.client, signed_in(stranger.user)):
+        assert [client.get(path).status_code for path in (PATH, PEOPLE)] == [404, 404]
+        assert client.post(PATH, MANY).status_code == 404
+        assert client.post(f"{PEOPLE}/forget", {"all": "yes"}).status_code == 404
+    assert (
+        Client().post(f"{PEOPLE}/forget", {"all": "yes"}).headers["Location"].startswith("/accounts/login/")
+    )
+    assert Arrival.objects.count() == 3

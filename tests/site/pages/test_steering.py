@@ -3,11 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.site.conftest import Browser, Trainer
 
 PATH = "/experiments/hopper/"
+STEPS = ("pause", "resume", "finish", "reopen", "prompt")
 
 
 @pytest.fixture
@@ -77,6 +79,30 @@ def test_repeated_actions_change_nothing(trainer: Trainer, page: Callable[..., s
     assert trainer.experiment.state == "running"
     page("finish", "pause", "resume")
     assert trainer.experiment.state == "finished"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_only_managers_may_steer_and_need_a_csrf_token(
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client], step: str
+) -> None:
+    for client in (signed_in(stranger.user), browser.client):
+        assert client.post(PATH + step).status_code == 404
+        assert client.get(PATH + "finish").status_code == 404
+    nobody = Client().post(PATH + step)
+    assert nobody.headers["Location"] == f"/accounts/login/?next={PATH}{step}"
+    forger = Client(enforce_csrf_checks=True)
+    forger.force_login(trainer.user)
+    assert forger.post(PATH + step).status_code == 403
+    if step != "finish":  # which is asked about first
+        assert signed_in(trainer.user).get(PATH + step).status_code == 405
+    assert trainer.experiment.state == "running"
+    assert signed_in(trainer.user).post(f"/experiments/nothing/{step}").status_code == 404
+
+
+def test_admin_may_steer_other_experiments(trainer: Trainer, signed_in: Callable[[User], Client]) -> None:
+    admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    assert admin.post(PATH + "pause").status_code == 302
+    assert trainer.experiment.state == "paused"
 
 
 def test_prompt_is_changed_and_its_history_shown(trainer: Trainer, researcher_browser: Client) -> None:
