@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from html import escape
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -83,6 +84,15 @@ def test_a_browsers_clock_says_nothing(trainer: Trainer, browser: Browser, said:
     label = Label.objects.get()
     assert abs(label.created_at - timezone.now()) < timedelta(minutes=5)
     assert label.lease.created_at <= label.created_at
+
+
+def test_html_from_a_trainer_is_escaped(trainer: Trainer, browser: Browser, client: Client) -> None:
+    trainer.put(prompt=SCRIPT, env_id=SCRIPT)
+    client.force_login(trainer.user)
+    for who, path in [(browser.client, "/experiments/hopper/label"), (client, "/experiments/hopper/")]:
+        page = who.get(path).content.decode()
+        assert SCRIPT not in page
+        assert escape(SCRIPT) in page
 
 
 @pytest.mark.both_databases

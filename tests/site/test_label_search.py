@@ -20,7 +20,7 @@ from tests.site import label_model as model
 from tests.site import people_at_work as work
 from tests.site.label_model import LABELERS, PAIRS, Pair, Step, World
 
-WAYS = int(os.environ.get("FUZZ_EXAMPLES", "0")) or 30
+WAYS = int(os.environ.get("FUZZ_EXAMPLES", "0")) or 50
 
 Found = Mapping[World, "tuple[World, Step] | None"]
 

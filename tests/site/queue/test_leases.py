@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
@@ -95,6 +96,18 @@ def test_order_is_priority_then_completeness_then_newest(trainer: Trainer, invit
     first.answer(first.lease()[0])
     [older, newer] = trainer.register(2, priority=1)
     assert pairs(second.lease(5)) == [half_done, newer, older, old_pretraining]
+
+
+def test_no_comparison_is_leased_twice(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(4)
+    given = [pair for name in ("a", "b", "c", "d", "e") for pair in pairs(invite(name).lease())]
+    assert len(given) == len(set(given)) == 4
+
+
+def test_overlap_is_the_number_of_labelers_per_comparison(trainer: Trainer, invite: Invite) -> None:
+    trainer.register(1)
+    trainer.overlap(2)
+    assert [len(invite(name).lease()) for name in ("a", "b", "c")] == [1, 1, 0]
 
 
 def test_held_leases_are_renewed_before_new_ones(trainer: Trainer, browser: Browser) -> None:
@@ -245,6 +258,18 @@ def test_open_comparisons_are_counted(trainer: Trainer, browser: Browser) -> Non
     browser.answer(browser.lease()[0])
     feed = trainer.decisions()
     assert (feed["open"], feed["open_training"]) == (4, 1)
+
+
+@pytest.mark.parametrize("comparisons", [5, 200])
+def test_number_of_statements_is_constant(
+    trainer: Trainer,
+    browser: Browser,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+    comparisons: int,
+) -> None:
+    trainer.register(comparisons)
+    with django_assert_max_num_queries(20):
+        assert len(browser.lease(3)) == 3
 
 
 def test_slot_closed_meanwhile(trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch) -> None:

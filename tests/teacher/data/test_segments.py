@@ -6,7 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
-from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds
+from teacher.envs.episodes import EpisodeRecorder, SeededResets, episode_seeds, replay
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.envs.tasks import describe_task
+from teacher.envs.tasks import describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError
 
@@ -85,6 +85,17 @@ def test_segments_are_slices_of_their_episodes(pool: SegmentPool, trajectories: 
         assert one.actions.shape == (LENGTH,)
 
 
+def test_segments_never_overlap(pool: SegmentPool, trajectories: list[Trajectory]) -> None:
+    found = spans(pool.segments)
+    for trajectory in trajectories:
+        cut = found.get(trajectory.seed, [])
+        assert bool(cut) == (len(trajectory) >= LENGTH)
+        if cut:
+            assert cut[0][0] < LENGTH
+            assert len(trajectory) - cut[-1][1] < LENGTH
+        assert all(stop == start for (_, stop), (start, _) in pairwise(cut))
+
+
 def test_the_first_segment_begins_anywhere(pool: SegmentPool) -> None:
     offsets = Counter(cut[0][0] for cut in spans(pool.segments).values())
     assert set(offsets) == set(range(LENGTH))
@@ -96,6 +107,27 @@ def test_an_episode_of_exactly_one_segment_is_used() -> None:
     assert pool.extend(trajectories) == 4
     assert [one.start for one in pool.segments] == [0] * 4
     assert SegmentPool(21).extend(trajectories) == 0
+
+
+def test_a_growing_episode_is_cut_as_it_grows() -> None:
+    envs = make_vector_env(describe_task("ShortHopper-v1"), 2, seed=0)
+    envs.action_space.seed(0)
+    envs.reset()
+    pool = SegmentPool(20, seed=1)
+    added = 0
+    for step in range(1, 700):
+        envs.step(envs.action_space.sample())
+        if step % 33 == 0:
+            added += pool.extend(envs.drain())
+    envs.close()
+    assert added == len(pool)
+    for cut in spans(pool.segments).values():
+        assert 0 <= cut[0][0] < 20
+        assert all(stop == start for (_, stop), (start, _) in pairwise(cut))
+    assert sum(stop - start for cut in spans(pool.segments).values() for start, stop in cut) > 1100
+    for one in pool.segments[::10]:
+        steps = list(replay(one.recipe))[one.start :]
+        np.testing.assert_array_equal([step.observation for step in steps], one.observations)
 
 
 class Scripted(gym.Env[NDArray[Any], np.int64]):
@@ -182,6 +214,15 @@ def places(segments: Sequence[Segment]) -> list[tuple[int, int, int]]:
     ]
 
 
+def test_the_pool_keeps_the_most_recent(trajectories: list[Trajectory]) -> None:
+    everything, recent = SegmentPool(LENGTH, seed=0), SegmentPool(LENGTH, capacity=25, seed=0)
+    everything.extend(trajectories)
+    added = recent.extend(trajectories[:30]) + recent.extend(trajectories[30:])
+    assert added == len(everything)
+    assert len(recent) == 25
+    assert spans(recent.segments) == spans(everything.segments[-25:])
+
+
 def test_a_pool_takes_segments_of_its_own_length_only() -> None:
     pool = SegmentPool(3)
     with pytest.raises(DataError, match="must have 3 steps, but one has 4") as refusal:
@@ -262,6 +303,16 @@ def test_the_random_state_is_restored(trajectories: list[Trajectory]) -> None:
     second.load_state_dict(first.state_dict())
     assert first.extend(trajectories[20:]) == second.extend(trajectories[20:])
     assert spans(second.segments).items() <= spans(first.segments).items()
+
+
+def test_bytes_keep_everything() -> None:
+    one = segment()
+    again = Segment.from_bytes(one.to_bytes())
+    assert (again.start, len(again), again.true_return) == (2, 3, 3.0)
+    assert again.recipe.to_json() == one.recipe.to_json()
+    for name in ("observations", "actions", "true_rewards", "next_observations", "terminations"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(one, name))
+        assert getattr(again, name).dtype == getattr(one, name).dtype
 
 
 @st.composite
