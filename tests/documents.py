@@ -1,4 +1,4 @@
-"""What the documents show to be done: their commands and programs."""
+"""Read the commands and programs in the documents."""
 
 import re
 import runpy

@@ -76,7 +76,7 @@ AGENTS: Mapping[str, AgentCase] = {
     "sac": AgentCase(SACConfig(hidden_sizes=(16, 8, 4)), VECTOR, ARM),
     "sac-normalized": AgentCase(SACConfig(normalize_observations=True), GRID, ARM),
 }
-"""Those that Stable-Baselines3 supports."""
+"""Return the environments that Stable-Baselines3 supports."""
 
 OTHER_AGENTS: Mapping[str, AgentCase] = {
     "start": AgentCase(PPOConfig(), VECTOR, Discrete(4, start=-2)),

@@ -56,7 +56,7 @@ def anchors_of(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    """As GitHub shows the pages; those that Sphinx generates are left to its build."""
+    """Check links as GitHub resolves them; Sphinx checks the pages it generates."""
     links = re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", page.read_text()))
     for link in links:
         if re.match(r"[a-z]+:|(\.\./)?generated/", link):

@@ -46,7 +46,7 @@ def shortened(command: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(make_once: MakeOnce) -> Path:
-    """Of somebody who has given the README's commands, but for the one that needs another machine."""
+    """Run the README's commands, except the one that needs another machine."""
     return make_once("reader", give_commands)
 
 
@@ -165,7 +165,7 @@ def test_the_program_about_datasets_learns(here: Path, capsys: pytest.CaptureFix
 
 
 def test_nested_observations_of_minari_are_flattened_as_their_page_says(tmp_path: Path) -> None:
-    """Of what its datasets are to the program: spaces, and episodes with a dict of arrays each."""
+    """Stand in for Minari: spaces, and episodes with a dict of arrays each."""
     (program,) = [one for one in blocks_of(page_of("datasets"), "python") if "def flattened" in one]
     (tmp_path / "flat.py").write_text(program)
     made = runpy.run_path(str(tmp_path / "flat.py"))

@@ -41,7 +41,7 @@ KEYS = re.compile(
 
 
 def wanted() -> Iterator[Requirement]:
-    """What is installed for the project and all its extras, as far as what these need is known here."""
+    """Return the packages installed for the project and its extras, as far as known here."""
     extras = PROJECT["optional-dependencies"].values()
     left = [
         Requirement(text) for text in (*PROJECT["dependencies"], *(each for some in extras for each in some))

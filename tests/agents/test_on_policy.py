@@ -65,7 +65,7 @@ def test_values_move_to_the_returns_of_the_new_rewards(make: MakeAgent) -> None:
     rewards = np.cos(rollout.observations[..., 0]) + 1.0
 
     def unexplained(valued: OnPolicyRollout) -> float:
-        """Of returns that hardly depend on the critic."""
+        """Use returns that hardly depend on the critic."""
         returns = generalized_advantages(valued, rewards, 0.9, 1.0) + valued.values
         return float(np.square(returns - valued.values).mean())
 

@@ -63,7 +63,7 @@ def picture(column: int, row: int, shape: tuple[int, ...] | None = (SIDE, SIDE, 
 
 
 class Steered(Follow):
-    """The same with numbers as actions."""
+    """Use discrete actions."""
 
     def __init__(self) -> None:
         super().__init__((4, SIDE, SIDE))
@@ -273,7 +273,7 @@ def test_channels_are_last_unless_the_first_axis_is_the_shortest(shape: tuple[in
 def test_images_of_any_shape_become_channels_height_and_width(
     shape: tuple[int, ...], arranged: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
 ) -> None:
-    """Of a stack, each image brings its own channels."""
+    """Each image of a stack adds its channels."""
     preparation = ImagePreparation(Box(0, 255, shape, np.uint8))
     images = np.random.default_rng(0).integers(256, size=(2, 3, *shape), dtype=np.uint8)
     found = preparation(images)

@@ -10,7 +10,7 @@ from benchmarks.scaling import Crowd, CrowdSimulation, Farm, Ring, clip_waits
 
 
 def idle_share(crowd: Crowd) -> float:
-    """Of a closed network: ``labelers`` who answer one pair at a time, and a delay, both exponential.
+    """Compute a closed network: ``labelers`` who answer one pair at a time, and a delay, both exponential.
 
     The number of pairs that are not delayed is a birth-death process.
     """

@@ -49,7 +49,7 @@ SMALL = ExperimentOptions(env_id="Reacher-v1", labels=40, pretrain_labels=8, ste
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    """Of a stack whose data are gone afterwards."""
+    """Make a stack and remove its data afterwards."""
     yield Folder(tmp_path / "stack")
     PostgreSQL(tmp_path / "stack" / "postgres", port=0, password="").remove()
 

@@ -47,7 +47,7 @@ def story() -> list[Exchange]:
 
 
 class Names:
-    """What the ``<names>`` of the story turned out to be."""
+    """Keep the values of the ``<names>`` of the story."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}

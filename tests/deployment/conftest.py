@@ -48,7 +48,7 @@ def compose(secrets: Mapping[str, str]) -> Any:
 
 @pytest.fixture(scope="session")
 def compose_with_store_elsewhere(secrets: Mapping[str, str]) -> Any:
-    """The same beside a ``.env`` that names another store; its service is still there."""
+    """Read it beside a ``.env`` that names another store; its service is still there."""
     store = {"TEACHER_STORAGE": "s3://lab/clips", "AWS_DEFAULT_REGION": "eu-central-1"}
     urls = dict.fromkeys(("S3_ENDPOINT_URL", "S3_PUBLIC_ENDPOINT_URL"), "https://s3.example.org")
     return composed({**secrets, **store, **urls})
@@ -95,7 +95,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stage:
-    """What stands between two lines ``FROM``."""
+    """Represent the lines between two ``FROM``."""
 
     base: str
     instructions: list[Instruction] = field(default_factory=list)

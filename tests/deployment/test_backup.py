@@ -152,7 +152,7 @@ def test_embedded_site_and_runs_are_restored_while_in_use(run_dir: Path, tmp_pat
 
 
 def test_clips_come_from_the_sites_store(tmp_path: Path, embedded: Callable[[Path], dict[str, str]]) -> None:
-    """As by ``teach --storage``; the command is told the state folder alone, and deletes there, too."""
+    """The store is set as by ``teach --storage``; the command gets only the state folder."""
     site, clips = embedded(tmp_path / "state"), tmp_path / "clips"
     (tmp_path / "state/media").rename(clips)
     (tmp_path / "state/site").mkdir()

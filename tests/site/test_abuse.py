@@ -1,4 +1,4 @@
-"""What people and programs send that no page of ours would: out of order, too much, or written to do harm."""
+"""Test requests that no page of ours sends: out of order, too large, or malicious."""
 
 import json
 from collections.abc import Callable

@@ -325,7 +325,7 @@ def most_to_ask() -> int:
 
 
 def statements(action: Callable[[], Any]) -> list[str]:
-    """What a request sends to the database on a connection that was kept, the trial of this included."""
+    """Return the statements of a request on a kept connection, including its health check."""
     connection.health_check_done = False  # type: ignore[attr-defined]
     with (
         patch.object(connection, "is_usable", wraps=connection.is_usable) as tried,

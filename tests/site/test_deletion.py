@@ -393,7 +393,7 @@ def test_long_deletion_is_a_chore(trainer: Trainer, root: Client, monkeypatch: p
 
 @pytest.mark.parametrize("used", [False, True])
 def test_admin_offers_no_deletion(trainer: Trainer, browser: Browser, root: Client, used: bool) -> None:
-    """Of every row that has a button for it, the deletion succeeds; and so does that of many."""
+    """Deletion succeeds for each row with a delete button, and for several rows."""
     from django.contrib import admin
 
     if used:

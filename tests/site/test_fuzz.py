@@ -92,7 +92,7 @@ def schema(client: Client) -> BaseSchema:
 
 @dataclass(frozen=True)
 class Existing:
-    """What is there and no request would name by chance.
+    """Return values that no random request would contain.
 
     Attributes:
         names: by the names that it has in paths and bodies.

@@ -566,7 +566,7 @@ def test_a_trainer_that_registers_again_what_came_by_a_spreadsheet_is_not_refuse
 
 
 def test_whole_numbers_with_a_point_are_whole(story: Exported, bring_back: BringBack) -> None:
-    """As programs write them for which a column with empty cells is of fractions."""
+    """Write integers as programs do that read a column with empty cells as floats."""
     saved = changed(story, "labels", "response_ms", lambda text: f"{text}.0" if text else "")
     forget()
     bring_back(saved, owner="ada")

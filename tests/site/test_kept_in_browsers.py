@@ -1,4 +1,4 @@
-"""What browsers keep has the names that it had; under others, answers and settings in them would be lost."""
+"""Test that browser storage keeps its names; otherwise stored answers and settings would be lost."""
 
 import re
 from pathlib import Path

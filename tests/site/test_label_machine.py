@@ -69,7 +69,7 @@ COMPARISON_STEPS: dict[str, Callable[[Any], int]] = {
 
 
 class Story(RuleBasedStateMachine):
-    """What happens on a site."""
+    """Model what happens on a site."""
 
     owner: User
     experiment: Experiment

@@ -31,7 +31,7 @@ def plan_of(statement: str) -> str:
 
 
 def sorted_by(plan: str) -> Sequence[str]:
-    """What PostgreSQL sorts, but for the few decisions of one pair, which either of two indexes brings."""
+    """Return what PostgreSQL sorts, except the few decisions of one comparison."""
     return [key for key in re.findall(r"Sort Key: (.*)", plan) if key != "u0.seq DESC"]
 
 

@@ -65,7 +65,7 @@ def test_a_database_of_before_0_1_0_is_refused_in_one_line() -> None:
 
 @pytest.fixture
 def new_addresses(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """Those of two empty databases of a kind."""
+    """Return two empty databases of a kind."""
     names = ["made_at_once", "made_one_by_one"]
     if request.param == "sqlite":
         return [f"sqlite:///{tmp_path / name}" for name in names]

@@ -1,4 +1,4 @@
-"""What the tests of all suites need: a recorded segment, an outdated replay, a process without OpenGL."""
+"""Share checks of all suites: a recorded segment, an outdated replay, a process without OpenGL."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What the tests of all experiment trackers need: runs of ``teach``, and what these wrote for TensorBoard."""
+"""Share runs of ``teach`` and their TensorBoard values among the tests of experiment trackers."""
 
 import os
 import signal

@@ -110,7 +110,7 @@ def shipped(name: str, file: str) -> Callable[[Path, MakeSegment], Path]:
 
 
 def parquet_of_minari(folder: Path, _: MakeSegment) -> Path:
-    """The same dataset as Minari keeps it in its other format of tables."""
+    """Store the dataset in Minari's Arrow format."""
     data = shutil.copytree(DATA / "minari-arrow", folder / "minari-parquet") / "data"
     for path in data.glob("*/*.arrow"):
         parquet.write_table(ipc.open_file(path).read_all(), path.with_suffix(".parquet"))
@@ -239,7 +239,7 @@ OF_OTHER_PROGRAMS = (
 
 
 def folder_of(path: Path) -> Path:
-    """Of another program's dataset."""
+    """Return another program's dataset."""
     return next(parent for parent in path.parents if parent.name.startswith(("imitation", "minari")))
 
 

@@ -1,4 +1,4 @@
-"""The same promises from both stores, and a one-line error for everything that can be wrong with them."""
+"""Test that both stores keep the same promises and report every error in one line."""
 
 import resource
 import shutil

@@ -12,7 +12,7 @@ from agents.policy import MLPActorCritic
 
 
 def test_batches_of_many_sizes_share_their_memory() -> None:
-    """As many as there are, because each rollout has some other number of dummy transitions."""
+    """Each rollout has a different number of dummy transitions."""
     policy = MLPActorCritic(5, Discrete(2), torch.Generator().manual_seed(0))
     parameters = ParameterVector(dict(policy.named_parameters()))
     network, of_one_size = (TanhNetwork(parameters, "actor") for _ in range(2))

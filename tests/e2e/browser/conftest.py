@@ -50,7 +50,7 @@ RED, BLUE = (200, 40, 40), (40, 40, 200)
 
 @dataclass(frozen=True)
 class Storage:
-    """Where clips are: a folder of the site's own, or one that an S3 server at ``url`` shows as a bucket."""
+    """Hold the folder of clips, which is the site's own or a bucket of an S3 server at ``url``."""
 
     folder: Path
     url: str | None = None

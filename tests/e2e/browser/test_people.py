@@ -1,4 +1,4 @@
-"""Those who come by a link, from the consent to the end, and what researchers see of them."""
+"""Test the way of labelers from an invitation to the end, and what researchers see of them."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta

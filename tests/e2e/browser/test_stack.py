@@ -96,7 +96,7 @@ def family(parent: int) -> set[int]:
 
 
 def alive(pids: set[int]) -> dict[int, str]:
-    """Those that still run, with their names; not those whose ending nobody has looked at yet."""
+    """Return those that still run, with their names, without zombies."""
     found = {}
     for pid in pids:
         status = Path(f"/proc/{pid}/status")

@@ -1,4 +1,4 @@
-"""What people wrote is laid out in its own direction: an Arabic prompt with a Latin word keeps its order."""
+"""Test that user text has its own direction: an Arabic prompt with a Latin word keeps its order."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What holds for every page: it is complete in both languages and keeps to the content security policy."""
+"""Test that every page is complete in both languages and obeys the content security policy."""
 
 import ast
 import gettext
@@ -138,7 +138,7 @@ def test_compiled_catalog_matches_its_source() -> None:
 
 
 def template_texts() -> Iterator[str]:
-    """As Django's own makemessages reads templates, without its tools; the admin's have Django's texts."""
+    """Read templates as Django's makemessages does, without its tools; the admin's have Django's texts."""
     for path in set(APP.glob("templates/**/*.html")) - set(APP.glob("templates/admin/app_*.html")):
         for groups in CALL.findall(templatize(path.read_text(encoding="utf-8"))):
             yield str(ast.literal_eval("".join(groups)))

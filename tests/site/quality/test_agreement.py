@@ -1,4 +1,4 @@
-"""How far labelers agree: published numbers, an independent count, and what the database says of labels."""
+"""Test agreement against published numbers, an independent count and the labels in the database."""
 
 import itertools
 import random

@@ -85,7 +85,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture
 def tls_receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """The same with TLS; its certificate, which this process trusts, is that of ``hooks.example``."""
+    """Receive over TLS, with a certificate of ``hooks.example`` that this process trusts."""
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-subj", "/CN=hooks.example", "-addext", "subjectAltName=DNS:hooks.example", "-days", "2"]

@@ -26,7 +26,7 @@ PUBLIC = "8.8.8.8"
 
 
 class Resolver:
-    """What hosts resolve to; counts how often it is asked."""
+    """Resolve hosts, and count the calls."""
 
     def __init__(self) -> None:
         self.answers: list[list[str]] = []

@@ -26,7 +26,7 @@ from teacher.training.builder import open_run
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    """Of a run with 5 synthetic labels and no predictor."""
+    """Make a run with 5 synthetic labels and no predictor."""
     config = TeachConfig(
         env_id="ShortReacher-v1", predictor="synth", name="a", n_labels=5, runs_dir=str(tmp_path)
     )

@@ -35,7 +35,7 @@ def made(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def runs(made: Path, tmp_path: Path) -> Path:
-    """The same, to be changed."""
+    """Return a copy that may be changed."""
     return shutil.copytree(made, tmp_path / "runs")
 
 

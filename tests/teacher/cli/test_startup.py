@@ -1,4 +1,4 @@
-"""What is only read, listed, or refused without a look at an environment loads no library that is slow."""
+"""Test that commands which need no environment import no slow library."""
 
 import json
 import subprocess

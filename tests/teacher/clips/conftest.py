@@ -144,7 +144,7 @@ def _record(
 
 @dataclass(frozen=True)
 class Mp4:
-    """What is in a file: its boxes in order, and its decoded pictures, ``(frames, height, width, 3)``."""
+    """Hold a file's boxes in order, and its decoded frames, ``(frames, height, width, 3)``."""
 
     boxes: list[tuple[str, bytes]]
     pictures: NDArray[np.uint8]

@@ -208,7 +208,7 @@ def test_a_clip_goes_to_another_process_when_one_is_killed(scene: Scene) -> None
 
 
 def test_task_is_killed_on_time(scene: Scene, notices: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Celery does it to all of them, in the end; to one here, after a second."""
+    """Time out one task after a second, as Celery would after its limit."""
     scene.worker.start()
     before = scene.worker.metrics()
     send = scene.queue._celery.send_task

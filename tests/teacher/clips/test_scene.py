@@ -33,7 +33,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[tuple[gym.Env[Any, Any], M
 
 @pytest.fixture
 def staged(stage: tuple[gym.Env[Any, Any], MujocoScene]) -> Staged:
-    """The same, where it begins."""
+    """Draw it where it begins."""
     stage[0].reset(seed=1)
     return stage[0].unwrapped, stage[1]
 

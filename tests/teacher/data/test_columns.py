@@ -93,7 +93,7 @@ def test_views_stay_while_file_grows(limit: Limits, monkeypatch: pytest.MonkeyPa
 
 
 def resident_bytes() -> int:
-    """Of files that are mapped into this process."""
+    """Count files mapped into this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssFile"))
 

@@ -181,7 +181,7 @@ def tiny_comparison(uuid: UUID | None = None, phase: Role = "training", step: in
 
 @dataclass
 class Known:
-    """What a ledger should know of one comparison."""
+    """Model a ledger's knowledge of one comparison."""
 
     phase: Role
     step: int
@@ -275,7 +275,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        """As another process does."""
+        """Open it as another process does."""
         with closing(Ledger(self.path, read_only=True)) as reader:
             assert (reader.total(), reader.cursor) == (len(self.known), self.cursor)
 

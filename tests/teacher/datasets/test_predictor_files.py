@@ -212,7 +212,7 @@ def saved(folder: Path, dataset: PreferenceDataset) -> tuple[Path, State]:
 
 
 def test_a_database_with_an_archive_at_its_end_is_no_file_of_a_predictor(tmp_path: Path) -> None:
-    """As a ledger is; numpy would advise to unpickle it."""
+    """Use a database, such as a ledger; numpy would suggest unpickling it."""
     path = tmp_path / "a.npz"
     save_predictor(path, RewardPredictor(*SPACES, RewardConfig(), seed=3), *SPACES)
     path.write_bytes(b"SQLite format 3" + path.read_bytes())

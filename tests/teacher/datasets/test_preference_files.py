@@ -42,7 +42,7 @@ SUFFIXES = (".npz", pytest.param(".parquet", marks=needs_pyarrow))
 
 @pytest.fixture
 def dataset(make_segment: MakeSegment) -> PreferenceDataset:
-    """Of 20 preferences, decided in another order than they lie in memory."""
+    """Make 20 preferences, decided in another order than they are stored."""
     dataset = PreferenceDataset()
     for number in range(22):
         first, second = make_segment(number), make_segment(number + 50)

@@ -23,7 +23,7 @@ VALUES = [1.0, 0.0, 0.5, 1.0]
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """As the published datasets are, but not pickled."""
+    """Write data like the published datasets, but not pickled."""
     folder = tmp_path / "hopper-medium-v2_human_labels"
     folder.mkdir()
     np.save(folder / f"indices_1_{NAMED}.npy", STARTS[:, 0])
@@ -34,7 +34,7 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def exported(tmp_path: Path) -> Path:
-    """As the platform exports a project."""
+    """Write labels as the platform exports a project."""
     folder = tmp_path / "project"
     folder.mkdir()
     about = {

@@ -90,7 +90,7 @@ def test_a_segment_keeps_its_pictures_in_its_archive(segment: Segment) -> None:
 
 
 def test_a_clip_shows_the_pictures_and_plays_nothing(segment: Segment, tmp_path: Path) -> None:
-    """Of an environment that does not exist."""
+    """Make a segment of an environment that does not exist."""
     recipe = dataclasses.replace(segment.recipe, env_id="Nowhere-v0")
     spec = ClipSpec.of(dataclasses.replace(segment, recipe=recipe))
     assert ClipSpec.from_dict(spec.to_dict()).frames == segment.frames

@@ -19,7 +19,7 @@ INTEGRATOR_METRES = 0.01
 
 
 class State:
-    """What a formula may use: positions and velocities, and points of the body, after a step."""
+    """Hold positions, velocities and points of the body after a step."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         physics: Any = env.unwrapped

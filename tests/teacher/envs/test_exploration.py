@@ -26,7 +26,7 @@ def task() -> TaskInfo:
 def explored(
     task: TaskInfo, switch: float, chance: float, seed: int = 0, steps: int = 800
 ) -> list[NDArray[np.bool_]]:
-    """Of each episode, in which steps chance acted."""
+    """Return the randomly chosen steps of each episode."""
     explorer = Explorer(task, (seed,), switch, chance)
     episodes: dict[int, Trajectory] = {}
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What the files of a state folder say of its site, and the ways in which that dies."""
+"""Read the files of a site's state folder, and end the site in several ways."""
 
 import fcntl
 import json

@@ -91,7 +91,7 @@ def test_each_thing_that_is_missing_comes_with_a_remedy(
 
 
 def found(about: str, machine: Machine) -> Finding:
-    """Of one check, without the others."""
+    """Return the result of one check."""
     return {"site": lambda: doctor._site(machine), "redis": lambda: doctor._redis(machine)}[about]()
 
 

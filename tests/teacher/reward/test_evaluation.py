@@ -121,7 +121,7 @@ def test_foreign_dataset_is_refused(fitted: RewardPredictor, make_segment: MakeS
 
 @pytest.fixture
 def files(pairs: Sequence[Pair], tmp_path: Path) -> tuple[Path, Path]:
-    """Of answers to fit to, and of others."""
+    """Return labels to fit to, and others."""
     paths = tmp_path / "labels.npz", tmp_path / "others.parquet"
     save_preferences(paths[0], answers(pairs[:80]), *SPACES)
     save_preferences(paths[1], answers(pairs[80:], 80), *SPACES)

@@ -128,7 +128,7 @@ def test_minibatches_accumulated_have_the_gradient_of_the_whole(
 
 @pytest.mark.parametrize("stride", [4, 100])
 def test_strides_match_on_average(make_segment: MakeSegment, network: RewardEnsemble, stride: int) -> None:
-    """Of 24 steps: each is in one of the parts that a stride leads to, which have four steps or more."""
+    """Each of 24 steps is in exactly one strided part, and each part has four steps or more."""
     pairs = some_pairs(partial(make_segment, length=24))
     rows = torch.arange(33).reshape(3, 11)
     config = dataclasses.replace(CONFIG, stride=stride, discount=0.9)

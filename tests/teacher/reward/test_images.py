@@ -81,7 +81,7 @@ def test_each_member_is_the_papers_network(make_ensemble: MakeEnsemble) -> None:
 
 
 def test_an_atari_frame_stack_comes_down_to_784_numbers(make_ensemble: MakeEnsemble) -> None:
-    """As the paper's strides do; 64 units follow."""
+    """The paper's strides give this size; 64 units follow."""
     ensemble = make_ensemble((4, 84, 84))
     shapes = {tuple(weight.shape[1:]) for weight in ensemble.parameters()}
     assert {(16, 4, 7, 7), (16, 16, 5, 5), (16, 16, 3, 3), (64, 784), (1, 64)} <= shapes

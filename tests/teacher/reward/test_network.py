@@ -20,7 +20,7 @@ def features(*shape: int, seed: int = 0) -> Tensor:
 
 
 def member(ensemble: RewardEnsemble, index: int) -> nn.Sequential:
-    """The same network from torch's own layers."""
+    """Build the network from torch's own layers."""
     layers: list[nn.Module] = []
     for weight, bias in zip(ensemble.weights, ensemble.biases, strict=True):
         linear = nn.Linear(weight.shape[1], weight.shape[2], dtype=torch.float64)

@@ -39,7 +39,7 @@ def uuid_with(trained: bool) -> UUID:
 
 
 def predictor(seed: int = 1, **settings: Any) -> RewardPredictor:
-    """Of what the steps of these tests are judged by."""
+    """Return the reward that labels these steps."""
     config = RewardConfig(**{"inputs": "state,action", "features": "plain"} | settings)
     return RewardPredictor(OBSERVATIONS, ACTIONS, config, seed)
 

@@ -27,7 +27,7 @@ THEIRS = "theirs"
 
 @pytest.fixture(scope="module")
 def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the commands read: a run that was saved with four labels, a predictor, labels, demonstrations."""
+    """Make the commands' inputs: a saved run with four labels, a predictor, labels, demonstrations."""
     folder = tmp_path_factory.mktemp("material")
     config = TeachConfig(
         env_id="Pendulum-v1", predictor="synth", name="a", n_labels=4, runs_dir=str(folder / "runs"),

@@ -352,7 +352,7 @@ def test_undecided_answers_warn(wrap: Wrap, caplog: pytest.LogCaptureFixture, de
 
 
 class Failing(Line):
-    """What it observes is no number any more once it is broken."""
+    """Return NaN observations once it is broken."""
 
     broken = False
 

@@ -26,7 +26,7 @@ def wrapped(log_dir: Path, **settings: Any) -> HumanPreferencesEnvWrapper:
 
 
 def test_a_wrapper_is_not_sent_to_another_process(wrap: Wrap) -> None:
-    """As SubprocVecEnv and AsyncVectorEnv send what makes their environments."""
+    """Send a function as SubprocVecEnv and AsyncVectorEnv do."""
     first = wrap()
     with pytest.raises(ConfigError, match=r"can't be copied or sent to another process.*DummyVecEnv"):
         SubprocVecEnv([lambda: first, lambda: first.beside(Line())])

@@ -32,7 +32,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def pictures(segment: Segment) -> "Future[list[Frame]]":
-    """As bright as the segment is good."""
+    """Render segments whose brightness is their return."""
     made: Future[list[Frame]] = Future()
     brightness = int(np.clip(128 + 20 * segment.true_return, 0, 255))
     made.set_result([np.full((8, 8, 3), brightness, np.uint8) for _ in range(len(segment))])
@@ -111,7 +111,7 @@ def test_closing_ends_the_wait(ledger: Ledger, make_segment: MakeSegment, tmp_pa
 
 
 class _Picture:
-    """As ``IPython.display.Image``."""
+    """Stand in for ``IPython.display.Image``."""
 
     def __init__(self, data: bytes, format: str) -> None:  # noqa: A002 (its name there)
         self.data, self.format = data, format

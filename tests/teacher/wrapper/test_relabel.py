@@ -195,7 +195,7 @@ def test_normalization_beside_the_buffer_is_ignored(taught: Callable[..., Taught
 
 
 def test_actions_may_be_stored_as_they_were_executed(taught: Callable[..., Taught]) -> None:
-    """As single-file agents do, which use the buffer without Stable-Baselines3's agents."""
+    """Fill the buffer without Stable-Baselines3's agents, as single-file agents do."""
     env, inner, envs = taught()
     buffer = ReplayBuffer(1000, envs.observation_space, envs.action_space, "cpu", n_envs=2)
     observations = envs.reset()

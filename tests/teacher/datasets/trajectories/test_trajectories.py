@@ -45,7 +45,7 @@ def copy(tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """As imitation wrote trajectories before it had folders, its infos pickled."""
+    """Write trajectories as older versions of imitation did, with pickled infos."""
     with np.load(DATA / "expected.npz") as expected:
         arrays = {key: [expected[f"{key}{index}"] for index in range(2)] for key in ("obs", "acts", "rews")}
     path = tmp_path / "old.npz"
