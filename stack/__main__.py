@@ -183,10 +183,6 @@ def _start(site: Site, supervisor: Supervisor, workers: int) -> None:
     supervisor.start(site.web(), site.chores(), *site.render_workers(workers))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def welcome(site: Site) -> str:
     """Return the start message, with Rich markup: how to open the site, run ``teach`` and stop the stack."""
     folder = site.folder
@@ -230,3 +226,7 @@ def _teach_command() -> str:
     if on_path is not None and beside.exists() and Path(on_path).samefile(beside):
         return "teach"
     return _shell_path(beside) if beside.exists() else f"{shlex.quote(sys.executable)} -m teacher.teach"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

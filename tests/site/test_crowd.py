@@ -40,7 +40,7 @@ pytestmark = pytest.mark.both_databases
 Invite = Callable[[str], Browser]
 SideOf = Callable[[Any, str], str]
 # The ORM locks a row before it changes it and reads it again after an UPDATE, which has no RETURNING.
-MOST_TO_ANSWER = 12  # and one that looks for webhooks if the answer stops the labeler
+MOST_TO_ANSWER = 13  # and one that looks for webhooks if the answer stops the labeler
 MOST_AT_FIRST = 4  # more, until there is a row that says how a labeler does; or for a second look
 TRANSACTION = ("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE")
 
