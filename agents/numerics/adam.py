@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_BETAS = (0.9, 0.999)
+BETAS = (0.9, 0.999)
 
 
 class FlatParameters:
@@ -70,8 +70,8 @@ class FlatAdam:
             [],  # maximums of the second moments, of AMSGrad
             [self._steps],
             lr=learning_rate,
-            beta1=_BETAS[0],
-            beta2=_BETAS[1],
+            beta1=BETAS[0],
+            beta2=BETAS[1],
             weight_decay=0.0,
             eps=self._epsilon,
             amsgrad=False,

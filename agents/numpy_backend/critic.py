@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.distributed import Ranks
-from agents.numerics.adam import FlatAdam
-from agents.numpy_backend.parameters import ADAM_EPSILON, ParameterVector
+from agents.numpy_backend.parameters import NumpyAdam, ParameterVector
 from agents.numpy_backend.tanh_network import TanhNetwork
 from agents.policy import ActorCritic
 from agents.rollout import Batch
@@ -22,7 +21,7 @@ class NumpyCritic:
         self._parameters = parameters
         self._parameters.gradient[...] = 0.0  # a new Adam leaves parameters with zero gradient unchanged
         self._critic = TanhNetwork(parameters, "critic")
-        self._adam = FlatAdam(parameters.flat, epsilon=ADAM_EPSILON)
+        self._adam = NumpyAdam(parameters)
         self._learning_rate = learning_rate
 
     @classmethod

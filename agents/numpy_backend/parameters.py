@@ -1,5 +1,6 @@
 """Flat NumPy vector that shares memory with the parameters of a torch policy."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agents.numerics.adam import FlatParameters
+from agents.numerics.adam import BETAS, FlatAdam, FlatParameters
 
-ADAM_EPSILON = 1e-5
+_EPSILON = 1e-5
 """Adam's epsilon for on-policy agents, as in Stable-Baselines3; torch's default is 1e-8."""
 
 Array = NDArray[np.floating[Any]]
@@ -42,3 +43,33 @@ class ParameterVector:
         """Return the weights and biases of one network's linear layers, as views of a vector ``(n,)``."""
         views = [view for name, view in self.views(vector).items() if name.startswith(f"{network}.")]
         return list(zip(views[::2], views[1::2], strict=True))
+
+
+class NumpyAdam(FlatAdam):
+    """:class:`FlatAdam` in NumPy: a call of torch among NumPy's operations takes twice as long."""
+
+    def __init__(self, parameters: ParameterVector) -> None:
+        super().__init__(parameters.flat, epsilon=_EPSILON)
+        self._values, self._gradient = parameters.values, parameters.gradient
+        self._views = self._mean.numpy(), self._square.numpy(), self._steps.numpy()
+        self._scratch = np.zeros_like(parameters.values)
+
+    def step(self, learning_rate: float) -> None:
+        """Update the parameters once with their current gradient."""
+        (mean, square, steps), scratch = self._views, self._scratch
+        steps += 1
+        # Update both moments: m += (1 - beta1) (g - m) and v += (1 - beta2) (g^2 - v).
+        np.subtract(self._gradient, mean, out=scratch)
+        scratch *= 1.0 - BETAS[0]
+        mean += scratch
+        np.square(self._gradient, out=scratch)
+        scratch -= square
+        scratch *= 1.0 - BETAS[1]
+        square += scratch
+        # Subtract learning_rate * m_hat / (sqrt(v_hat) + epsilon), with bias-corrected moments.
+        np.sqrt(square, out=scratch)
+        scratch /= math.sqrt(1.0 - BETAS[1] ** float(steps))
+        scratch += _EPSILON
+        np.divide(mean, scratch, out=scratch)
+        scratch *= learning_rate / (1.0 - BETAS[0] ** float(steps))
+        self._values -= scratch

@@ -7,10 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from agents.distributed import ALONE, Ranks
-from agents.numerics.adam import FlatAdam
 from agents.numpy_backend.critic import NumpyCritic
 from agents.numpy_backend.distributions import distribution_of
-from agents.numpy_backend.parameters import ADAM_EPSILON, Array, ParameterVector
+from agents.numpy_backend.parameters import Array, NumpyAdam, ParameterVector
 from agents.numpy_backend.tanh_network import TanhNetwork
 from agents.policy import ActorCritic
 from agents.rollout import Batch
@@ -55,7 +54,7 @@ class NumpyPPOStep:
     def __init__(self, policy: ActorCritic, config: LossSettings) -> None:
         self._config = config
         self._parameters = ParameterVector(dict(policy.named_parameters()))
-        self._adam = FlatAdam(self._parameters.flat, epsilon=ADAM_EPSILON)
+        self._adam = NumpyAdam(self._parameters)
         self._actor = TanhNetwork(self._parameters, "actor")
         self._critic = TanhNetwork(self._parameters, "critic")
         self._distribution = distribution_of(policy.head, self._parameters)
