@@ -1,5 +1,6 @@
 """One lease gives one answer, to whatever answers count: a second one is void."""
 
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -196,6 +197,19 @@ def test_void_answers_cannot_be_revised(trainer: Trainer, browser: Browser) -> N
     you = Labeler.objects.get(name="you")
     assert [str(uuid) for uuid in labeling.recent_answers(you, trainer.experiment)] == [label["uuid"]]
     assert labeling.answers_of(you, trainer.experiment).count() == 1
+
+
+def test_history_is_in_the_order_of_the_answers(trainer: Trainer, browser: Browser) -> None:
+    """Pairs are shown as their clips arrive, so it need not be the order of the leases."""
+    trainer.register(3)
+    first, second, third = browser.lease(3)
+    labels = [browser.answer(lease) for lease in (third, first, second)]
+    form = {"uuid": str(uuid.uuid4()), "choice": "right"}
+    browser.client.post(f"/experiments/hopper/history/{labels[0]['uuid']}", form)
+    you = Labeler.objects.get(name="you")
+    answers = labeling.answers_of(you, trainer.experiment)
+    assert [str(label.lease.uuid) for label in answers] == [second["uuid"], first["uuid"], third["uuid"]]
+    assert answers.latest("pk").choice == "right"
 
 
 def test_void_labels_are_exported_as_such(trainer: Trainer, browser: Browser) -> None:

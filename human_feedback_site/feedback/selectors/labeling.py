@@ -108,7 +108,9 @@ def count_answered(experiment: Experiment) -> AnsweredCounts:
 def answers_of(labeler: Labeler, experiment: Experiment) -> QuerySet[Label]:
     """Return the labeler's valid answers, newest first; a changed answer keeps its position."""
     own = Label.objects.filter(not_undone(), labeler=labeler, comparison__experiment=experiment)
-    return own.exclude(status=Label.Status.VOID).order_by("-lease", "-pk")
+    # Not by lease: pairs are shown as their clips arrive. Two labels of a lease mean that the answer changed.
+    first = Label.objects.filter(lease=OuterRef("lease")).order_by("pk").values("pk")[:1]
+    return own.exclude(status=Label.Status.VOID).order_by(Subquery(first).desc(), "-pk")
 
 
 def recent_answers(labeler: Labeler, experiment: Experiment) -> list[UUID]:
