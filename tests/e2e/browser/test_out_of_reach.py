@@ -47,7 +47,7 @@ def test_a_page_that_nobody_looks_at_hears_of_the_end(site: Site, at_it: Labelin
     if hidden:
         hide(at_it)
     else:
-        at_it.page.clock.run_for(IDLE_MS)
+        at_it.page.clock.fast_forward(IDLE_MS)
     site.set(state="finished")
     at_it.page.clock.run_for(31_000)
     at_it.wait_for("finished")
@@ -72,7 +72,7 @@ def test_a_page_that_comes_back_says_that_the_site_is_unreachable(at_it: Labelin
         if gone == "hidden":
             hide(at_it)
         elif gone == "idle":
-            page.clock.run_for(IDLE_MS)
+            page.clock.fast_forward(IDLE_MS)
         lose_connection(at_it)
         if "asleep" in gone:
             if "without" in gone:

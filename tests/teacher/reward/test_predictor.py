@@ -561,12 +561,15 @@ def test_rewards_of_damaged_parameters_are_refused(make_segment: MakeSegment) ->
 
 def test_networks_minimize_a_custom_loss(make_segment: MakeSegment) -> None:
     """The default loss, passed in, gives the default fit; its mirror image gives the opposite rewards."""
-    config, labels = RewardConfig(inputs="state,action"), dataset(truthful(make_segment, range(40)))
+    config, labels = (
+        RewardConfig(inputs="state,action", features="plain"),
+        dataset(truthful(make_segment, range(40))),
+    )
 
     def mirrored(logits: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return preference_loss(-logits, values, 0.1)
 
-    default = predictor(model="network", features="auto")
+    default = predictor(model="network", features="plain")
     passed, opposite = (
         RewardPredictor(OBSERVATIONS, ACTIONS, config, 1, loss=loss)
         for loss in (partial(preference_loss, noise=0.1), mirrored)
