@@ -1,16 +1,14 @@
 """Check before a run starts that clips can be rendered on this machine."""
 
-import contextlib
 import tempfile
 from pathlib import Path
 
 from teacher.clips.pool import ClipRenderer
 from teacher.clips.render import ClipJob, ClipSpec
 from teacher.envs.gl import with_install_command
-from teacher.envs.tasks import TaskInfo, make_vector_env
+from teacher.envs.random_episodes import random_steps
+from teacher.envs.tasks import TaskInfo
 from teacher.errors import RenderError
-
-_STREAM = 5  # seed stream, different from all others in the project
 
 
 def check_drawing(task: TaskInfo, seed: int) -> str:
@@ -23,11 +21,7 @@ def check_drawing(task: TaskInfo, seed: int) -> str:
         RenderError: the clip can't be rendered; if OpenGL is missing, the last line of the message is the
             command that installs it.
     """
-    with contextlib.closing(make_vector_env(task, 1, [seed, _STREAM])) as envs:
-        envs.action_space.seed(seed)
-        envs.reset()
-        envs.step(envs.action_space.sample())
-        trajectory = envs.drain()[0]
+    (trajectory,) = random_steps(task, seed)
     with tempfile.TemporaryDirectory() as folder, ClipRenderer(workers=1) as renderer:
         job = ClipJob(ClipSpec.of_episode(trajectory), Path(folder) / "clip.mp4", task.fps)
         try:

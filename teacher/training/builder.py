@@ -16,7 +16,7 @@ from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
-from teacher.envs.exploration import Explorer
+from teacher.envs.random_episodes import Explorer
 from teacher.errors import ConfigError
 from teacher.files import locked_folder, remove_held
 from teacher.labeling.client import ExperimentSettings

@@ -18,7 +18,7 @@ from agents.rollout import Rollout
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, save_state
 from teacher.datasets.predictor_files import save_predictor
 from teacher.envs.episodes import EpisodeRecorder
-from teacher.envs.exploration import Explorer
+from teacher.envs.random_episodes import Explorer
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import pluralize
 from teacher.queries.judges import goal_of, true_return

@@ -15,7 +15,7 @@ from teacher.clips.trial import check_drawing
 from teacher.data.checkpoint import CHECKPOINT_NAME
 from teacher.data.segment_pool import SegmentPool
 from teacher.envs.make import make_env
-from teacher.envs.random_episodes import check_capture, check_replay, random_trajectories
+from teacher.envs.random_episodes import check_replay, random_steps, random_trajectories
 from teacher.envs.tasks import Examined, TaskInfo, examine, make_vector_env
 from teacher.envs.transform import told_flattened
 from teacher.envs.trial import (
@@ -136,7 +136,7 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
                     start.check(agent)
     if config.predictor == "human":
         with collecting(problems):
-            (check_capture if task.captures else check_replay)(task, config.seed)
+            (random_steps if task.captures else check_replay)(task, config.seed)
     if config.predictor == "rl":
         return
     with collecting(problems):

@@ -5,18 +5,29 @@ physics. Here, only the physics is stepped per environment. The rules below repl
 classes and of :class:`~teacher.envs.families.FamilyRules` in the same order and with the same dtypes.
 """
 
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
-from teacher.envs.families import find_family_rules
-from teacher.envs.fast.batched import Array, BatchedVectorEnv, Outcome, plain_entry_point
-from teacher.envs.fast.physics import Physics, Simulation
+from teacher.envs.families import find_family_rules, plain_class, resolve_env_id
+
+Array = NDArray[Any]
+
+
+class Outcome(NamedTuple):
+    """Results of one step of ``n`` environments; each array has ``n`` rows."""
+
+    observations: Array
+    rewards: Array
+    terminated: Array
 
 
 class Motion(NamedTuple):
@@ -104,15 +115,125 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
-    """Return True if :class:`BatchedMujoco` can step environments with this ID and ``kwargs``."""
-    return plain_entry_point(env_id, kwargs) in RULES
+class Simulation(NamedTuple):
+    """The ``mujoco.MjModel`` and ``mujoco.MjData`` of one environment."""
+
+    model: Any
+    data: Any
 
 
-class BatchedMujoco(BatchedVectorEnv):
-    """Steps many MuJoCo environments at once, for IDs that :func:`supports` accepts.
+class Physics:
+    """Steps independent simulations in several threads; each free thread takes the next simulation.
+
+    MuJoCo releases the GIL while it simulates. The caller's thread also steps simulations, and then waits
+    only for helpers that have started, so a helper that gets no CPU time does not delay a step.
 
     Args:
+        frame_skip: physics steps per environment step.
+        workers: number of threads, including the caller's.
+    """
+
+    def __init__(self, simulations: Sequence[Simulation], frame_skip: int, workers: int) -> None:
+        import mujoco  # noqa: PLC0415 - optional package
+
+        self._mj_step = mujoco.mj_step
+        self._simulations = simulations
+        self._controls = [simulation.data.ctrl for simulation in simulations]
+        self._frame_skip = frame_skip
+        self._pending: deque[Simulation] = deque()
+        self._helpers = [_Helper(self._work) for _ in range(workers - 1)]
+
+    def step(self, controls: NDArray[Any], indices: Sequence[int]) -> None:
+        """Step the simulations at ``indices``; leave the others unchanged.
+
+        Args:
+            controls: array of shape ``(num_simulations, nu)``; rows that are not in ``indices`` are ignored.
+
+        Raises:
+            mujoco.FatalError: a simulation failed in any of the threads.
+        """
+        for index in indices:
+            self._controls[index][:] = controls[index]
+        self._pending.extend([self._simulations[index] for index in indices])
+        for helper in self._helpers:
+            helper.wake()
+        try:
+            self._work()
+        finally:
+            self._pending.clear()  # not empty after an error
+            for helper in self._helpers:
+                helper.wait()
+
+    def close(self) -> None:
+        """Stop the helper threads."""
+        for helper in self._helpers:
+            helper.close()
+        self._helpers = []
+
+    def _work(self) -> None:
+        """Step pending simulations until none are left."""
+        while True:
+            try:
+                model, data = self._pending.popleft()
+            except IndexError:
+                return
+            self._mj_step(model, data, self._frame_skip)
+
+
+class _Helper:
+    """Thread that runs ``work`` once for each call to :meth:`wake`."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._wakes: SimpleQueue[bool] = SimpleQueue()
+        self._busy = threading.Lock()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="physics", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wakes.put(True)
+
+    def wait(self) -> None:
+        """If ``work`` is running, wait until it returns; if it failed, re-raise its exception."""
+        with self._busy:
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        self._wakes.put(False)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._wakes.get():
+            with self._busy:
+                try:
+                    self._work()
+                except BaseException as error:  # re-raised by wait()
+                    self._error = error
+
+
+def supports(env_id: str, kwargs: Mapping[str, Any]) -> bool:
+    """Return True if :class:`BatchedMujoco` can step the environments of ``make_env(env_id, kwargs)``.
+
+    Their class must have a rule. There must be a step limit, and no additional wrappers or other ``kwargs``.
+    """
+    spec = gym.registry.get(resolve_env_id(env_id))
+    if spec is None or spec.additional_wrappers or set(kwargs) - {"max_episode_steps"}:
+        return False
+    horizon = kwargs.get("max_episode_steps", spec.max_episode_steps)
+    return horizon is not None and horizon > 0 and plain_class(spec) in RULES
+
+
+class BatchedMujoco(SyncVectorEnv[Any, Any]):
+    """``SyncVectorEnv`` that steps many MuJoCo environments at once, with bit-identical results.
+
+    It doesn't call the environments' ``step`` methods; resets still go through them and their wrappers.
+
+    Args:
+        env_fns: functions that each make the same environment with ``make_env``, for an ID that
+            :func:`supports` accepts, optionally wrapped in ``SeededResets``.
         workers: number of simulation threads, including the caller's thread.
     """
 
@@ -122,7 +243,10 @@ class BatchedMujoco(BatchedVectorEnv):
         workers: int = 1,
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        super().__init__(env_fns, autoreset_mode)
+        super().__init__(env_fns, autoreset_mode=autoreset_mode)
+        self._horizon: int = self.envs[0].get_wrapper_attr("_max_episode_steps")
+        self._elapsed = np.zeros(self.num_envs, np.int64)
+        self._reset_once = False
         physical: list[Any] = [env.unwrapped for env in self.envs]
         self._v5 = physical[0]
         self._rule = RULES[f"{type(self._v5).__module__}:{type(self._v5).__qualname__}"]
@@ -135,10 +259,64 @@ class BatchedMujoco(BatchedVectorEnv):
         simulations = [Simulation(env.model, env.data) for env in physical]
         self._physics = Physics(simulations, self._v5.frame_skip, min(workers, self.num_envs))
 
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or only those selected by ``options["reset_mask"]``."""
+        if self._reset_once:  # a masked reset also returns the others' observations
+            self._env_obs = list(self._observations.copy())
+        mask = (options or {}).get("reset_mask", slice(None))
+        outcome = super().reset(seed=seed, options=options)
+        self._elapsed[mask] = 0
+        for index in np.arange(self.num_envs)[mask].tolist():
+            self._take_over(index)
+        self._reset_once = True
+        return outcome
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step all environments at once, with the same results as ``SyncVectorEnv.step``."""
+        actions = np.asarray(actions)
+        self._check_may_step(actions)
+        resetting = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        observations, rewards, terminated = self._simulate(actions, ~resetting)
+        self._elapsed += 1
+        truncated = self._elapsed >= self._horizon
+        infos: dict[str, Any] = {}
+        if resetting.any():
+            for index in np.flatnonzero(resetting).tolist():
+                infos = self._begin_episode(index, observations, infos)
+            rewards[resetting], terminated[resetting], truncated[resetting] = 0.0, False, False
+        ended = terminated | truncated
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            for index in np.flatnonzero(ended).tolist():
+                final = {"final_obs": observations[index].copy(), "final_info": {}}
+                infos = self._begin_episode(index, observations, self._add_info(infos, final, index))
+        # Copy, because the caller may modify the returned array.
+        self._observations, self._autoreset_envs = observations.copy(), ended
+        return observations, rewards, terminated, truncated, infos
+
+    def _check_may_step(self, actions: Array) -> None:
+        if not self._reset_once:
+            raise gym.error.ResetNeeded("call reset() before the first step()")
+        if actions.shape != self.action_space.shape:
+            raise ValueError(f"actions must have shape {self.action_space.shape}, not {actions.shape}")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._autoreset_envs.any():
+            raise AssertionError("an episode has ended: reset its environment before the next step")
+
+    def _begin_episode(self, index: int, observations: Array, infos: dict[str, Any]) -> dict[str, Any]:
+        observations[index], info = self.envs[index].reset()
+        self._elapsed[index] = 0
+        self._take_over(index)
+        return self._add_info(infos, info, index)
+
     def _take_over(self, index: int) -> None:
+        """Copy a freshly reset environment's state."""
         self._x[index] = self._qpos[index][0]  # MuJoCo stores all other state
 
     def _simulate(self, actions: Array, stepping: NDArray[np.bool_]) -> Outcome:
+        """Step the environments selected by the mask ``stepping``; the caller ignores the other rows."""
         self._physics.step(actions, np.flatnonzero(stepping).tolist())
         qpos, qvel = self._gathered(self._qpos), self._gathered(self._qvel)
         velocity, self._x = (qpos[:, 0] - self._x) / self._dt, qpos[:, 0].copy()

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from teacher.envs.episodes import SeededResets, episode_seeds, replay
 from teacher.envs.fast import batched_mujoco
-from teacher.envs.fast.batched_mujoco import BatchedMujoco
-from teacher.envs.fast.physics import Physics, Simulation
+from teacher.envs.fast.batched_mujoco import BatchedMujoco, Physics, Simulation
 from teacher.envs.fast.threads import ThreadedVectorEnv
 from teacher.envs.make import make_env
 from teacher.envs.tasks import describe_task, make_vector_env

@@ -19,7 +19,7 @@ from teacher.clips.render import ReplayRenderer, captured
 from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.envs.capture import draw, jpeg
-from teacher.envs.random_episodes import check_capture, check_replay, random_trajectories
+from teacher.envs.random_episodes import check_replay, random_steps, random_trajectories
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.errors import DataError, EnvironmentUnsuitableError, RenderError
@@ -235,14 +235,14 @@ def test_text_is_drawn_in_frames_of_one_size(words: None, capsys: pytest.Capture
     assert {frame.shape for frame in frames} == {(60, 88, 3)}
     red = [np.argwhere(frame[..., 0] > 2 * frame[..., 1] + 50)[:, 1].mean() for frame in frames]
     assert red[0] < red[1] < red[3], "the mark moves to the right"
-    check_capture(describe_task("Words-v0", captures=True), 1)
+    random_steps(describe_task("Words-v0", captures=True), 1)
     assert not capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")
 def test_environments_without_images_refused(words: None, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EnvironmentUnsuitableError) as refused:
-        check_capture(describe_task("Printed-v0", captures=True), 1)
+        random_steps(describe_task("Printed-v0", captures=True), 1)
     why = (
         "its metadata['render_modes'] is ['human']: add 'rgb_array', in which render() returns an image, or "
         "'ansi', in which it returns text"

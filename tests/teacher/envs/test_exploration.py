@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from teacher.envs.episodes import replay
-from teacher.envs.exploration import Explorer
+from teacher.envs.random_episodes import Explorer
 from teacher.envs.tasks import TaskInfo, describe_task
 from teacher.envs.trajectory import Trajectory
 
