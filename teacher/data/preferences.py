@@ -31,15 +31,20 @@ class Preference:
     Attributes:
         value: probability that ``first`` is better; 0.5 for ``equal``; None if the decision is ``cant_tell``
             or was withdrawn. Datasets drop preferences with value None.
+        weight: weight of the preference's loss. One answer may imply several preferences.
+        question: UUID of the question whose answer implies the preference; None if it is ``uuid``. A reward
+            model is fitted to all preferences of a question or to none of them.
 
     Raises:
-        DataError: an attribute has the wrong type.
+        DataError: an attribute has the wrong type, or the weight is not positive.
     """
 
     uuid: UUID
     first: Segment
     second: Segment
     value: float | None
+    weight: float = 1.0
+    question: UUID | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.uuid, UUID):
@@ -54,15 +59,19 @@ class Preference:
                 )
         if self.value is not None and not isinstance(self.value, numbers.Real | np.bool_):
             raise _no_probability(self)
+        if not (isinstance(self.weight, numbers.Real | np.bool_) and 0 < self.weight < np.inf):
+            raise DataError(
+                f"comparison {self.uuid}: weight must be a positive number, not {short_repr(self.weight)}"
+            )
 
 
 def bootstrap_weights(ids: NDArray[np.uint64], members: int) -> NDArray[np.float32]:
-    """Return each preference's weight in each ensemble member's bootstrap sample.
+    """Return each question's weight in each ensemble member's bootstrap sample.
 
-    Weights have a Poisson(1) distribution and are computed from a hash of the preference's UUID and the
-    member's index. Every fit and every process therefore gets the same weights, and a preference with weight
-    0 (probability 1/e) is held out from that member permanently. The hash is the SplitMix64 finalizer
-    (Steele, Lea, Flood 2014).
+    Weights have a Poisson(1) distribution and are computed from a hash of the question's UUID and the
+    member's index. Every fit and every process therefore gets the same weights, and a question with weight 0
+    (probability 1/e) is held out from that member permanently. The hash is the SplitMix64 finalizer (Steele,
+    Lea, Flood 2014).
 
     Args:
         ids: upper and lower 64 bits of the UUIDs, ``(n, 2)``.
@@ -89,7 +98,7 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class PreferenceDataset:
-    """Stores all current preferences in growable arrays, one row per comparison.
+    """Stores all current preferences in growable arrays, one row per preference.
 
     Segments are copied, so the dataset doesn't keep whole episodes in memory. A large dataset is stored on
     disk (see :class:`Column`).
@@ -107,17 +116,20 @@ class PreferenceDataset:
 
     def __init__(self, max_size: int | None = None) -> None:
         self.env_id: str | None = None
-        self._rows: dict[UUID, int] = {}  # row of each comparison, oldest decision first
+        self._rows: dict[UUID, int] = {}  # row of each preference, oldest decision first
         self._uuids: list[UUID] = []
         self._columns: dict[str, Column] = {}
         self.max_size = max_size
 
     @classmethod
     def of_columns(cls, env_id: str | None, columns: Mapping[str, Column]) -> "PreferenceDataset":
-        """Build a dataset from columns without copying them. Rows must be sorted by decision time."""
+        """Build a dataset from columns without copying them. Rows must be sorted by decision time.
+
+        Without the columns ``weights`` and ``questions``, every preference is a question with weight 1.
+        """
         dataset = cls()
         dataset.env_id = env_id
-        dataset._columns = dict(columns)
+        dataset._columns = {**_one_each(columns["ids"]), **columns}
         dataset._uuids = uuids_of(columns["ids"].rows)
         dataset._rows = {uuid: row for row, uuid in enumerate(dataset._uuids)}
         return dataset
@@ -150,7 +162,8 @@ class PreferenceDataset:
         - ``actions``: executed actions, ``(n, 2, length, *action_shape)``
         - ``terminated``: True if the environment terminated the episode at the last step, ``(n, 2)``
         - ``complete``: True if both ``terminated`` and the final observations were recorded, ``(n,)``
-        - ``values``, ``true_returns``, ``ids``: same as the properties with these names
+        - ``values``, ``true_returns``, ``ids``, ``weights``, ``questions``: same as the properties with these
+          names
 
         Raises:
             DataError: the dataset is empty.
@@ -181,8 +194,28 @@ class PreferenceDataset:
 
     @property
     def ids(self) -> NDArray[np.uint64]:
-        """Return each comparison's UUID as its upper and lower 64 bits, ``(n, 2)``."""
+        """Return each preference's UUID as its upper and lower 64 bits, ``(n, 2)``."""
         return self.columns["ids"].rows
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """Return the weights of the preferences' losses, ``(n,)``."""
+        return self.columns["weights"].rows
+
+    @property
+    def questions(self) -> NDArray[np.uint64]:
+        """Return the UUID of each preference's question as its upper and lower 64 bits, ``(n, 2)``."""
+        return self.columns["questions"].rows
+
+    @property
+    def labels(self) -> int:
+        """Return the number of questions whose answers imply the preferences."""
+        return len(self) if self.one_each else len(np.unique(self.questions, axis=0))
+
+    @property
+    def one_each(self) -> bool:
+        """Return True if every preference is a question of its own, with weight 1."""
+        return not self._columns or bool((self.questions == self.ids).all() and (self.weights == 1).all())
 
     @property
     def segment_length(self) -> int:
@@ -253,9 +286,11 @@ class PreferenceDataset:
         if not 0 <= preference.value <= 1:  # False for NaN
             raise _no_probability(preference)
         if row is not None:
-            if self.values[row] == np.float32(preference.value):
+            known, new = (self.values[row], self.weights[row]), (preference.value, preference.weight)
+            if known == (np.float32(new[0]), np.float32(new[1])):
                 return False
             self._columns["values"].replace(row, preference.value)
+            self._columns["weights"].replace(row, preference.weight)
             self._rows[preference.uuid] = self._rows.pop(preference.uuid)
             return True
         self._append(preference, preference.value)
@@ -277,6 +312,8 @@ class PreferenceDataset:
             "values": np.array(value, np.float32),
             "true_returns": np.array([segment.true_return for segment in pair], np.float32),
             "ids": ids_of([preference.uuid])[0],
+            "weights": np.array(preference.weight, np.float32),
+            "questions": ids_of([preference.question or preference.uuid])[0],
         }
         env_id = preference.first.recipe.env_id
         expected = env_id if self.env_id is None else self.env_id
@@ -314,6 +351,13 @@ class PreferenceDataset:
         if row != last:
             self._uuids[row] = moved
             self._rows[moved] = row
+
+
+def _one_each(ids: Column) -> dict[str, Column]:
+    """Return the columns ``weights`` and ``questions`` of preferences that each are a question."""
+    weights = Column((), np.dtype(np.float32))
+    weights.extend(np.ones(len(ids), np.float32))
+    return {"weights": weights, "questions": ids.as_type(ids.rows.dtype)}
 
 
 def _no_probability(preference: Preference) -> DataError:

@@ -1,9 +1,9 @@
 """Reading and writing of columns as Parquet files with one row per preference, for dataset viewers.
 
-The columns are ``uuid``, ``preference`` and ``complete``, then a ``first_...`` and a ``second_...`` column
-for each array of a segment. Arrays are lists of steps, each a number or a list of numbers. If clips are
-included, ``first_clip`` and ``second_clip`` contain MP4 files in the video format of Hugging Face's
-``datasets``, which the file's metadata declares.
+The columns are ``uuid``, ``preference`` and ``complete``, ``weight`` and ``question`` if questions have more
+than one preference, then a ``first_...`` and a ``second_...`` column for each array of a segment. Arrays are
+lists of steps, each a number or a list of numbers. If clips are included, ``first_clip`` and ``second_clip``
+contain MP4 files in the video format of Hugging Face's ``datasets``, which the file's metadata declares.
 
 Requires pyarrow, which the extra ``rl-teacher[parquet]`` installs.
 """
@@ -27,8 +27,8 @@ Clips = Callable[[UUID], tuple[bytes, bytes]]
 
 SIDES = ("first", "second")
 _DESCRIPTION = b"rl-teacher"
-_IDS, _UUID = "ids", "uuid"
-_PLAIN = {"values": "preference", "complete": "complete"}
+_UUIDS = {"ids": "uuid", "questions": "question"}
+_PLAIN = {"values": "preference", "complete": "complete", "weights": "weight"}
 _SIDED = {
     "true_returns": "true_return",
     "terminated": "terminated",
@@ -90,7 +90,8 @@ def read_columns(file: IO[bytes], names: Mapping[str, Any]) -> dict[str, Column]
     """
     columns = {name: Column(tuple(said["shape"]), np.dtype(said["dtype"])) for name, said in names.items()}
     step = min(column.rows_at_once for column in columns.values())
-    wanted = [_UUID, *_PLAIN.values(), *(f"{side}_{name}" for name in _SIDED.values() for side in SIDES)]
+    wanted = [there for here, there in {**_UUIDS, **_PLAIN}.items() if here in names]
+    wanted += [f"{side}_{name}" for name in _SIDED.values() for side in SIDES]
     try:
         archive = _arrow().parquet.ParquetFile(file, page_checksum_verification=True)
         if missing := set(wanted) - set(archive.schema_arrow.names):
@@ -115,11 +116,12 @@ def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips |
     """Convert the given rows of the columns to an Arrow record batch."""
     arrow = _arrow()
     taken = {name: column.take(rows) for name, column in columns.items()}
-    uuids = uuids_of(taken[_IDS])
-    arrays = {_UUID: arrow.array(map(str, uuids))}
-    arrays |= {there: _to_arrow(taken[here]) for here, there in _PLAIN.items()}
+    arrays = {
+        there: arrow.array(map(str, uuids_of(taken[here]))) for here, there in _UUIDS.items() if here in taken
+    }
+    arrays |= {there: _to_arrow(taken[here]) for here, there in _PLAIN.items() if here in taken}
     if clips is not None:
-        arrays |= _clip_columns(uuids, clips)
+        arrays |= _clip_columns(uuids_of(taken["ids"]), clips)
     for here, there in _SIDED.items():
         arrays |= {f"{side}_{there}": _to_arrow(taken[here][:, index]) for index, side in enumerate(SIDES)}
     return arrow.record_batch(arrays)
@@ -170,8 +172,8 @@ def _to_arrow(rows: NDArray[Any]) -> Any:
 
 
 def _rows(batch: Any, name: str, column: Column) -> NDArray[Any]:
-    if name == _IDS:
-        return ids_of(map(UUID, batch[_UUID].to_pylist()))
+    if name in _UUIDS:
+        return ids_of(map(UUID, batch[_UUIDS[name]].to_pylist()))
     if name in _PLAIN:
         return _from_arrow(batch[_PLAIN[name]], column.rows)
     halves = [_from_arrow(batch[f"{side}_{_SIDED[name]}"], column.rows[:, 0]) for side in SIDES]

@@ -26,9 +26,10 @@ from teacher.files import DAMAGED_ARCHIVE, saved
 Space = spaces.Space[Any]
 
 _FORMAT = "rl-teacher preferences"
-_VERSION = 1
+_VERSION = 2  # the first one whose preferences may have weights; others are written as version 1
 _ENTRIES = ("version", "segment_length", "observation_space", "action_space", "preferences", "columns")
 _COLUMNS = ("observations", "actions", "terminated", "complete", "values", "true_returns", "ids")
+_WEIGHTED = ("weights", "questions")
 _BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box by dtype kind; integer bounds depend on their size
 
 
@@ -75,9 +76,10 @@ def save_preferences(
     if clips is not None:
         require_room_for_clips(path)
         write = partial(parquet.write, clips=clips)
-    about = json.dumps(_description(dataset, observation_space, action_space))
+    about = _description(dataset, observation_space, action_space)
+    columns = {name: dataset.columns[name] for name in about["columns"]}
     with saved(path, f"the preferences {path}", new=new) as file:
-        write(file, about, dataset.columns, dataset.by_decision)
+        write(file, json.dumps(about), columns, dataset.by_decision)
 
 
 def require_room_for_clips(path: Path) -> None:
@@ -109,7 +111,8 @@ def load_preferences(
     """
     path = Path(path)
     with _opened(path) as (file, about):
-        columns = _file_type(path).read_columns(file, {name: about["columns"][name] for name in _COLUMNS})
+        names = _columns(about["version"])
+        columns = _file_type(path).read_columns(file, {name: about["columns"][name] for name in names})
         _check_columns(columns, about)
     wanted = {
         "observation_space": observation_space and describe_space(observation_space),
@@ -189,7 +192,8 @@ def _file_type(path: Path) -> _FileType:
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
     """Return the metadata to store, such as the environment ID, spaces, and array shapes and dtypes."""
-    rows = {name: column.rows for name, column in dataset.columns.items()}
+    version = 1 if dataset.one_each else _VERSION
+    rows = {name: dataset.columns[name].rows for name in _columns(version)}
     for name, space in (("observations", observation_space), ("actions", action_space)):
         if rows[name].shape[3:] != (space.shape or ()):
             raise DataError(
@@ -200,7 +204,7 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
         raise DataError("the dataset has no preferences yet; wait for the first label")
     return {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": version,
         "env_id": dataset.env_id,
         "segment_length": dataset.segment_length,
         "observation_space": describe_space(observation_space),
@@ -210,6 +214,10 @@ def _description(dataset: PreferenceDataset, observation_space: Space, action_sp
             name: {"dtype": array.dtype.str, "shape": list(array.shape[1:])} for name, array in rows.items()
         },
     }
+
+
+def _columns(version: int) -> tuple[str, ...]:
+    return _COLUMNS if version == 1 else (*_COLUMNS, *_WEIGHTED)
 
 
 def describe_space(space: Space) -> dict[str, Any]:
@@ -260,8 +268,9 @@ def _checked_description(text: str) -> dict[str, Any]:
     require_entries(about, ("version",), "the file's description")
     require_version(about["version"], _VERSION)  # checked first: a newer version may lack some entries
     require_entries(about, _ENTRIES, "the file's description")
-    require_entries(about["columns"], _COLUMNS, "the description of the columns")
-    for name in _COLUMNS:
+    columns = _columns(about["version"])
+    require_entries(about["columns"], columns, "the description of the columns")
+    for name in columns:
         require_entries(about["columns"][name], ("dtype", "shape"), f"the description of {name}")
     return about
 
@@ -305,8 +314,11 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         "values": (count,),
         "true_returns": (count, 2),
         "ids": (count, 2),
+        "weights": (count,),
+        "questions": (count, 2),
     }
-    for name, shape in shapes.items():
+    for name in columns:
+        shape = shapes[name]
         found, said = columns[name].rows, about["columns"][name]
         if found.shape[: len(shape)] != shape or list(found.shape[1:]) != said["shape"]:
             raise DataError(
@@ -324,5 +336,7 @@ def _check_columns(columns: Mapping[str, Column], about: Mapping[str, Any]) -> N
         raise DataError("the file has no preferences; save it again once there are labels")
     if not ((values >= 0) & (values <= 1)).all():  # False for NaN
         raise DataError(f"preferences must be between 0 and 1, not {values.min()} to {values.max()}")
+    if "weights" in columns and not (columns["weights"].rows > 0).all():
+        raise DataError(f"weights must be positive, not {columns['weights'].rows.min()}")
     if len(np.unique(columns["ids"].rows, axis=0)) != count:
         raise DataError("two preferences have the same UUID")

@@ -105,7 +105,7 @@ class ModelChoice:
         """
         is_linear = self.current.is_linear
         due_at = max(2 * self._compared_at, _FEWEST_FOR_NETWORKS) if is_linear else _FEWEST_FOR_FEATURES
-        if not self._is_final and len(dataset) >= due_at and not (is_linear and effort.is_empty):
+        if not self._is_final and dataset.labels >= due_at and not (is_linear and effort.is_empty):
             return self._compare(learner, dataset, effort, progress)
         self._is_final = self._is_final or not is_linear
         return learner, learner.fit(dataset, effort, progress)
@@ -121,7 +121,7 @@ class ModelChoice:
         some = dataset.sample(TRIED_ON)
         chosen = choose([learner.untrained(each) for each in self._candidates], some, progress)
         was_linear, self.current = self.current.is_linear, chosen.learner.architecture
-        self._compared_at, self._is_final = len(dataset), not self.current.is_linear
+        self._compared_at, self._is_final = dataset.labels, not self.current.is_linear
         rest = _counting_from(chosen.updates, progress)
         if self.current.is_linear:
             return learner, learner.fit(dataset, effort, rest)

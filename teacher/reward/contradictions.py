@@ -29,7 +29,9 @@ class Contradictions:
     at_least: float
 
 
-def find_contradictions(logits: Tensor, values: Tensor) -> Contradictions | None:
+def find_contradictions(
+    logits: Tensor, values: Tensor, importance: Tensor | None = None
+) -> Contradictions | None:
     """Estimate by maximum likelihood which share of labels close calls don't explain.
 
     Each label is modeled as random with some probability, and against the prediction in half of these cases;
@@ -41,17 +43,19 @@ def find_contradictions(logits: Tensor, values: Tensor) -> Contradictions | None
             not fitted to these labels.
         values: ``(n,)``, probability that the first segment is preferred. Values of 0.5 are ignored; others
             count as a label for the more probable side.
+        importance: ``(n,)``, number of labels that each pair counts for; None for one each.
 
     Returns:
         The estimate; None if there are fewer than 50 labels that prefer a segment.
     """
     side = (2 * values - 1).sign()
     strict = side != 0
-    if int(strict.sum()) < _FEWEST:
+    importance = (torch.ones_like(values) if importance is None else importance)[strict]
+    if float(importance.sum()) < _FEWEST:
         return None
     agreement = torch.sigmoid(_SCALES.to(logits)[:, None] * (logits * side)[strict])
     noise = _NOISE.to(logits)[:, None, None]
     likelihood = ((1 - noise) * agreement + noise / 2).clamp(min=_SMALLEST)
-    best = likelihood.log().sum(dim=2).amax(dim=1).cpu()  # over scales: the profile likelihood
+    best = (importance * likelihood.log()).sum(dim=2).amax(dim=1).cpu()  # over scales: the profile likelihood
     likely = _NOISE[best >= best.max() - _BELOW_BEST] / 2
     return Contradictions(float(_NOISE[best.argmax()] / 2), float(likely.min()))

@@ -89,9 +89,9 @@ class PairEvaluation:
         outputs: ``(members, n, 2, length)``, the raw reward of each step, before normalization.
         logits: ``(members, n)``, the predicted return of the first segment minus the second's.
         losses: ``(members, n)``, in nats.
-        training: ``(members,)``, mean loss on each member's training pairs, weighted by their counts in its
-            bootstrap sample.
-        validation: ``(members,)``, mean loss on each member's held-out pairs; NaN if it has none.
+        training: ``(members,)``, mean loss on each member's training pairs, weighted by ``Pairs.weights``.
+        validation: ``(members,)``, mean loss on each member's held-out pairs, weighted by importance; NaN if
+            it has none.
     """
 
     outputs: Tensor
@@ -209,7 +209,8 @@ class Fitter:
             rows: ``(members, batch)``, indices of each member's pairs.
         """
         weights = pairs.weights.gather(1, rows)
-        weights = weights / weights.sum(dim=1, keepdim=True).clamp(min=1)
+        total = weights.sum(dim=1, keepdim=True)
+        weights = weights / torch.where(total > 0, total, 1)
         targets = self._targets(pairs)[rows]
         steps, step_weights = self._draw_steps(pairs, rows)
         parts = min(self._config.accumulate, rows.shape[1])
@@ -266,7 +267,7 @@ class Fitter:
         """
         learned = self._network.learned()
         kept = [tensor.detach().clone() for tensor in learned]
-        validation_weights = _validation_weights(pairs.weights)
+        validation_weights = _validation_weights(pairs)
         best = self._mean_losses(pairs, validation_weights)
         updates = stale = 0
         while stale < self._config.patience and updates < max_updates:
@@ -304,7 +305,7 @@ class Fitter:
         for chunk in torch.split(rows, _EVALUATION_BATCH, dim=1):
             logits = self._network.logits(pairs.inputs(chunk), self._step_weights(pairs))
             losses.append(self._loss(logits, self._targets(pairs)[chunk]))
-        return _mean(torch.cat(losses, dim=1), weights.gather(1, rows))
+        return weighted_mean(torch.cat(losses, dim=1), weights.gather(1, rows))
 
     @torch.no_grad()
     def evaluate(self, pairs: Pairs) -> PairEvaluation:
@@ -318,8 +319,10 @@ class Fitter:
         returns = outputs @ self._step_weights(pairs)
         logits = returns[..., 0] - returns[..., 1]
         losses = self._loss(logits, self._targets(pairs))
-        held_out = (pairs.weights == 0).float()
-        return PairEvaluation(outputs, logits, losses, _mean(losses, pairs.weights), _mean(losses, held_out))
+        training, validation = (
+            weighted_mean(losses, weights) for weights in (pairs.weights, held_out_weights(pairs))
+        )
+        return PairEvaluation(outputs, logits, losses, training, validation)
 
     @property
     def has_begun(self) -> bool:
@@ -365,13 +368,19 @@ def _weighted_rows(weights: Tensor, order: Tensor) -> Tensor:
     return rows[:, : int((weights > 0).sum(dim=1).max())]
 
 
-def _validation_weights(weights: Tensor) -> Tensor:
+def held_out_weights(pairs: Pairs) -> Tensor:
+    """Return the importance of each member's held-out pairs, and 0 for the others, ``(members, n)``."""
+    return (pairs.weights == 0) * pairs.importance
+
+
+def _validation_weights(pairs: Pairs) -> Tensor:
     """Return weights that select each member's held-out pairs, or its training pairs if none are held out."""
-    held_out = (weights == 0).to(weights)
-    return torch.where(held_out.any(dim=1, keepdim=True), held_out, weights)
+    held_out = held_out_weights(pairs)
+    return torch.where(held_out.any(dim=1, keepdim=True), held_out, pairs.weights)
 
 
-def _mean(values: Tensor, weights: Tensor) -> Tensor:
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted mean over the last dimension; NaN if all weights are 0."""
     return (values * weights).sum(dim=-1) / weights.sum(dim=-1)
 
 

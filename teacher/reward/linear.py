@@ -55,7 +55,7 @@ class LinearFitter(Fitter):
         scale = self._scale(pairs)
         differences = self._differences(pairs) / scale
         targets, values = self._targets(pairs).cpu().double(), pairs.values.cpu().double()
-        trims = _MOST_TRIMS if len(pairs) >= _LABELS_PER_WEIGHT * self._network.size else 0
+        trims = _MOST_TRIMS if pairs.labels >= _LABELS_PER_WEIGHT * self._network.size else 0
         results = list[FitResult]()
         for member, counts in enumerate(pairs.weights.cpu().double()):
             problem = _Problem(differences, targets, values, counts, self._config.label_noise).of(counts > 0)
@@ -93,7 +93,7 @@ class _Problem:
         differences: ``(n, size)``, the first segment's scaled sum of inputs minus the second's.
         targets: ``(n,)``, target probability that the first segment is preferred.
         values: ``(n,)``, the same without label smoothing.
-        counts: ``(n,)``, how often each pair is in the bootstrap sample.
+        counts: ``(n,)``, weight of each pair: how often it is in the bootstrap sample, times its importance.
         noise: assumed fraction of random labels.
     """
 

@@ -20,8 +20,11 @@ class Pairs:
     The network inputs of a large dataset are not kept in memory but computed for each minibatch.
 
     Attributes:
+        labels: number of questions that the pairs come from.
         values: ``(n,)``, target probability that the first segment is preferred.
-        weights: ``(members, n)``, how often each pair is in each member's bootstrap sample; 0 if held out.
+        importance: ``(n,)``, weight of each pair's loss.
+        weights: ``(members, n)``, importance times how often each pair is in each member's bootstrap sample;
+            0 if held out.
         true_returns: ``(n, 2)``, true returns of both segments.
         absorbing: ``(n, 2, length)``, the input ``absorbing`` as a mask; None if there is no such input.
     """
@@ -30,8 +33,11 @@ class Pairs:
         self._dataset = dataset
         self._read = read
         self._device = device
+        self.labels = dataset.labels
         self.values = torch.from_numpy(dataset.values).to(device)
-        self.weights = torch.from_numpy(bootstrap_weights(dataset.ids, members)).to(device)
+        self.importance = torch.from_numpy(dataset.weights).to(device)
+        counts = torch.from_numpy(bootstrap_weights(dataset.questions, members)).to(device)
+        self.weights = counts * self.importance
         self.true_returns = torch.from_numpy(dataset.true_returns).to(device)
         self.length = dataset.segment_length
         self._chunk = max(1, BYTES_AT_ONCE // (2 * self.length * read.bytes_per_step))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from teacher.reward.contradictions import Contradictions, find_contradictions
-from teacher.reward.fitting import FitResult, PairEvaluation, Result
+from teacher.reward.fitting import FitResult, PairEvaluation, Result, held_out_weights, weighted_mean
 from teacher.reward.loss import preference_loss
 from teacher.reward.pairs import Pairs
 
@@ -120,9 +120,9 @@ def report_of(fit: FitResult, evaluation: PairEvaluation, pairs: Pairs, noise: f
         float(evaluation.training.nanmean()),
         float(evaluation.validation.nanmean()),
         _accuracy(evaluation.logits, pairs, noise),
-        float(preference_loss(true_logits, pairs.values, noise).mean()),
+        float(weighted_mean(preference_loss(true_logits, pairs.values, noise), pairs.importance)),
         _order_loss(evaluation.logits, pairs, noise),
-        float((pairs.values == 0.5).float().mean()),
+        float(weighted_mean((pairs.values == 0.5).float(), pairs.importance)),
         _contradictions(evaluation.logits, pairs),
         fit.dropped,
         undecided=not bool(((pairs.values != 0.5) & (pairs.weights > 0)).any()),
@@ -145,9 +145,11 @@ def is_right(predicted: Tensor, values: Tensor) -> Tensor:
 
 
 def _order_loss(logits: Tensor, pairs: Pairs, noise: float) -> float:
-    held_out = pairs.weights == 0
-    logits, values = logits[held_out], pairs.values.expand_as(held_out)[held_out]
-    return min(float(preference_loss(scale * logits, values, noise).mean()) for scale in _SCALES)
+    weights = held_out_weights(pairs)
+    held_out = weights > 0
+    logits, values, weights = logits[held_out], pairs.values.expand_as(held_out)[held_out], weights[held_out]
+    losses = (preference_loss(scale * logits, values, noise) for scale in _SCALES)
+    return min(float(weighted_mean(loss, weights)) for loss in losses)
 
 
 def _contradictions(logits: Tensor, pairs: Pairs) -> Contradictions | None:
@@ -155,9 +157,9 @@ def _contradictions(logits: Tensor, pairs: Pairs) -> Contradictions | None:
     held_out = pairs.weights == 0
     used = held_out.any(dim=0)
     mean = (logits * held_out).sum(dim=0)[used] / held_out.sum(dim=0)[used]
-    return find_contradictions(mean, pairs.values[used])
+    return find_contradictions(mean, pairs.values[used], pairs.importance[used])
 
 
 def _accuracy(logits: Tensor, pairs: Pairs, noise: float) -> float:
-    right = is_right(chance_of_first(logits, noise), pairs.values)
-    return float(right[pairs.weights == 0].float().mean())
+    right = is_right(chance_of_first(logits, noise), pairs.values).float()
+    return float(weighted_mean(right.flatten(), held_out_weights(pairs).flatten()))

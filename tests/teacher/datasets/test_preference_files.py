@@ -6,6 +6,7 @@ import re
 import resource
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,27 @@ def test_a_dataset_comes_back_as_it_was(dataset: PreferenceDataset, tmp_path: Pa
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+def test_weights_and_questions_come_back_in_a_newer_format(
+    dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"labels{suffix}"
+    save_preferences(path, dataset, *SPACES)
+    assert load_preferences(path).one_each
+    old = path.read_bytes()
+    weighted = Preference(UUID(int=1), make_segment(1), make_segment(2), 0.7, 0.25, UUID(int=(7 << 70) + 7))
+    dataset.upsert([weighted])
+    save_preferences(path, dataset, *SPACES)
+    found = load_preferences(path)
+    assert_same(found, dataset)
+    assert not found.one_each
+    assert found.weights[-1] == 0.25
+    assert found.labels == len(dataset) - 1
+    dataset.upsert([replace(weighted, value=None)])
+    save_preferences(path, dataset, *SPACES)
+    assert path.read_bytes() == old  # which earlier versions can read
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.usefixtures("mapped")
 def test_a_large_dataset_is_the_same_and_can_go_on(
     dataset: PreferenceDataset, make_segment: MakeSegment, tmp_path: Path, suffix: str
@@ -90,7 +112,7 @@ def test_a_large_dataset_is_the_same_and_can_go_on(
     save_preferences(path, dataset, *SPACES)
     large, before = load_preferences(path), path.read_bytes()
     in_memory = [name for name, column in large.columns.items() if column._mapping is None]
-    assert in_memory == ["terminated", "complete", "values", "true_returns", "ids"]
+    assert set(large.columns) - set(in_memory) == {"observations", "actions"}
     assert_same(large, dataset)
     known, undone = UUID(int=(5 << 70) + 5), UUID(int=(8 << 70) + 8)
     for changed in (large, dataset):
@@ -243,11 +265,11 @@ WRONG: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any] | No
     "values.npy must be a numeric array in C order": lambda old: {"values": np.array(["yes"] * 20)},
     "the file lacks the arrays terminated.npy; export it again": lambda old: {"terminated": None},
     "the file is not a preference file": lambda old: {"about": np.array('{"format": "recipes"}')},
-    "the file has format version 2, .* version 1; update RL-Teacher$": lambda old: {
-        "about": np.array('{"format": "rl-teacher preferences", "version": 2}')
+    "the file has format version 3, .* version 2; update RL-Teacher$": lambda old: {
+        "about": np.array('{"format": "rl-teacher preferences", "version": 3}')
     },
-    "format version must be 1 to 1, not '2'": lambda old: {"about": newer(old["about"], version="2")},
-    "format version must be 1 to 1, not 0": lambda old: {"about": newer(old["about"], version=0)},
+    "format version must be 1 to 2, not '2'": lambda old: {"about": newer(old["about"], version="2")},
+    "format version must be 1 to 2, not 0": lambda old: {"about": newer(old["about"], version=0)},
     "observations is missing from the description of the columns": lambda old: {
         "about": newer(old["about"], columns=3)
     },

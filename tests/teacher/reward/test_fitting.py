@@ -35,7 +35,8 @@ def some_pairs(make_segment: MakeSegment) -> Pairs:
     dataset = PreferenceDataset()
     for number in range(40):
         segments = make_segment(2 * number), make_segment(2 * number + 1)
-        dataset.upsert([Preference(UUID(int=number), *segments, (number % 3) / 2)])
+        weight, question = (1 + number % 4) / 2, UUID(int=number - number % 5 // 4)  # two preferences of some
+        dataset.upsert([Preference(UUID(int=number), *segments, (number % 3) / 2, weight, question)])
     return Pairs(dataset, FEATURES, CONFIG.num_members, torch.device("cpu"))
 
 
@@ -63,6 +64,15 @@ def test_loss_is_the_weighted_mean(fitter: Fitter, network: RewardEnsemble, pair
         expected += total / float(pairs.weights[member, rows[member]].sum())
     (batch,) = fitter.minibatches(pairs, rows)
     assert batch_loss(network, batch, LOSS).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_question_is_held_out_with_all_its_preferences(pairs: Pairs) -> None:
+    counts = pairs.weights / pairs.importance
+    assert pairs.labels == 32
+    assert (counts == counts.round()).all()
+    for number in range(4, 40, 5):
+        assert counts[:, number].equal(counts[:, number - 1])
+    assert len({tuple(each.tolist()) for each in counts.T}) > 10
 
 
 def test_held_out_pairs_have_no_gradient(fitter: Fitter, network: RewardEnsemble, pairs: Pairs) -> None:
@@ -99,8 +109,8 @@ def test_an_evaluation_tells_training_from_held_out(fitter: Fitter, pairs: Pairs
     for member in range(3):
         expected = np.average(losses[member], weights=weights[member])
         assert float(evaluation.training[member]) == pytest.approx(expected, rel=1e-5)
-        held_out = losses[member][weights[member] == 0]
-        assert float(evaluation.validation[member]) == pytest.approx(held_out.mean(), rel=1e-5)
+        held_out = np.average(losses[member], weights=pairs.importance * (weights[member] == 0))
+        assert float(evaluation.validation[member]) == pytest.approx(held_out, rel=1e-5)
     assert evaluation.outputs.shape == (3, 40, 2, 6)
 
 

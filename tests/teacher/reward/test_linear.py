@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import numpy as np
 import pytest
@@ -87,6 +87,20 @@ def test_the_optimum_is_that_of_a_general_solver(ask: Ask, count: int, noise: fl
         found = np.concatenate([weights.clip(0), (-weights).clip(0)])
         assert last(found) == pytest.approx(best.fun, rel=0.01)
         assert np.corrcoef(weights, best.x[:24] - best.x[24:])[0, 1] > 0.98
+
+
+def test_weights_of_equal_preferences_add_up(ask: Ask, make_segment: Callable[..., Segment]) -> None:
+    def fitted(*weights: float) -> NDArray[np.float64]:
+        labels, model = ask(distance, 60, wrong=0.2), predictor()
+        segments = [make_segment(number, observation_size=8) for number in (500, 501)]
+        copies = [Preference(uuid4(), *segments, 0.9, weight, UUID(int=3 << 64)) for weight in weights]
+        labels.upsert(copies)
+        assert labels.labels == 61
+        model.fit(labels)
+        return rewards(model)
+
+    np.testing.assert_allclose(fitted(0.1, 3.9), fitted(2.0, 2.0), rtol=1e-4, atol=1e-5)
+    assert np.abs(fitted(0.1, 3.9) - fitted(0.1, 0.1)).max() > 0.01
 
 
 @pytest.mark.parametrize("rows", [0, 1, 19, 20, 50])
