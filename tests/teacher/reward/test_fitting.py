@@ -109,7 +109,7 @@ def test_an_evaluation_tells_training_from_held_out(fitter: Fitter, pairs: Pairs
     for member in range(3):
         expected = np.average(losses[member], weights=weights[member])
         assert float(evaluation.training[member]) == pytest.approx(expected, rel=1e-5)
-        held_out = np.average(losses[member], weights=pairs.importance * (weights[member] == 0))
+        held_out = np.average(losses[member], weights=pairs.importance.numpy() * (weights[member] == 0))
         assert float(evaluation.validation[member]) == pytest.approx(held_out, rel=1e-5)
     assert evaluation.outputs.shape == (3, 40, 2, 6)
 

@@ -92,7 +92,7 @@ def test_the_optimum_is_that_of_a_general_solver(ask: Ask, count: int, noise: fl
 def test_weights_of_equal_preferences_add_up(ask: Ask, make_segment: Callable[..., Segment]) -> None:
     def fitted(*weights: float) -> NDArray[np.float64]:
         labels, model = ask(distance, 60, wrong=0.2), predictor()
-        segments = [make_segment(number, observation_size=8) for number in (500, 501)]
+        segments = make_segment(500, observation_size=8), make_segment(501, observation_size=8)
         copies = [Preference(uuid4(), *segments, 0.9, weight, UUID(int=3 << 64)) for weight in weights]
         labels.upsert(copies)
         assert labels.labels == 61
