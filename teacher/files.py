@@ -229,11 +229,12 @@ def remove_abandoned_parts(path: Path) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Check that ``path`` doesn't exist yet, so that a command fails before it does any work.
+    """Check that ``path`` can be created, so that a command fails before it does any work.
 
     Raises:
-        ConfigError: ``path`` exists, or isn't a valid file name.
+        ConfigError: ``path`` exists or isn't a valid file name, or its parent folder is missing.
     """
+    require_folder(path)
     try:
         exists = path.exists()
     except OSError as error:
@@ -247,11 +248,7 @@ def _taken(path: Path) -> ConfigError:
 
 
 def require_folder(path: Path) -> None:
-    """Check that the parent folder of ``path`` exists, so that a command fails before it does any work.
-
-    Raises:
-        ConfigError: the parent folder is missing.
-    """
+    """Raise :class:`ConfigError` if the parent folder of ``path`` is missing."""
     if not path.parent.is_dir():
         raise ConfigError(f"cannot write {path}: there is no folder {path.parent}; create it first")
 

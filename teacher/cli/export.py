@@ -8,7 +8,7 @@ from rich.console import Console
 
 from agents.errors import AgentError
 from teacher.errors import ConfigError, pluralize
-from teacher.files import require_folder, require_new
+from teacher.files import require_new
 from teacher.settings.arguments import OneLineParser, report_errors
 from teacher.settings.saved_config import load_config
 
@@ -84,7 +84,6 @@ def _check(given: argparse.Namespace) -> None:
         if path is not None:
             if path.suffix != suffix:
                 raise ConfigError(f"the {what} file must be named *{suffix}, not {path}")
-            require_folder(path)
             require_new(path)
     if given.predictor is not None and given.predictor == given.labels:
         raise ConfigError(f"labels and predictor can't both be written to {given.labels}")
@@ -97,7 +96,7 @@ def _check(given: argparse.Namespace) -> None:
 
 def _export(given: argparse.Namespace) -> None:
     """Load all that is to be exported, and then write it; print a line about each file or folder."""
-    from teacher.datasets.dataset_card import upload_command
+    from teacher.datasets.cards import upload_command
     from teacher.datasets.predictor_files import save_predictor
     from teacher.runs.export import export_preferences
     from teacher.runs.model_export import model_writers

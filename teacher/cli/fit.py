@@ -10,7 +10,7 @@ from rich.console import Console
 
 from teacher.cli.evaluate import format_evaluation
 from teacher.errors import ConfigError, DataError, pluralize
-from teacher.files import require_folder, require_new
+from teacher.files import require_new
 from teacher.settings.arguments import DATASET, OneLineParser, add_options, as_whole_number, report_errors
 from teacher.settings.checks import SEED, whole_number
 from teacher.settings.options import MAX_UPDATES, RewardConfig
@@ -60,7 +60,6 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
         raise ConfigError(f"--max_updates must be at least 1, not {given.max_updates}")
     if given.predictor.suffix != ".npz":
         raise ConfigError(f"the predictor file must be named *.npz, not {given.predictor}")
-    require_folder(given.predictor)
     require_new(given.predictor)
     from teacher.datasets.predictor_files import save_predictor  # noqa: PLC0415
     from teacher.datasets.preference_files import load_preferences, saved_spaces  # noqa: PLC0415

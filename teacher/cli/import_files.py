@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from teacher.errors import ConfigError, pluralize
-from teacher.files import require_folder, require_new
+from teacher.files import require_new
 from teacher.settings.arguments import OneLineParser, report_errors
 
 
@@ -37,9 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _import(given: argparse.Namespace) -> str:
     """Convert the source and return a summary of the written file."""
-    # These checks come first, before any file is read.
     require_new(given.file)
-    require_folder(given.file)
     from teacher.data.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
     from teacher.datasets.preference_files import save_preferences, space_of  # noqa: PLC0415
     from teacher.datasets.trajectories import as_demonstrations, load_trajectories  # noqa: PLC0415

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.errors import AgentError
-from teacher.files import require_folder, require_new
+from teacher.files import require_new
 from teacher.settings.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.settings.checks import COUNT, SEED, whole_number
 from teacher.settings.saved_config import load_config
@@ -31,9 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         seed = whole_number(given.seed, "--seed", SEED)
         episodes = whole_number(given.episodes, "--episodes", COUNT)
-        # Fail before playing any episode.
         require_new(given.file)
-        require_folder(given.file)
         load_config(given.run_dir)
         from teacher.data.demonstrations import record_demonstrations, save_demonstrations  # noqa: PLC0415 - torch
         from teacher.envs.make import make_env  # noqa: PLC0415

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from teacher.files import require_folder, require_new
+from teacher.files import require_new
 from teacher.settings.arguments import PREDICTOR, OneLineParser, report_errors
 
 
@@ -22,9 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
 
     def work() -> None:
-        # Fail before reading any file.
         require_new(given.copy)
-        require_folder(given.copy)
         from teacher.datasets.predictor_files import load_predictor  # noqa: PLC0415 - torch takes a second
         from teacher.datasets.trajectories import relabel  # noqa: PLC0415
 

@@ -84,25 +84,16 @@ def load_predictor(
     path = Path(path)
     state = _read(path)
     about = state["about"]
-    wanted = {"observation_space": observation_space, "action_space": action_space}
-    found: dict[str, Space] = {}
-    for name, space in wanted.items():
-        if space is not None and describe_space(space) != about[name]:
-            raise DataError(
-                f"{path} is from a different environment: {name} is {about[name]}, not "
-                f"{describe_space(space)}"
-            )
-        with _restoring(path):
-            found[name] = space_of(about[name])
-    require_environment(path, about.get("env_id"), env_id)
+    require_environment(path, about, observation_space, action_space, env_id)
+    with _restoring(path):
+        found = space_of(about["observation_space"]), space_of(about["action_space"])
     config = _reward_config(path, about["reward"])
     if about.get("own_network", False) != (network is not None):
         raise DataError(
             f"{path} contains a predictor with {'built-in' if network else 'custom'} networks; "
             f"{'do not pass a network function' if network else 'pass the function that makes them'}"
         )
-    both = found["observation_space"], found["action_space"]
-    predictor = RewardPredictor(*both, config, seed=0, device=device, network=network)
+    predictor = RewardPredictor(*found, config, seed=0, device=device, network=network)
     try:
         predictor.load_state_dict(state["predictor"])
     except DataError as error:

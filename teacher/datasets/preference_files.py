@@ -114,26 +114,29 @@ def load_preferences(
         names = _columns(about["version"])
         columns = _file_type(path).read_columns(file, {name: about["columns"][name] for name in names})
         _check_columns(columns, about)
-    wanted = {
-        "observation_space": observation_space and describe_space(observation_space),
-        "action_space": action_space and describe_space(action_space),
-    }
-    for name, value in wanted.items():
-        if value is not None and about[name] != value:
-            raise DataError(f"{path} is from a different environment: {name} is {about[name]}, not {value}")
-    require_environment(path, about.get("env_id"), env_id)
+    require_environment(path, about, observation_space, action_space, env_id)
     return PreferenceDataset.of_columns(about.get("env_id"), columns)
 
 
-def require_environment(path: Path, found: Any, expected: str | None) -> None:
-    """Check that a preference or predictor file is from the expected environment.
-
-    Args:
-        found: environment ID in the file; None if the file has none.
+def require_environment(
+    path: Path,
+    about: Mapping[str, Any],
+    observation_space: Space | None,
+    action_space: Space | None,
+    expected: str | None,
+) -> None:
+    """Check that a preference or predictor file, described by ``about``, is from the expected environment.
 
     Raises:
-        DataError: the file is from a different environment, or ``found`` isn't a string.
+        DataError: the file is from a different environment, or its environment ID isn't a string.
     """
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if space is not None and describe_space(space) != about[name]:
+            raise DataError(
+                f"{path} is from a different environment: {name} is {about[name]}, not "
+                f"{describe_space(space)}"
+            )
+    found = about.get("env_id")
     if found is not None and not isinstance(found, str):
         raise DataError(f"{path} is damaged: {one_line(found)} is not a valid env_id")
     if not same_environment(found, expected):

@@ -9,10 +9,10 @@ from uuid import UUID
 from rich.console import Console
 
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec
-from teacher.datasets.dataset_card import FILE_NAME, CardFacts, check_folder, write_card
+from teacher.datasets.cards import DATASET_NAME, check_folder, write_dataset_card
 from teacher.datasets.parquet import SIDES, Clips
 from teacher.datasets.preference_files import require_room_for_clips, save_preferences
-from teacher.files import require_folder, require_new
+from teacher.files import require_new
 from teacher.reporting.console import progress
 from teacher.runs.saved_run import SavedRun
 
@@ -48,11 +48,10 @@ def export_preferences(
     is_folder = not path.suffix
     is_new = True
     if is_folder:
-        is_new = check_folder(path, FILE_NAME, "labels")
+        is_new = check_folder(path, DATASET_NAME, "labels")
     else:
-        require_folder(path)
         require_new(path)
-    file = path / FILE_NAME if is_folder else path
+    file = path / DATASET_NAME if is_folder else path
     if clips:  # check before spending time on rendering
         require_room_for_clips(file)
     spaces = run.task.observation_space, run.task.action_space
@@ -60,8 +59,7 @@ def export_preferences(
         films = parts.enter_context(_filmed(run, console or Console(quiet=True))) if clips else None
         save_preferences(file, dataset, *spaces, clips=films, new=is_new)
     if is_folder:
-        facts = CardFacts(question_of(run), license_id, with_clips=clips)
-        write_card(path, dataset, facts, new=is_new)
+        write_dataset_card(path, dataset, question_of(run), license_id, clips=clips, new=is_new)
     return len(dataset)
 
 

@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
@@ -18,18 +19,20 @@ from numpy.typing import NDArray
 from agents.base import Agent
 from agents.portable import PortablePolicy
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state
-from teacher.datasets import model_card
-from teacher.datasets.dataset_card import check_folder, upload_command
-from teacher.datasets.model_card import (
+from teacher.datasets.cards import (
+    CONFIG_NAME,
     POLICY_NAME,
+    POLICY_ONNX,
     PREDICTOR_NAME,
+    PREDICTOR_ONNX,
     Metric,
     ModelFacts,
+    check_folder,
+    upload_command,
     write_model_card,
 )
-from teacher.datasets.onnx_files import require_onnx, save_onnx
+from teacher.datasets.network_files import require_onnx, require_safetensors, save_onnx, save_tensors
 from teacher.datasets.preference_files import describe_space
-from teacher.datasets.tensor_files import require_safetensors, save_tensors
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.errors import ConfigError, pluralize
 from teacher.files import require_new
@@ -37,7 +40,7 @@ from teacher.queries.judges import goal_of
 from teacher.reporting.metrics import read_last
 from teacher.reward.predictor import RewardPredictor
 from teacher.runs.export import question_of
-from teacher.runs.saved_run import Models, SavedRun
+from teacher.runs.saved_run import SavedRun
 from teacher.training.sb3 import require_supported, save_sb3
 from teacher.training.warmstart import NORMALIZER_PREFIX, POLICY_PREFIX
 
@@ -50,6 +53,13 @@ _ACCURACY_TAG = "predictor/accuracy"
 _EVALUATION_SEED = 2**31 - 1  # no seed that a run is likely to have trained with
 _PACKAGES = ("rl-teacher", "torch", "gymnasium", "numpy")
 _NETWORK_SETTINGS = ("hidden_sizes", "activation", "network")
+
+
+@dataclass(frozen=True)
+class _Models:
+    run: SavedRun
+    agent: Agent
+    predictor: RewardPredictor | None  # None if the run learns from the true reward
 
 
 def model_writers(
@@ -76,20 +86,21 @@ def model_writers(
         require_onnx()
     if huggingface is not None:
         require_safetensors()
-    models = run.load_models()
+    agent = run.load_agent()
+    models = _Models(run, agent, None if run.config.predictor == "rl" else run.load_predictor())
     writers: list[Callable[[], Iterable[str]]] = []
     if sb3 is not None:
         space = run.task.observation_space
         require_supported(models.agent, space, sb3)
-        writers.append(partial(export_sb3, models, sb3))
-    is_new = huggingface is None or check_folder(huggingface, model_card.CONFIG_NAME, "a model")
+        writers.append(partial(_write_sb3, models, sb3))
+    is_new = huggingface is None or check_folder(huggingface, CONFIG_NAME, "a model")
     if onnx is not None:
         is_same = huggingface is not None and onnx.resolve() == huggingface.resolve()
         if not is_same:
             _prepare_folder(onnx)
-        writers.append(partial(export_onnx, models, onnx, new=is_new or not is_same))
+        writers.append(partial(_write_onnx, models, onnx, new=is_new or not is_same))
     if huggingface is not None:  # last, because the card lists the ONNX files
-        writers.append(partial(export_model_folder, models, huggingface, license_id, new=is_new))
+        writers.append(partial(_write_model_folder, models, huggingface, license_id, new=is_new))
     return writers
 
 
@@ -99,32 +110,21 @@ def _prepare_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot create the folder {folder}: {error.strerror}") from error
-    for name in (model_card.POLICY_ONNX, model_card.PREDICTOR_ONNX):
+    for name in (POLICY_ONNX, PREDICTOR_ONNX):
         require_new(folder / name)
 
 
-def export_sb3(models: Models, path: Path) -> Iterator[str]:
-    """Write the policy to a file for Stable-Baselines3, and yield a line about it; see :func:`save_sb3`."""
+def _write_sb3(models: _Models, path: Path) -> Iterator[str]:
     algorithm, statistics = save_sb3(models.agent, models.run.task.observation_space, path)
     beside = "" if statistics is None else f"; observation statistics in {statistics}"
     yield f"{path}: policy for stable_baselines3.{algorithm}.load{beside}"
 
 
-def export_onnx(models: Models, folder: Path, *, new: bool) -> Iterator[str]:
-    """Write the policy and the predictor to ONNX files, and yield a line about each.
-
-    Args:
-        new: never replace existing files.
-
-    Raises:
-        ConfigError: an ONNX package isn't installed, or ``new`` is True and a file exists.
-        DataError: a network can't be exported, or its file gives different results than torch.
-        StorageError: a file can't be written.
-    """
+def _write_onnx(models: _Models, folder: Path, *, new: bool) -> Iterator[str]:
     task = models.run.task
     observations = random_inputs(task.observation_space, seed=1)
     policy = PortablePolicy(models.agent)
-    path = folder / model_card.POLICY_ONNX
+    path = folder / POLICY_ONNX
     difference = save_onnx(path, policy, {"observation": observations}, policy.outputs, new=new)
     yield _checked(path, ["observation"], policy.outputs, difference)
     if models.predictor is not None:
@@ -135,7 +135,7 @@ def export_onnx(models: Models, folder: Path, *, new: bool) -> Iterator[str]:
             "next_state": random_inputs(task.observation_space, seed=3),
             "terminated": np.random.default_rng(4).random(CHECKED_INPUTS) < 0.5,
         }
-        path = folder / model_card.PREDICTOR_ONNX
+        path = folder / PREDICTOR_ONNX
         steps["next_state"][::2] = observations[::2]  # as in an absorbing state
         inputs = {name: steps[name] for name in module.inputs}
         difference = save_onnx(path, module, inputs, ("reward",), new=new)
@@ -165,20 +165,7 @@ def _checked(path: Path, inputs: list[str], outputs: tuple[str, ...], difference
     )
 
 
-def export_model_folder(models: Models, folder: Path, license_id: str, *, new: bool) -> Iterator[str]:
-    """Write safetensors files, ``config.json`` and a model card, and yield how to upload them.
-
-    The card's results are those of :data:`EPISODES` episodes with the policy's most likely actions.
-
-    Args:
-        folder: existing folder to write to; the card also lists ONNX files that are in it.
-        license_id: identifier of the models' license on the Hub.
-        new: never replace existing files.
-
-    Raises:
-        ConfigError: safetensors isn't installed, or ``new`` is True and a file exists.
-        StorageError: a file can't be written.
-    """
+def _write_model_folder(models: _Models, folder: Path, license_id: str, *, new: bool) -> Iterator[str]:
     about = {"format": "rl-teacher", "env_id": models.run.task.env_id}
     save_tensors(folder / POLICY_NAME, _policy_tensors(models.agent), about, new=new)
     if models.predictor is not None:
@@ -207,7 +194,7 @@ def _predictor_tensors(predictor: RewardPredictor) -> dict[str, NDArray[Any]]:
     }
 
 
-def _evaluated(models: Models, seed: int) -> Iterator[Metric]:
+def _evaluated(models: _Models, seed: int) -> Iterator[Metric]:
     """Yield the results of the policy in the environment, with its most likely actions."""
     run = models.run
     act = partial(models.agent.act, deterministic=True)
@@ -225,7 +212,7 @@ def _evaluated(models: Models, seed: int) -> Iterator[Metric]:
         yield Metric("mean_behavior", f"goal value {about}", float(np.mean(values)), float(np.std(values)))
 
 
-def _facts(models: Models, license_id: str) -> ModelFacts:
+def _facts(models: _Models, license_id: str) -> ModelFacts:
     run, task, predictor = models.run, models.run.task, models.predictor
     config = run.config
     progress = load_state(run.folder / CHECKPOINT_NAME, with_arrays=False)["agent"]

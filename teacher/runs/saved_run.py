@@ -83,16 +83,6 @@ class SavedRun:
         predictor.env_id = self.task.env_id
         return predictor
 
-    def load_models(self) -> "Models":
-        """Load the agent, and the predictor if the run learns from labels.
-
-        Raises:
-            DataError: there is no checkpoint yet.
-            AgentError: the checkpoint is from a different environment.
-        """
-        agent = self.load_agent()
-        return Models(self, agent, None if self.config.predictor == "rl" else self.load_predictor())
-
     def open_ledger(self) -> Ledger:
         """Open the run's ledger read-only; the caller must close it.
 
@@ -114,16 +104,3 @@ class SavedRun:
         with contextlib.closing(self.open_ledger()) as ledger:
             dataset.upsert(ledger.targets())
         return dataset
-
-
-@dataclass(frozen=True)
-class Models:
-    """A run's policy and reward predictor, loaded for export.
-
-    Attributes:
-        predictor: the reward predictor; None if the run learns from the true reward.
-    """
-
-    run: SavedRun
-    agent: Agent
-    predictor: RewardPredictor | None

@@ -15,7 +15,7 @@ from agents.cloning import check_demonstrations, clone
 from agents.errors import AgentError
 from teacher.data.checkpoint import CHECKPOINT_NAME, State, load_state
 from teacher.data.demonstrations import Demonstrations, Split, draw_returns, load_demonstrations
-from teacher.datasets.tensor_files import load_tensors
+from teacher.datasets.network_files import load_tensors
 from teacher.errors import ConfigError, DataError, TeacherError, collecting, join_errors
 from teacher.reporting.console import progress
 from teacher.settings.config import TeachConfig

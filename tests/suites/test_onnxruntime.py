@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.portable import PortablePolicy
-from teacher.datasets.onnx_files import TOLERANCE, save_onnx
+from teacher.datasets.network_files import TOLERANCE, save_onnx
 from teacher.errors import ConfigError, DataError
 from teacher.runs.saved_run import SavedRun
 from teacher.teach import main

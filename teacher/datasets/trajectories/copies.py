@@ -6,39 +6,15 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
-from teacher.data.steps import Steps
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError, StorageError
 from teacher.files import atomic_folder, refusing_damage
-
-
-class StepRewards(Protocol):
-    """Interface of a model that computes a reward for each step, such as a reward predictor."""
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """Names of the ``INPUTS`` that the rewards depend on, such as ``next_state``."""
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:
-        """Observation space that every step's observations must belong to."""
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:
-        """Action space that every step's action must belong to."""
-
-    def step_rewards(self, steps: Steps) -> NDArray[np.float64]:
-        """Return the reward of each step.
-
-        Raises:
-            DataError: the steps don't match the spaces.
-        """
+from teacher.reward.predictor import RewardPredictor
 
 
 @contextlib.contextmanager
@@ -70,7 +46,7 @@ def about_episode(number: int, source: Path | str) -> Iterator[None]:
 
 
 def predicted(
-    model: StepRewards, episodes: Iterable[Trajectory], source: Path, first: int = 0
+    model: RewardPredictor, episodes: Iterable[Trajectory], source: Path, first: int = 0
 ) -> list[NDArray[np.float64]]:
     """Return the predicted rewards of each episode, as one array per episode.
 

@@ -10,10 +10,10 @@ from teacher.data.demonstrations import demonstrated_episodes, load_demonstratio
 from teacher.data.steps import StepsBatch
 from teacher.datasets.preference_files import space_of
 from teacher.datasets.trajectories import imitation, minari
-from teacher.datasets.trajectories.copies import StepRewards
 from teacher.datasets.trajectories.recording import Recording
 from teacher.errors import ConfigError, DataError
 from teacher.files import DAMAGED_ARCHIVE, opened_archive, require_new
+from teacher.reward.predictor import RewardPredictor
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class _Format:
 
     wrote: Callable[[Path], bool]
     read: Callable[[Path], Recording]
-    relabel: Callable[[Path, Path, StepRewards], None]
+    relabel: Callable[[Path, Path, RewardPredictor], None]
 
 
 def load_trajectories(path: str | Path) -> Recording:
@@ -36,7 +36,7 @@ def load_trajectories(path: str | Path) -> Recording:
     return _format_of(path).read(path)
 
 
-def relabel(predictor: StepRewards, source: str | Path, target: str | Path) -> None:
+def relabel(predictor: RewardPredictor, source: str | Path, target: str | Path) -> None:
     """Copy a file or folder of trajectories, replacing the rewards with the predictor's.
 
     Args:
@@ -67,7 +67,7 @@ def _read_demonstrations(path: Path) -> Recording:
     return Recording(list(demonstrated_episodes(demonstrations, *spaces)), source=str(path))
 
 
-def _relabel_demonstrations(source: Path, target: Path, model: StepRewards) -> None:
+def _relabel_demonstrations(source: Path, target: Path, model: RewardPredictor) -> None:
     old = load_demonstrations(source)
     spaces = model.observation_space, model.action_space
     try:
@@ -102,7 +102,7 @@ def _is_old_imitation(path: Path) -> bool:
     return {"obs", "acts", "indices"} <= _archived(path)
 
 
-def _refuse_old_imitation(source: Path, target: Path, _: StepRewards) -> None:
+def _refuse_old_imitation(source: Path, target: Path, _: RewardPredictor) -> None:
     raise ConfigError(
         f"{source} has imitation's old format, which can be written only with pickle; run teach import "
         f"{source} FILE.npz, and relabel FILE.npz"

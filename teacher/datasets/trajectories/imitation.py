@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.datasets.trajectories.copies import (
-    StepRewards,
     about_episode,
     changed_json,
     copied,
@@ -27,6 +26,7 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.extras import require_extra
 from teacher.files import opened_archive, refusing_damage
+from teacher.reward.predictor import RewardPredictor
 
 _STATE, _INFO = "state.json", "dataset_info.json"
 _TIME_LIMIT = "TimeLimit.truncated"
@@ -70,7 +70,7 @@ def read_archive(path: Path) -> Recording:
         return Recording(episodes, source=str(path))
 
 
-def relabel(source: Path, target: Path, model: StepRewards) -> None:
+def relabel(source: Path, target: Path, model: RewardPredictor) -> None:
     """Copy a trajectory folder, replacing its ``rews`` with the reward model's predictions.
 
     Raises:

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from teacher.datasets.trajectories.copies import (
-    StepRewards,
     about_episode,
     changed_json,
     copied,
@@ -28,6 +27,7 @@ from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.extras import require_extra
 from teacher.files import refusing_damage
+from teacher.reward.predictor import RewardPredictor
 
 _OF_THE_ORIGINAL = (
     "author", "author_email", "algorithm_name", "code_permalink", "ref_min_score", "ref_max_score",
@@ -55,7 +55,7 @@ def read(folder: Path) -> Recording:
     return Recording(list(_episodes(folder, about)), _env_id(about), str(folder))
 
 
-def relabel(source: Path, target: Path, model: StepRewards) -> None:
+def relabel(source: Path, target: Path, model: RewardPredictor) -> None:
     """Copy a dataset, replacing its rewards with the reward model's predictions.
 
     The copy's dataset ID, description and reward statistics are updated.

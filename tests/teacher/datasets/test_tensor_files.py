@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from teacher.datasets.tensor_files import load_tensors, save_tensors
+from teacher.datasets.network_files import load_tensors, save_tensors
 from teacher.errors import ConfigError, DataError
 
 TENSORS = {

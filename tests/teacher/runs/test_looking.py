@@ -84,7 +84,8 @@ def look(run_dir: Path) -> None:
 
 def read(run_dir: Path) -> None:
     run = SavedRun(run_dir)
-    run.load_models()
+    run.load_agent()
+    run.load_predictor()
     assert isinstance(run.load_preferences(), PreferenceDataset)
 
 

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from teacher.data.demonstrations import Demonstrations, save_demonstrations
-from teacher.datasets.dataset_card import check_folder
+from teacher.datasets.cards import check_folder
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import save_preferences
 from teacher.envs.random_episodes import random_trajectories
