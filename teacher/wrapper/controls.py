@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -15,9 +16,7 @@ from numpy.typing import NDArray
 
 from teacher.data.steps import StepsBatch
 from teacher.envs.capture import draw
-from teacher.envs.episodes import declares
 from teacher.envs.gl import select_gl, why_no_screen, with_install_command
-from teacher.envs.horizon import limit_of
 from teacher.envs.make import make_again
 from teacher.envs.tasks import DEFAULT_FPS
 from teacher.envs.transform import Flattened, are_numbers, told_flattened, transform_for
@@ -32,15 +31,16 @@ from teacher.errors import (
     join_errors,
     one_line,
 )
+from teacher.labeling.human import HumanCollector
 from teacher.reward.building import working_device
 from teacher.reward.images import earns_0_after_end, with_absorbing
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.episode_check import fit_to_environment
-from teacher.wrapper.processes import ONE_PREDICTOR, require_own_agent
+from teacher.wrapper.prompt import PromptCollector
 from teacher.wrapper.recording import SegmentRecorder, Source
 from teacher.wrapper.replay import ReplayFormat
-from teacher.wrapper.settings import read_settings
-from teacher.wrapper.trainer import PreferenceTrainer
+from teacher.wrapper.settings import WrapperConfig, read_settings
+from teacher.wrapper.trainer import ONE_PREDICTOR, PreferenceTrainer
 
 Space = spaces.Space[Any]
 
@@ -125,7 +125,8 @@ class Controls:
     @property
     def address(self) -> str:
         """URL of the labeling page; empty if labels don't come from the site."""
-        return self._trainer.address
+        collector = self._trainer.learning.collector
+        return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
 
     def switch_to_true_reward(self) -> None:
         """Make ``step`` return true rewards until :meth:`switch_to_predicted_reward` is called."""
@@ -186,13 +187,7 @@ class Controls:
             ConfigError: the buffer is not of a supported type, or lacks data that the predictor uses.
             DataError: there is no predictor yet.
         """
-        if (predictor := self.predictor) is None:
-            raise DataError(
-                "there is no reward predictor yet: its training starts after "
-                f"{self._trainer.config.n_initial_prefs} labels, but only {self._trainer.answers} have "
-                "arrived; relabel later"
-            )
-        spaces = _single_spaces(self.env)
+        predictor, spaces = self._trainer.published(), _single_spaces(self.env)
         transform = self._trainer.config.obs_transform_func
         return ReplayFormat(*spaces, transform, scaled_actions).relabel(buffer, predictor)
 
@@ -205,7 +200,10 @@ class Controls:
         Raises:
             ConfigError: ``people`` is not ``"notebook"``.
         """
-        return self._trainer.answer(count)
+        collector = self._trainer.learning.collector
+        if not isinstance(collector, PromptCollector) or self._trainer.config.people != "notebook":
+            raise ConfigError('answer() needs a wrapper with synthetic_prefs=False and people="notebook"')
+        return collector.answer(count)
 
 
 def _single_spaces(env: Any) -> tuple[Space, Space]:
@@ -228,7 +226,7 @@ def begin(env: Any, network: Any, settings: Mapping[str, Any]) -> PreferenceTrai
     """
     config = read_settings(settings)
     env_id = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-    require_own_agent(config)
+    _require_own_agent(config)
     working_device(config.device)  # fails before log_dir is created
     for name in ("env_wrapper", "reward_predictor", "pref_interface"):
         logger = {"env_wrapper": "", "reward_predictor": ".predictor", "pref_interface": ".preferences"}[name]
@@ -247,28 +245,36 @@ def begin(env: Any, network: Any, settings: Mapping[str, Any]) -> PreferenceTrai
     if isinstance(config.obs_transform_func, Flattened):
         _log.warning(told_flattened(observations, seen))
     replayable = config.env_fn is not None
-    absorbs, horizon = _absorbs(env), None
+    absorbs, horizon = bool(_attribute(env, "absorbs")), None
     if absorbs:
         reward, is_new = with_absorbing(config.reward, seen), config.pretrained_reward_predictor_dir is None
-        horizon = _horizon(env) if is_new and earns_0_after_end(reward) else None
+        horizon = _attribute(env, "horizon") if is_new and earns_0_after_end(reward) else None
         episodes.config = replace(episodes.config, allow_variable_horizon=True)
     source = Source(env_id, seen, actions, replayable, fps, absorbs, horizon)
     return PreferenceTrainer(episodes, source, env.render_mode == "rgb_array", network)
 
 
-def _absorbs(env: Any) -> bool:
-    """Return True if an environment, or a vector environment's first one, repeats its final observation."""
+def _require_own_agent(config: WrapperConfig) -> None:
+    """Raise an error if a predictor would be trained in a worker process that only steps environments.
+
+    Stable-Baselines3, Gymnasium and Tianshou workers are recognized by their ``daemon`` flag.
+    """
+    is_worker = multiprocessing.parent_process() is not None and multiprocessing.current_process().daemon
+    if is_worker and (config.train_reward or config.collect_prefs) and not config.own_agent:
+        raise ConfigError(
+            "a wrapper in a worker process, such as one of SubprocVecEnv or AsyncVectorEnv, would train a "
+            f"separate predictor in each process: {ONE_PREDICTOR}; pass own_agent=True if this process "
+            "trains its own agent, as in a multiprocessing.Pool"
+        )
+
+
+def _attribute(env: Any, name: str) -> Any:
+    """Return an attribute of an environment, or of a vector environment's first one; None if it has none."""
     if not isinstance(env, VectorEnv):
-        return declares(env, "absorbs")
+        return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
     inner: Any = env.unwrapped
-    if not hasattr(inner, "call"):
-        return False
-    return inner.call("has_wrapper_attr", "absorbs")[0] and bool(inner.get_attr("absorbs")[0])
-
-
-def _horizon(env: Any) -> int | None:
-    inner: Any = env.unwrapped
-    return inner.get_attr("horizon")[0] if isinstance(env, VectorEnv) else limit_of(env)
+    has_it = hasattr(inner, "call") and inner.call("has_wrapper_attr", name)[0]
+    return inner.get_attr(name)[0] if has_it else None
 
 
 def _end_absorbed(env: Any, trainer: PreferenceTrainer) -> None:

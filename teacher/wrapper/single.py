@@ -18,9 +18,8 @@ from teacher.wrapper.controls import (
     begin,
     drawn,
 )
-from teacher.wrapper.processes import find_open
 from teacher.wrapper.recording import Step
-from teacher.wrapper.trainer import PreferenceTrainer
+from teacher.wrapper.trainer import OPEN, PreferenceTrainer
 
 _log = logging.getLogger("teacher.wrapper")
 
@@ -64,7 +63,7 @@ class HumanPreferencesEnvWrapper(Controls, gym.Wrapper[Any, Any, Any, Any], Reco
         if env.render_mode == "ansi" and not settings.get("synthetic_prefs", True):
             env = TextFrames(env)
         super().__init__(env)
-        trainer: PreferenceTrainer | None = find_open(settings.pop(SAME_AS, None))
+        trainer: PreferenceTrainer | None = OPEN.get(settings.pop(SAME_AS, ""))
         if trainer is None:
             trainer = begin(env, reward_predictor_network, settings)
         again = {"reward_predictor_network": reward_predictor_network, **settings, SAME_AS: trainer.name}

@@ -8,18 +8,19 @@ segments through a queue and uses an immutable copy of the predictor, so neither
 import contextlib
 import logging
 import math
+import os
 import threading
 import uuid
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
 from teacher.data.ledger import LEDGER_NAME, Ledger
-from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import save_predictor
 from teacher.datasets.preference_files import save_preferences
@@ -35,7 +36,6 @@ from teacher.errors import (
     short_repr,
 )
 from teacher.files import locked_folder
-from teacher.labeling.human import HumanCollector
 from teacher.reward.modules import MakeNetwork
 from teacher.reward.predictor import RewardPredictor
 from teacher.wrapper.builder import (
@@ -48,8 +48,6 @@ from teacher.wrapper.builder import (
 from teacher.wrapper.episode_check import EpisodeWatcher
 from teacher.wrapper.labels import ClipSource, collector_of
 from teacher.wrapper.pacing import QueryPacing
-from teacher.wrapper.processes import Home, note_closed, note_open
-from teacher.wrapper.prompt import PromptCollector
 from teacher.wrapper.recording import Source
 from teacher.wrapper.settings import PREFERENCES_NAME
 
@@ -63,6 +61,15 @@ _CHECKPOINTS_KEPT = 5
 _log = logging.getLogger("teacher.wrapper")
 _predictor_log = logging.getLogger("teacher.wrapper.predictor")
 _preferences_log = logging.getLogger("teacher.wrapper.preferences")
+
+
+ONE_PREDICTOR = (
+    "step all environments of an agent in one process, for example with DummyVecEnv([lambda: first, lambda: "
+    "first.beside(env)]), or wrap a whole Gymnasium AsyncVectorEnv in HumanPreferencesVectorWrapper"
+)
+"""Advice on how to make environments share a predictor, quoted in error messages."""
+OPEN: "WeakValueDictionary[str, PreferenceTrainer]" = WeakValueDictionary()
+"""This process's open trainers, by name."""
 
 
 class _StoppedError(Exception):
@@ -94,7 +101,7 @@ class PreferenceTrainer:
         self.name = uuid.uuid4().hex
         self.config = config = episodes.config
         self.episodes, self.source, self._network = episodes, source, network
-        self._home = Home()
+        self._process = os.getpid()
         self._given: deque[Segment] = deque(maxlen=_SEGMENTS_QUEUED)
         self._patience: float = _SEGMENTS_WAITED_FOR * config.segment_steps  # steps until a warning
         self._users = self._ever = 0  # number of wrappers using this trainer, now and ever
@@ -123,7 +130,14 @@ class PreferenceTrainer:
             self._writer = parts.enter_context(contextlib.closing(writer))
             self._parts = parts.pop_all()
         self._pacing = QueryPacing(config, self.learning, self.clips.showable)
-        note_open(self)
+        others = [str(other.config.logs) for other in OPEN.values() if other.config.train_reward]
+        if others and config.train_reward:
+            _log.warning(
+                "another wrapper in this process, with log_dir %s, trains a separate predictor; if both "
+                "environments belong to one agent, make the second wrapper with first.beside(env)",
+                others[0],
+            )
+        OPEN[self.name] = self
         self._thread: threading.Thread | None = None
         if config.background and (config.collect_prefs or config.train_reward):
             self._thread = threading.Thread(target=self._work, name="preference-trainer", daemon=True)
@@ -141,13 +155,8 @@ class PreferenceTrainer:
         """Unregister a wrapper; the last one to leave closes the trainer."""
         self._users -= 1
         if self._users == 0:
-            note_closed(self)
+            OPEN.pop(self.name, None)
             self.close()
-
-    @property
-    def pool(self) -> SegmentPool:
-        """The newest segments, from which comparisons are sampled."""
-        return self.learning.pool
 
     def transform(self, observation: Any) -> Any:
         """Apply ``obs_transform_func``, if there is one, to an observation, and return an array.
@@ -168,19 +177,6 @@ class PreferenceTrainer:
             )
         return array
 
-    @property
-    def address(self) -> str:
-        """URL of the labeling page; empty if labels don't come from the site."""
-        collector = self.learning.collector
-        return collector.experiment.invite_url if isinstance(collector, HumanCollector) else ""
-
-    def answer(self, count: int | None) -> int:
-        """Ask the notebook user about waiting pairs, as :meth:`Controls.answer` describes."""
-        collector = self.learning.collector
-        if not isinstance(collector, PromptCollector) or self.config.people != "notebook":
-            raise ConfigError('answer() needs a wrapper with synthetic_prefs=False and people="notebook"')
-        return collector.answer(count)
-
     def give(self, segments: Sequence[Segment]) -> None:
         """Queue new segments for the learning thread; with ``background=False``, learn from them now.
 
@@ -188,7 +184,11 @@ class PreferenceTrainer:
             BackgroundError: label collection or training has failed in the background thread.
             ConfigError: this is not the process that made the trainer.
         """
-        self._home.require()
+        if os.getpid() != self._process:
+            raise ConfigError(
+                "the wrapper was made in a different process, so it can't collect labels or train here: "
+                f"{ONE_PREDICTOR}"
+            )
         if segments:
             self._patience = math.inf
         elif self.steps >= self._patience:
@@ -250,13 +250,16 @@ class PreferenceTrainer:
 
     def save_predictor(self) -> Path:
         """Save the published predictor as a checkpoint in ``log_dir`` and return the file's path."""
+        return self._save(self.published(), self._published)
+
+    def published(self) -> RewardPredictor:
+        """Return the published predictor; raise :class:`DataError` if there is none yet."""
         if self.predictor is None:
             raise DataError(
-                f"there is no reward predictor to save yet: its training starts after "
-                f"{self.config.n_initial_prefs} labels, but only {len(self.learning.dataset)} have "
-                "arrived; try again later"
+                f"there is no reward predictor yet: its training starts after {self.config.n_initial_prefs} "
+                f"labels, but only {self.answers} have arrived; try again later"
             )
-        return self._save(self.predictor, self._published)
+        return self.predictor
 
     def close(self) -> None:
         """Stop training, and stop submitting comparisons. Labels stay in ``log_dir``.

@@ -34,7 +34,7 @@ def test_new_segments_wait_for_the_next_turn(wrap: Wrap, monkeypatch: pytest.Mon
     env = wrap()
     play(env, 60)
     trainer = env.trainer
-    segments, given = list(trainer.pool.segments), trainer._given
+    segments, given = list(trainer.learning.pool.segments), trainer._given
 
     def meanwhile(segment: Segment) -> bool:
         given.append(segment)
@@ -43,7 +43,7 @@ def test_new_segments_wait_for_the_next_turn(wrap: Wrap, monkeypatch: pytest.Mon
     monkeypatch.setattr(trainer.clips, "can_show", meanwhile)
     given.extend(segments)
     trainer._take(trainer._given_now())
-    assert len(trainer.pool) == 2 * len(segments)
+    assert len(trainer.learning.pool) == 2 * len(segments)
     assert list(given) == segments
 
 

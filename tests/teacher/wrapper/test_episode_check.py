@@ -266,7 +266,7 @@ def test_observations_of_parts_are_flattened_for_the_predictor_alone(
     observation, _ = env.reset()
     assert space.contains(observation), "the agent's own"
     assert env.using_reward_from_predictor
-    kept = env.trainer.pool.segments[0].observations.shape
+    kept = env.trainer.learning.pool.segments[0].observations.shape
     assert kept == (5, *((numbers,) if numbers else space.shape or ()))
     assert caplog.text.count(f"are flattened into {numbers} numbers") == (numbers is not None)
     path = env.save_reward_predictor()

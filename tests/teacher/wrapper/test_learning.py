@@ -187,7 +187,7 @@ def test_answers_are_saved_and_learned_from_later(wrap: Wrap, tmp_path: Path) ->
     collector.close()
 
     trainer = wrap(collect_prefs=False, prefs_dir=path.parent, log_dir=tmp_path / "trained")
-    with pytest.raises(DataError, match="no reward predictor to save yet"):
+    with pytest.raises(DataError, match="no reward predictor yet"):
         trainer.save_reward_predictor()
     play(trainer, 20)
     assert trainer.trainer.training_steps == 8
