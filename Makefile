@@ -57,8 +57,7 @@ test-dmc: $(VENV)/.dmc ## Test DMControl's tasks, in an environment with a MuJoC
 	$(VENV)/dmc/bin/python -m pytest tests/suites/test_dm_control.py
 
 test-kubernetes: $(VENV)/.kubernetes ## Test the Kubernetes manifests with kubectl, and against the schemas of two versions of Kubernetes
-	$(VENV)/kubernetes/bin/python -m pytest tests/suites/test_kubernetes_validate.py tests/deployment/test_kubernetes.py \
-		tests/deployment/test_kubernetes_settings.py
+	$(VENV)/kubernetes/bin/python -m pytest tests/suites/test_kubernetes_validate.py tests/deployment/test_kubernetes.py
 
 test-metaworld: $(VENV)/.metaworld ## Test Meta-World's tasks, in an environment with the MuJoCo that it requires
 	$(VENV)/metaworld/bin/python -m pytest tests/suites/test_metaworld.py

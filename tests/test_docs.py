@@ -1,13 +1,17 @@
-"""The documents: their links lead somewhere, and what they show can be done. `make check` builds them."""
+"""The documents and examples: links lead somewhere, and what they show works. `make check` builds them."""
 
 import ast
 import importlib.util
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import yaml
 from django.core.management import get_commands, load_command_class
@@ -15,7 +19,7 @@ from django.test import Client
 
 from docs.reference_pages import rest_page, settings_page
 from teacher.teach import COMMANDS as COMMANDS_OF_TEACH
-from teacher.teach import build_parser, parse_arguments
+from teacher.teach import build_parser, main, parse_arguments
 from tests.documents import PAGES, ROOT, blocks_of, commands_of, page_of, run_programs
 
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -180,3 +184,51 @@ def test_hooks_before_a_commit_are_the_checks_of_make_check() -> None:
     for hook in repository["hooks"]:
         assert hook["language"] == "system"
         assert Path(sys.executable).with_name(Path(hook["entry"].split()[0]).name).exists()
+
+
+PAGE = page_of("environments")
+WALK, TOGETHER = blocks_of(PAGE, "python")
+
+
+def test_the_environment_of_ones_own_is_taught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_walk.py").write_text(WALK)
+    (command,) = [command for command in commands_of(PAGE) if "my_walk" in command]
+    assert main([*shlex.split(command)[1:], *"-t 2048 -i 20".split()]) == 0
+    assert list(tmp_path.glob("runs/*/walk/videos/*.mp4")), "it was drawn from a replay"
+
+
+class ListGame(gym.Env[Any, Any]):
+    def step(self, action: Any) -> Any:
+        assert isinstance(action, list)
+        return (0, 0), [1.0, 2.0], [True, False], [True, True], {}
+
+
+def test_a_game_of_lists_becomes_one_of_numbers() -> None:
+    found: dict[str, Any] = {}
+    exec(TOGETHER, found)  # noqa: S102 (of this project's own page)
+    _, reward, terminated, truncated, _ = found["Together"](ListGame()).step(np.array([1, 2]))
+    assert (reward, terminated, truncated) == (3.0, False, True)
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PROGRAMS = sorted(EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+def test_every_example_runs_in_its_short_form(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, where the libraries are imported already; its folder is searched, as Python does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", [str(program), "--short"])
+    runpy.run_path(str(program), run_name="__main__")
+    assert capfd.readouterr().out.strip()
+
+
+def test_every_example_is_on_their_page() -> None:
+    listed = re.findall(r"^\| \[[^\]]+\]\((\w+\.py)\) \|", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
+    assert listed == [program.name for program in PROGRAMS]

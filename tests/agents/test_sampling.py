@@ -1,6 +1,7 @@
-"""Rollouts from vector environments in every autoreset mode."""
+"""Rollouts in every autoreset mode, their advantages, and the training of the critic alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 
 from agents.errors import NonFiniteError, UnsupportedEnvironmentError, UnsupportedSpaceError
 from agents.heads import GaussianHead
+from agents.on_policy import OnPolicyAgent
 from agents.ppo import PPO, PPOConfig
-from agents.rollout import OnPolicyRollout
+from agents.rollout import Batch, OnPolicyRollout, generalized_advantages, require_finite
+from agents.trpo import TRPO, TRPOConfig
 
 MODES = list(AutoresetMode)
 
@@ -189,3 +192,221 @@ def test_hidden_autoreset_mode_is_refused(counting_envs: Callable[..., SyncVecto
 def test_observations_that_are_no_box_are_refused() -> None:
     with pytest.raises(UnsupportedSpaceError, match="space must be a non-empty Box, not Discrete"):
         PPO(SyncVectorEnv([lambda: gymnasium.make("FrozenLake-v1")]), PPOConfig(), seed=0)
+
+
+GAMMA, LAMBDA = 0.9, 0.8
+
+
+def make_rollout(seed: int, num_steps: int = 40, num_envs: int = 3) -> OnPolicyRollout:
+    """Random rewards, values and ends, with a dummy transition after each end, as next-step autoreset has."""
+    rng = np.random.default_rng(seed)
+    shape = (num_steps, num_envs)
+    valid, terminated, truncated = np.ones(shape, bool), np.zeros(shape, bool), np.zeros(shape, bool)
+    for t in range(num_steps):
+        if t > 0:
+            valid[t] = ~(terminated | truncated)[t - 1]
+        terminated[t] = valid[t] & (rng.random(num_envs) < 0.1)
+        truncated[t] = valid[t] & (rng.random(num_envs) < 0.1)
+    return OnPolicyRollout(
+        observations=rng.normal(size=(*shape, 2)),
+        actions=rng.normal(size=(*shape, 1)),
+        executed_actions=rng.normal(size=(*shape, 1)),
+        log_probs=rng.normal(size=shape),
+        values=rng.normal(size=shape),
+        rewards=np.where(valid, rng.normal(size=shape), 0.0),
+        terminated=terminated,
+        truncated=truncated,
+        valid=valid,
+        bootstrap_values=np.where(truncated & ~terminated, rng.normal(size=shape), 0.0),
+        last_values=rng.normal(size=num_envs),
+        last_observations=rng.normal(size=(num_envs, 2)),
+        final_observations=rng.normal(size=((terminated | truncated).sum(), 2)),
+    )
+
+
+def episode_slices(rollout: OnPolicyRollout, env: int) -> list[list[int]]:
+    """The valid steps of one environment, split into episodes."""
+    episodes: list[list[int]] = [[]]
+    for t in range(len(rollout.rewards)):
+        if rollout.valid[t, env]:
+            episodes[-1].append(t)
+            if rollout.terminated[t, env] or rollout.truncated[t, env]:
+                episodes.append([])
+    return [episode for episode in episodes if episode]
+
+
+def advantages_by_definition(rollout: OnPolicyRollout, rewards: NDArray[Any]) -> NDArray[np.float64]:
+    """Equation 16 of the paper: for each step a sum over the rest of its episode."""
+    expected = np.zeros(rewards.shape)
+    for env in range(rewards.shape[1]):
+        for steps in episode_slices(rollout, env):
+            after_last = rollout.last_values[env]
+            if rollout.terminated[steps[-1], env]:
+                after_last = 0.0
+            elif rollout.truncated[steps[-1], env]:
+                after_last = rollout.bootstrap_values[steps[-1], env]
+            values = [*rollout.values[steps, env], after_last]
+            deltas = [rewards[t, env] + GAMMA * values[i + 1] - values[i] for i, t in enumerate(steps)]
+            for i, t in enumerate(steps):
+                expected[t, env] = sum((GAMMA * LAMBDA) ** k * delta for k, delta in enumerate(deltas[i:]))
+    return expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_advantages_equal_their_definition(seed: int) -> None:
+    rollout = make_rollout(seed)
+    advantages = generalized_advantages(rollout, rollout.rewards, GAMMA, LAMBDA)
+    np.testing.assert_allclose(advantages, advantages_by_definition(rollout, rollout.rewards), atol=1e-12)
+
+
+def test_with_lambda_one_advantage_and_value_are_the_discounted_return() -> None:
+    rollout = make_rollout(0, num_steps=50)
+    returns = generalized_advantages(rollout, rollout.rewards, GAMMA, 1.0) + rollout.values
+    checked = 0
+    for env in range(3):
+        for steps in episode_slices(rollout, env):
+            if rollout.terminated[steps[-1], env]:
+                discounts = GAMMA ** np.arange(len(steps))
+                assert returns[steps[0], env] == pytest.approx(discounts @ rollout.rewards[steps, env])
+                checked += 1
+    assert checked > 3
+
+
+def test_truncation_is_bootstrapped_and_termination_is_not() -> None:
+    def advantage(*, terminated: bool, truncated: bool) -> float:
+        rollout = make_rollout(0, num_steps=1, num_envs=1)
+        fields = {**vars(rollout), "values": np.array([[1.0]]), "last_values": np.array([100.0])}
+        fields |= {"terminated": np.array([[terminated]]), "truncated": np.array([[truncated]])}
+        fields |= {"bootstrap_values": np.array([[10.0 if truncated and not terminated else 0.0]])}
+        return float(
+            generalized_advantages(OnPolicyRollout(**fields), np.array([[2.0]]), GAMMA, LAMBDA)[0, 0]
+        )
+
+    assert advantage(terminated=False, truncated=False) == pytest.approx(2 + GAMMA * 100 - 1)
+    assert advantage(terminated=False, truncated=True) == pytest.approx(2 + GAMMA * 10 - 1)
+    assert advantage(terminated=True, truncated=False) == pytest.approx(2 - 1)
+    assert advantage(terminated=True, truncated=True) == pytest.approx(2 - 1)
+
+
+def test_dummy_transitions_have_no_advantage_and_are_not_counted() -> None:
+    rollout = make_rollout(1)
+    assert not rollout.valid.all()
+    assert not generalized_advantages(rollout, rollout.rewards, GAMMA, LAMBDA)[~rollout.valid].any()
+    assert rollout.num_valid == sum(len(s) for env in range(3) for s in episode_slices(rollout, env))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_not_finite_is_named_with_its_place(value: float) -> None:
+    array = np.zeros((4, 3))
+    require_finite("rewards", array)
+    array[2, 1] = value
+    with pytest.raises(NonFiniteError, match=r"Expected finite rewards, got -?(nan|inf) at \(2, 1\)"):
+        require_finite("rewards", array)
+
+
+def test_minibatches_hold_every_transition_once_and_have_nearly_one_size() -> None:
+    advantages = np.arange(89.0)
+    batch = Batch._make([*[advantages] * 6, np.ones(89, bool)])
+    minibatches = list(batch.minibatches(7, np.random.default_rng(0)))
+    sizes = {minibatch.size for minibatch in minibatches}
+    assert min(sizes) >= 7
+    assert max(sizes) - min(sizes) <= 1
+    seen = np.concatenate([minibatch.advantages for minibatch in minibatches])
+    assert sorted(seen) == advantages.tolist()
+    assert seen.tolist() != advantages.tolist()
+    for minibatch in minibatches:
+        np.testing.assert_array_equal(minibatch.advantages, minibatch.returns)
+
+
+MakeAgent = Callable[..., OnPolicyAgent]
+NUM_STEPS, NUM_ENVS = 48, 2
+
+
+def make_ppo(env_id: str = "Pendulum-v1", **settings: Any) -> PPO:
+    envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
+    config = PPOConfig(num_steps=NUM_STEPS, minibatch_size=16, learning_rate=1e-3)
+    return PPO(envs, config, seed=0, dtype=torch.float64, **settings)
+
+
+def make_trpo(env_id: str = "Pendulum-v1", **settings: Any) -> TRPO:
+    envs = SyncVectorEnv([lambda: gymnasium.make(env_id)] * NUM_ENVS)
+    config = TRPOConfig(num_steps=NUM_STEPS, minibatch_size=16)
+    return TRPO(envs, config, seed=0, dtype=torch.float64, **settings)
+
+
+def parameters(agent: OnPolicyAgent) -> dict[str, NDArray[Any]]:
+    return {name: value.numpy().copy() for name, value in agent.policy.state_dict().items()}
+
+
+def train_critic(agent: OnPolicyAgent, rollout: OnPolicyRollout, epochs: int) -> OnPolicyRollout:
+    return agent._with_new_values(rollout, rollout.rewards, epochs)
+
+
+@pytest.mark.parametrize("make", [make_ppo, make_trpo])
+def test_both_ways_train_the_critic_alike_and_nothing_else(make: MakeAgent) -> None:
+    agents = [make(allow_numpy=True), make(allow_numpy=False)]
+    for agent in agents:
+        rollout = agent.collect()
+        agent.update(rollout, rollout.rewards)  # so that there is momentum, which must not move the actor
+    rollout = agents[0].collect()
+    agents[1].collect()
+    before = parameters(agents[0])
+    revalued = [train_critic(agent, rollout, 3) for agent in agents]
+    by_numpy, by_torch = map(parameters, agents)
+    for name, value in by_numpy.items():
+        np.testing.assert_allclose(value, by_torch[name], rtol=0, atol=1e-7, err_msg=name)
+        moved = np.abs(value - before[name]).max()
+        assert (moved > 1e-3) == name.startswith("critic"), name
+    np.testing.assert_allclose(revalued[0].values, revalued[1].values, atol=1e-7)
+
+
+@pytest.mark.parametrize("make", [make_ppo, make_trpo])
+def test_values_move_to_the_returns_of_the_new_rewards(make: MakeAgent) -> None:
+    agent = make()
+    rollout = agent.collect()
+    rewards = np.cos(rollout.observations[..., 0]) + 1.0
+
+    def unexplained(valued: OnPolicyRollout) -> float:
+        """Use returns that hardly depend on the critic."""
+        returns = generalized_advantages(valued, rewards, 0.9, 1.0) + valued.values
+        return float(np.square(returns - valued.values).mean())
+
+    agent.config = replace(agent.config, gamma=0.9)
+    assert unexplained(agent._with_new_values(rollout, rewards, 60)) < 0.2 * unexplained(rollout)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_all_values_are_computed_again(make_agent: Callable[..., PPO], mode: AutoresetMode) -> None:
+    agent = make_agent(mode=mode)
+    rollout = agent.collect()
+    same = agent.sampler.revalued(rollout)
+    for name in ("values", "bootstrap_values", "last_values"):
+        np.testing.assert_array_equal(getattr(same, name), getattr(rollout, name))
+    with torch.no_grad():
+        list(agent.policy.critic.parameters())[-1].add_(10.0)
+    shifted = agent.sampler.revalued(rollout)
+    cut_off = rollout.truncated & ~rollout.terminated
+    assert cut_off.any()
+    np.testing.assert_allclose(shifted.values, rollout.values + 10, rtol=1e-5)
+    np.testing.assert_allclose(shifted.last_values, rollout.last_values + 10, rtol=1e-5)
+    np.testing.assert_allclose(shifted.bootstrap_values, rollout.bootstrap_values + 10 * cut_off, rtol=1e-5)
+
+
+def test_an_update_estimates_advantages_by_the_critic_that_was_trained() -> None:
+    agent, other = make_ppo(), make_ppo()
+    rollout = agent.collect()
+    other.collect()
+    agent.update(rollout, rollout.rewards, critic_epochs=4)
+    other.update(train_critic(other, rollout, 4), rollout.rewards)
+    for name, value in parameters(agent).items():
+        np.testing.assert_array_equal(value, parameters(other)[name])
+
+
+def test_rewards_are_scaled_once_for_several_critic_updates(make_agent: Callable[..., PPO]) -> None:
+    states = []
+    for epochs in (0, 5):
+        agent = make_agent(normalize_rewards=True)
+        rollout = agent.collect()
+        agent.update(rollout, rollout.rewards, critic_epochs=epochs)
+        states.append(agent.reward_scaler.state_dict())
+    assert str(states[0]) == str(states[1])

@@ -1,4 +1,4 @@
-"""The claims about what labels teach, in their short form; and what the script keeps and shows."""
+"""The claims about what labels teach, in their short form; how reward learning is timed; episode ends."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import reward_claims
+from benchmarks import episode_ends, reward_claims
+from benchmarks.episode_ends import make, table
 from benchmarks.reward_claims import (
     Figures,
     Fit,
@@ -17,6 +18,7 @@ from benchmarks.reward_claims import (
     main,
     regularization,
 )
+from benchmarks.reward_speed import Bench, report
 from teacher.settings.options import RewardConfig
 
 SHORT = Fit(RewardConfig(features="even", hidden=16, patience=20), max_updates=100)
@@ -71,3 +73,40 @@ def test_finished_runs_are_kept_and_shown(
     assert f"({kept['figures']['even']:.2f} to {second['figures']['even']:.2f})" in capsys.readouterr().out  # type: ignore[index]
     assert main(["--show", "--results", str(tmp_path / "none.jsonl")]) == 0
     assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_our_side_is_timed_without_imitation(tmp_path: Path) -> None:
+    found = Bench(tmp_path, imitation=None).relabel(seed=1)
+    assert list(found) == ["ours"]
+    assert 0 < found["ours"] < 1e-3  # seconds for one step
+
+
+def test_ratios_are_medians_over_rounds_with_their_range() -> None:
+    rounds = [{"ours": ours, "imitation": theirs} for ours, theirs in [(1.0, 10.0), (2.0, 30.0), (1.0, 40.0)]]
+    assert list(report("fit", rounds)) == [
+        "| fit | ours | 1 (1 to 2) s |",
+        "| fit | imitation | 30 (10 to 40) s |",
+        "| fit | imitation / ours | **15 (10 to 40)** |",
+    ]
+
+
+def test_a_run_on_labels_is_set_against_one_on_the_true_reward() -> None:
+    rounds = [{"ours, rl": 2.0, "ours, rl, CPU": 2.0, "ours, synth": 3.0, "ours, synth, CPU": 5.0}]
+    assert list(report("steps", rounds))[-2:] == [
+        "| steps | ours, synth / ours, rl | **1.5 (1.5 to 1.5)** |",
+        "| steps | ours, synth, CPU / ours, rl, CPU | **2.5 (2.5 to 2.5)** |",
+    ]
+
+
+def test_frozen_segments_are_ties(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode_ends, "_EPISODES", 15)
+    monkeypatch.setattr(episode_ends, "_TESTED", 5)
+    monkeypatch.setattr(episode_ends, "LABELS", 30)
+    found = {side: make("CartPole-v1", side, "random", 1) for side in ("frozen", "absorb")}
+    frozen, absorb = found["frozen"]["ties"], found["absorb"]["ties"]
+    assert frozen is not None
+    assert absorb is not None
+    assert frozen > 0.6
+    assert absorb < 0.3
+    results = [{"task": "CartPole-v1", "side": side, "labeled": "random", **found[side]} for side in found]
+    assert table(results).row_count == len(episode_ends.TASKS) * len(episode_ends.SIDES)

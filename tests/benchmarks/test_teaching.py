@@ -1,6 +1,7 @@
 """The benchmark of teaching makes what is missing, measures what it says, and tells how to repeat it."""
 
 import shlex
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.results import append, load
+from benchmarks.short_hopper import Outcomes, Play, config_of, load_outcomes
 from benchmarks.teaching import build_parser, main, select
 from benchmarks.teaching_plots import LABELS_NAME, RETURNS_NAME, draw, spread
 from benchmarks.teaching_points import SIDES, TASKS, Point, Selection, Task, line_of, parse_variant
@@ -189,3 +191,20 @@ def test_both_pictures_are_drawn_from_what_there_is(tmp_path: Path) -> None:
     assert draw(list(rows(others)), tmp_path) == [], "none of these sides is marked"
     assert draw([], tmp_path) == []
     assert draw(list(rows(load(path)[:3])), tmp_path) == [], "one run of each side says too little"
+
+
+def test_outcomes_are_kept_and_half_a_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    assert load_outcomes(path) == []
+    kept = [Outcomes("synth", seed, Play(900.0 + seed, 1.5, 1.2), 300, 0.9) for seed in (1, 2)]
+    for outcome in kept:
+        append(path, asdict(outcome))
+    assert load_outcomes(path) == kept
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(SystemExit, match=r"outcomes\.jsonl line 2: not a JSON object; remove the line"):
+        load_outcomes(path)
+
+
+def test_the_settings_of_each_side_are_accepted() -> None:
+    configs = [config_of(side, 1, 300_000, Path("runs")) for side in ("rl", "synth", "coin")]
+    assert [config.n_labels for config in configs] == [None, 300, 300]

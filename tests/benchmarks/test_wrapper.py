@@ -1,4 +1,4 @@
-"""Test what the wrapper's benchmark makes of its results."""
+"""Test what the benchmarks of the wrapper and of clips make of their results."""
 
 import argparse
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import wrapper
+from benchmarks.clips import main
 
 
 def result(side: str, seed: int, reached: float, labels: int = 0) -> dict[str, Any]:
@@ -42,3 +43,18 @@ def test_curves_are_drawn(tmp_path: Path) -> None:
     wrapper.draw(RESULTS, tmp_path / "curves.png")
     with Image.open(tmp_path / "curves.png") as picture:
         assert min(picture.size) > 200
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("repeats", ["0", "-1", "many"])
+def test_repeats_that_measure_nothing_are_refused(
+    repeats: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["clips.py", "--repeats", repeats])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    expected = f"error: argument --repeats: must be a whole number of at least 1, not '{repeats}'"
+    assert capsys.readouterr().err.endswith(f"{expected}\n")

@@ -1,6 +1,7 @@
-"""The embedded site is private to its owner and honours what was exported."""
+"""The embedded site is private, honours exported variables, and outlives damage and setting up at once."""
 
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -17,8 +18,14 @@ from typing import Any
 
 import pytest
 import requests
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import connection
+from pytest_django import Settings
 from standardwebhooks import Webhook
 
+from human_feedback_site.embedded import EmbeddedSite, _last_port
+from human_feedback_site.private import read_secret_key
 from tests.site.conftest import settings_of
 from tests.site.webhooks.conftest import Receiver, serving
 
@@ -230,3 +237,119 @@ def wait_until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+Damaged = Callable[[bytes], Iterator[bytes]]
+
+
+def test_damaged_secret(tmp_path: Path, damaged: Damaged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    refused, intact = list[str](), read_secret_key(tmp_path, embedded=True)
+    for content in damaged(intact.encode()):
+        (tmp_path / "secret_key").write_bytes(content)
+        try:
+            assert read_secret_key(tmp_path, embedded=True).isprintable()
+        except ImproperlyConfigured as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    advice = "delete the file, and the site will create a new one"
+    assert set(refused) == {f"{tmp_path}/secret_key contains no valid secret key; {advice}."}
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\0", b"", b"tt_" + b"x" * 43])
+def test_a_damaged_token_is_replaced(db: None, settings: Settings, tmp_path: Path, content: bytes) -> None:
+    settings.STATE_DIR = tmp_path
+    (tmp_path / "token").write_bytes(content)
+    call_command("setup_embedded", stdout=io.StringIO())
+    assert (tmp_path / "token").read_text().startswith("tt_")
+    assert (tmp_path / "token").read_bytes() != content
+
+
+def test_a_damaged_announcement_of_the_site_before_has_no_port(tmp_path: Path, damaged: Damaged) -> None:
+    lock = tmp_path / "lock"
+    for content in damaged(json.dumps({"port": 8000, "url": "http://127.0.0.1:8000"}).encode()):
+        lock.write_bytes(content)
+        port = _last_port(lock)
+        assert port is None or 0 < port < 65536
+    lock.write_text('{"port": 8000}')
+    assert _last_port(lock) == 8000
+
+
+def test_site_announcement_is_never_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check who joins a site or looks for one reads it at any time."""
+    lock = tmp_path / "lock"
+    lock.write_text('{"port": 8000, "url": "http://[2001:db8::7]:8000", "storage": "s3://clips/of/many"}')
+    found: list[str] = []
+    write = os.pwrite
+
+    def look_and_write(descriptor: int, text: bytes, offset: int) -> int:
+        found.append(lock.read_text())
+        return write(descriptor, text, offset)
+
+    with lock.open("r+") as held:
+        site = EmbeddedSite(tmp_path, held.fileno(), 0, {"port": 8000, "url": "http://127.0.0.1:8000"})
+        monkeypatch.setattr(os, "pwrite", look_and_write)
+        site._announce()
+        site._announce(url=None)
+        monkeypatch.undo()
+    said = [json.loads(text)["url"] for text in (*found, lock.read_text())]
+    assert said == ["http://[2001:db8::7]:8000", "http://127.0.0.1:8000", None]
+
+
+PROGRAM = """
+import multiprocessing
+import django
+django.setup()
+from django.conf import settings
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from human_feedback_site.feedback.models import ApiToken
+from human_feedback_site.feedback.services.accounts import token_of
+
+processes = multiprocessing.get_context("fork")
+begin = processes.Barrier(3)
+
+def set_up():
+    begin.wait()
+    call_command("setup_embedded")
+
+started = [processes.Process(target=set_up) for _ in range(3)]
+[process.start() for process in started]
+[process.join() for process in started]
+assert [process.exitcode for process in started] == [0, 0, 0]
+password, token = ((settings.STATE_DIR / name).read_text().strip() for name in ("admin_password", "token"))
+admin = authenticate(username="admin", password=password)
+assert admin is not None
+assert token_of(token).user == admin
+assert (User.objects.count(), ApiToken.objects.count()) == (1, 1)
+"""
+
+
+@pytest.fixture
+def new_database(db: None, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables of a site whose database is new: SQLite's file, or one on the server in use."""
+    variables = {"PATH": os.environ["PATH"], "TEACHER_STATE_DIR": str(tmp_path / "state")}
+    (tmp_path / "state").mkdir()
+    if connection.vendor != "postgresql":
+        yield variables
+        return
+    name = f"set_up_at_once_{os.getpid()}"
+    server = os.environ["DATABASE_URL"].rpartition("/")[0]
+    with connection._nodb_cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+        yield variables | {"DATABASE_URL": f"{server}/{name}", "SECRET_KEY": os.environ["SECRET_KEY"]}
+        cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_concurrent_setup_makes_one_admin(new_database: dict[str, str]) -> None:
+    environment = new_database | {"DJANGO_SETTINGS_MODULE": "human_feedback_site.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

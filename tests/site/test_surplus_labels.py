@@ -1,16 +1,30 @@
-"""An answer counts while its pair wants labels, whoever holds it; a later one is surplus until wanted."""
+"""An answer counts while its pair wants labels, whoever holds it, and one lease gives one answer."""
 
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from django.core.management import call_command
 from django.db import connections
+from django.db.models.functions import Now
+from django.utils import timezone
 
-from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease, Participation
+from human_feedback_site.feedback.models import (
+    Comparison,
+    Experiment,
+    Invite,
+    Label,
+    Labeler,
+    Lease,
+    Outcome,
+    Participation,
+)
 from human_feedback_site.feedback.models.querysets import eligible_labels, live_leases
+from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.decisions import complete_labels
@@ -234,3 +248,208 @@ def test_late_answers_at_once_fill_each_place_once(trainer: Trainer, invite: Inv
     for comparison in found:
         assert comparison.labels.filter(status=Label.Status.COUNTED).count() == 1
     assert sorted(item["n_labels"] for item in trainer.decisions()["items"]) == [1] * found.count()
+
+
+@pytest.mark.parametrize("overlap", [1, 3])
+def test_one_lease_gives_one_answer(trainer: Trainer, browser: Browser, overlap: int) -> None:
+    trainer.overlap(overlap)
+    trainer.register(2)
+    Experiment.objects.update(min_watch_ms=60_000, stop_failures=5)
+    [lease] = browser.lease()
+    answers = [browser.answer(lease, choice) for choice in ("left", "left", "right", "equal", "left")]
+    assert [answer["status"] for answer in answers] == ["counted"] + ["surplus"] * 4
+    assert [answer["answered"] for answer in answers] == [1] * 5
+    assert labels_of("you") == ["counted"] + ["void"] * 4
+    assert trainer.decisions()["last_seq"] == 1
+    participation = own("you").get()
+    assert (participation.answers, participation.watch_checks) == (1, "0")
+    assert browser.ask()["notice"] is None
+
+
+def test_one_label_from_two_browsers(trainer: Trainer, browser: Browser, expire: Expire) -> None:
+    trainer.overlap(2)
+    trainer.register()
+    [old] = browser.lease()
+    expire(old)
+    [new] = browser.lease()
+    assert old["uuid"] != new["uuid"]
+    assert [browser.answer(lease)["answered"] for lease in (new, old)] == [1, 1]
+    assert labels_of("you") == ["counted", "void"]
+    assert Comparison.objects.get().n_labels == 1
+
+
+def test_undo_of_a_void_answer_leaves_counts_unchanged(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    label, void = browser.answer(lease), browser.answer(lease)
+    undone = browser.undo(void)
+    assert (undone["lease"], undone["answered"]) == (None, 1)
+    assert trainer.decisions()["last_seq"] == 1
+    undone = browser.undo(label)
+    assert (undone["lease"]["comparison"], undone["answered"]) == (lease["comparison"], 0)
+    again = browser.answer(undone["lease"])
+    assert (again["status"], again["answered"]) == ("counted", 1)
+
+
+def test_the_code_is_for_as_many_pairs_as_answers_are_wanted(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(3)
+    day = timezone.now() + timedelta(days=1)
+    two = Invite.objects.create(
+        experiment=trainer.experiment, answers_wanted=2, completion_code="DONE1", expires_at=day
+    )
+    browser.ask()
+    own("you").update(invite=two)
+    [lease] = browser.lease()
+    for _ in range(3):
+        browser.answer(lease)
+    assert browser.ask()["notice"] is None
+    assert "DONE1" not in browser.client.get("/experiments/hopper/done").content.decode()
+    browser.answer(browser.lease()[0])
+    assert browser.ask()["notice"] == "done"
+    assert "DONE1" in browser.client.get("/experiments/hopper/done").content.decode()
+
+
+@pytest.mark.parametrize("trick", ["answers again", "takes back and answers again"])
+def test_no_check_is_passed_by_answering_a_pair_again(trainer: Trainer, browser: Browser, trick: str) -> None:
+    trainer.register(6)
+    gold = trainer.register(3, gold="first")
+    Experiment.objects.update(gold_rate=0.25, stop_failures=100)
+    seen = []
+    for _ in range(8):
+        [lease] = browser.lease()
+        seen.append(lease["comparison"])
+        for _ in range(5):
+            label = browser.answer(lease)
+            if trick == "takes back and answers again":
+                lease = browser.undo(label)["lease"]
+        browser.answer(lease)
+    assert len(set(seen)) == len(seen)
+    for four in (seen[:4], seen[4:]):  # one in four, at a place that only the site knows
+        assert len(set(four) & set(gold)) == 1
+    assert len(own("you").get().gold_checks) == 2
+
+
+def test_stopped_labelers_answers_are_void(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(1)
+    Experiment.objects.update(min_watch_ms=60_000, stop_failures=9)
+    [lease] = browser.lease()
+    moderation.stop(own("you"))
+    said = browser.answer(lease)
+    assert (said["status"], said["answered"]) == ("surplus", 0)
+    assert (labels_of("you"), own("you").get().watch_checks) == (["void"], "")
+    moderation.readmit(own("you"))
+    assert trainer.decisions()["items"] == []
+    [again] = browser.lease()  # nothing that counts keeps it from judging
+    assert browser.answer(again)["status"] == "counted"
+
+
+def test_former_gold_may_be_judged(trainer: Trainer, browser: Browser, side_of: SideOf) -> None:
+    [uuid] = trainer.register()
+    moderation.make_gold(Comparison.objects.all(), Outcome.FIRST)
+    Experiment.objects.update(gold_rate=1.0)
+    browser.answer(browser.lease()[0])
+    assert labels_of("you") == ["gold"]
+    moderation.make_ordinary(Comparison.objects.all())
+    Experiment.objects.update(gold_rate=0.0)
+    [lease] = browser.lease()
+    assert lease["comparison"] == uuid
+    assert browser.answer(lease, side_of(lease, "second"))["status"] == "counted"
+    assert decided(trainer) == [("second", 1)]
+    assert own("you").get().answered == 2
+
+
+def test_repeated_comparison_may_be_answered_again(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(1)
+    label = browser.answer(browser.lease()[0])
+    comparison = Comparison.objects.get()
+    repeat = Lease.objects.create(
+        comparison=comparison,
+        labeler=Labeler.objects.get(name="you"),
+        purpose=Lease.Purpose.REPEAT,
+        swapped=False,
+        expires_at=timezone.now() + timedelta(minutes=1),
+    )
+    assert [browser.answer({"uuid": str(repeat.uuid)})["status"] for _ in range(2)] == ["counted", "surplus"]
+    again = browser.undo(label)["lease"]
+    assert browser.answer(again)["status"] == "counted"
+    assert labels_of("you") == ["counted", "repeat", "void", "counted"]
+    assert own("you").get().answered == 2
+
+
+def test_a_second_answer_ends_no_lease_that_is_for_something_else(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(1)
+    [lease] = browser.lease()
+    browser.answer(lease)
+    repeat = Lease.objects.create(
+        comparison=Comparison.objects.get(),
+        labeler=Labeler.objects.get(name="you"),
+        purpose=Lease.Purpose.REPEAT,
+        swapped=False,
+        expires_at=timezone.now() + timedelta(minutes=1),
+    )
+    browser.answer(lease)
+    assert labels_of("you") == ["counted", "void"]
+    assert browser.ask(held=[str(repeat.uuid)])["renewed"] == [str(repeat.uuid)]
+
+
+def test_void_answers_are_in_no_measure_of_a_labeler(trainer: Trainer, browser: Browser) -> None:
+    trainer.register(2)
+    one, two = browser.lease(2)
+    browser.answer(one, "left", response_ms=1000)
+    for _ in range(4):
+        browser.answer(one, "right", response_ms=90_000)
+    browser.answer(two, "left", response_ms=2000)
+    browser.undo(browser.answer(two))
+    experiment = trainer.experiment
+    [quality_of_you] = crowd.labelers(experiment)
+    assert quality_of_you.answers == 2
+    assert (quality_of_you.left.hits, quality_of_you.left.total) == (2, 2)
+    assert quality_of_you.seconds == pytest.approx(1.5)
+    Experiment.objects.update(created_at=Now() - timedelta(hours=1))
+    rate = monitoring.status_now(trainer.experiment).rate
+    assert rate == pytest.approx(2 / monitoring.RATE_MINUTES)
+
+
+def test_void_answers_cannot_be_revised(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    label = browser.answer(lease)
+    browser.answer(lease)
+    you = Labeler.objects.get(name="you")
+    assert [str(uuid) for uuid in labeling.recent_answers(you, trainer.experiment)] == [label["uuid"]]
+    assert labeling.answers_of(you, trainer.experiment).count() == 1
+
+
+def test_history_is_in_the_order_of_the_answers(trainer: Trainer, browser: Browser) -> None:
+    """Pairs are shown as their clips arrive, so it need not be the order of the leases."""
+    trainer.register(3)
+    first, second, third = browser.lease(3)
+    labels = [browser.answer(lease) for lease in (third, first, second)]
+    form = {"uuid": str(uuid.uuid4()), "choice": "right"}
+    browser.client.post(f"/experiments/hopper/history/{labels[0]['uuid']}", form)
+    you = Labeler.objects.get(name="you")
+    answers = labeling.answers_of(you, trainer.experiment)
+    assert [str(label.lease.uuid) for label in answers] == [second["uuid"], first["uuid"], third["uuid"]]
+    assert answers.latest("pk").choice == "right"
+
+
+def test_void_labels_are_exported_as_such(trainer: Trainer, browser: Browser) -> None:
+    from tests.site.test_imports import export, rows
+
+    trainer.register()
+    [lease] = browser.lease()
+    browser.answer(lease)
+    browser.answer(lease)
+    assert [row["status"] for row in rows(export(), "labels")] == ["counted", "void"]
+
+
+def test_the_researchers_pages_say_what_does_not_count(trainer: Trainer, browser: Browser) -> None:
+    trainer.register()
+    [lease] = browser.lease()
+    browser.answer(lease)
+    browser.answer(lease)
+    browser.client.force_login(trainer.user)
+    for page in ("comparisons", f"comparisons/{lease['comparison']}"):
+        response = browser.client.get(f"/experiments/hopper/{page}")
+        assert response.status_code == 200, page
+        assert "not counted" in response.content.decode(), page

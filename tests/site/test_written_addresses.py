@@ -1,4 +1,4 @@
-"""No template, script or module writes an address of the site out, which would be wrong below a path."""
+"""No file writes an address of the site out, and browser storage keeps its names."""
 
 import ast
 import re
@@ -95,3 +95,16 @@ def test_other_text_is_ignored() -> None:
     markup = """<a href="{% url 'home' %}">a / b</a> <br/> "a minute" "/min" import("./api.js")"""
     assert in_markup(markup) == []
     assert in_code('text.rstrip("/"); root = "/dev/shm"; f"{base}/api/v1"') == []
+
+
+SCRIPTS = Path(human_feedback_site.__file__).parent / "feedback" / "static" / "feedback" / "js"
+KEPT = {f"rl-teacher.{name}" for name in ("character", "keys.", "learned.", "news.", "outbox.", "pace.")}
+
+
+def test_names_of_stored_browser_data_are_stable() -> None:
+    found = {
+        name
+        for path in SCRIPTS.rglob("*.js")
+        for name in re.findall(r"rl-teacher\.[a-z.]+", path.read_text())
+    }
+    assert found == KEPT

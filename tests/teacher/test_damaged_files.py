@@ -1,8 +1,8 @@
 """Every kind of file that the trainer reads, cut off, changed and replaced: refused in one line, or harmless.
 
 A kind needs a row here. A ledger's ``-wal`` file is in ``test_ledger_durability.py``. The site's own are in
-``tests/site/test_imports.py`` and ``test_damaged_state.py``, a stack's in ``tests/e2e/test_stack_words.py``
-and ``test_stack_audit.py``, benchmarks' in ``test_results.py``.
+``tests/site/test_imports.py`` and ``test_embedded.py``, a stack's in ``tests/e2e/test_stack_programs.py`` and
+``test_stack_audit.py``, benchmarks' in ``test_results.py``.
 """
 
 import contextlib

@@ -1,11 +1,12 @@
-"""Test what the labeling page shows beside the pairs: how far it is, and what the agent does meanwhile."""
+"""Test what the labeling page shows beside and between the pairs: progress, lessons, films and news."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import combinations, product
 
 from django.core.cache import cache
 from django.utils import timezone
-from playwright.sync_api import ViewportSize, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from human_feedback_site.feedback.models import Invite, Participation
 from tests.e2e.browser.conftest import LabelingPage, Site
@@ -183,3 +184,200 @@ def test_small_windows_show_every_control_without_overlap(site: Site, labeling: 
     labeling.watch()
     labeling.page.get_by_role("button", name="Left", exact=True).click()
     labeling.expect_saved(1)
+
+
+def test_examples_and_practice_come_once_before_the_first_pair(site: Site, labeling: LabelingPage) -> None:
+    site.explain("first", "It goes up.")
+    site.explain("first", "It goes up, too.", practice=True)
+    site.explain("equal", "Neither <b>moves</b>.", practice=True)
+    site.add(2)
+    page = labeling.page
+    page.goto(site.invite())
+    examples = page.locator("#examples")
+    expect(examples).to_be_visible()
+    expect(examples.locator(".better video")).to_have_count(1)
+    expect(examples).to_contain_text("It goes up.")
+    page.keyboard.press("Escape")
+
+    labeling.wait_for("practice")
+    note, feedback = page.locator("#practice-note"), page.locator("#feedback")
+    expect(note).to_contain_text("Practice 1 / 2")
+    labeling.press("Arrow" + labeling.side_of("red").capitalize())
+    expect(feedback).to_contain_text("Yes, we agree.")
+    expect(feedback).to_contain_text("It goes up, too.")
+    expect(page.locator(".stage .frame.better")).to_have_count(1)
+    page.keyboard.press("Enter")
+
+    expect(note).to_contain_text("Practice 2 / 2")
+    labeling.wait_for("practice")
+    labeling.press("ArrowLeft")
+    expect(feedback).to_contain_text("Our answer: Equal")
+    expect(feedback).to_contain_text("Neither <b>moves</b>.")
+    feedback.get_by_role("button", name="Next").click()
+
+    labeling.wait_for("judging")
+    expect(note).to_be_hidden()
+    expect(page.locator("#practice-at")).to_have_text("")
+    assert site.labels() == []
+    labeling.open(site.label_url)
+    labeling.press("ArrowUp")
+    labeling.expect_saved(1)
+    assert [label.choice for label in site.labels()] == ["equal"]
+    page.evaluate("localStorage.clear()")
+    labeling.open(site.label_url)
+
+
+def test_a_practice_whose_examples_cannot_be_read_is_left_out(site: Site, labeling: LabelingPage) -> None:
+    site.explain("first", "It goes up.", practice=True)
+    site.add(1)
+    labeling.page.route("**/examples", lambda route: route.abort())
+    labeling.open(site.invite())
+
+
+def test_the_latest_episode_is_watched_beside_the_pairs(site: Site, labeling: LabelingPage) -> None:
+    site.add(1)
+    labeling.open(site.invite())
+    page = labeling.page
+    button, film = page.get_by_role("button", name="Episode"), page.locator("#episode")
+    expect(button).to_be_hidden()
+    site.film(20_480)
+    labeling.come_back()
+    expect(button).to_be_visible()
+    page.keyboard.press("e")
+    expect(film).to_contain_text("20,480")
+    expect(button).to_have_attribute("aria-pressed", "true")
+    page.wait_for_function(
+        "() => { const v = document.getElementById('episode-video'); return !v.paused && v.videoWidth > 0; }"
+    )
+    assert len(labeling.videos()) == 2
+    site.film(40_960)
+    labeling.come_back()
+    expect(film).to_contain_text("40,960")
+    film.get_by_role("button", name="Close").click()
+    expect(film).to_be_hidden()
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(1)
+
+
+OVERLAPS = """(selectors) => {
+    const news = document.querySelector("#news").getBoundingClientRect();
+    return selectors.filter((selector) => [...document.querySelectorAll(selector)].some((each) => {
+        const { left, right, top, bottom } = each.getBoundingClientRect();
+        return left < news.right && news.left < right && top < news.bottom && news.top < bottom;
+    }));
+}"""
+KNOWS_THE_FIRST = (
+    "() => Object.entries(localStorage).some(([key, it]) => key.includes('.news.') && it === '0')"
+)
+PLACES = """JSON.stringify(
+    [...document.querySelectorAll(".frame, .answer")].map((each) => each.getBoundingClientRect())
+)"""
+
+
+def hear(labeling: LabelingPage) -> None:
+    """Let the page notice a new video now."""
+    with labeling.page.expect_response("**/progress") as response:
+        labeling.come_back()
+    response.value.finished()
+
+
+def begin(site: Site, labeling: LabelingPage, answers: int = 1) -> None:
+    """Open the page while there is one video, give answers, and let a second video arrive."""
+    site.film(0)
+    site.add(answers + 3)
+    labeling.open(site.invite())
+    labeling.page.wait_for_function(KNOWS_THE_FIRST)
+    for answered in range(1, answers + 1):
+        labeling.press("ArrowLeft")
+        labeling.expect_saved(answered)
+    site.film(20_000)
+    hear(labeling)
+
+
+def test_a_new_video_is_shown_once_after_the_next_answer(site: Site, labeling: LabelingPage) -> None:
+    begin(site, labeling, answers=2)
+    page = labeling.page
+    news, video = page.locator("#news"), page.locator("#news-video")
+    expect(news).to_be_hidden()  # in the middle of a pair
+    before = page.evaluate(PLACES)
+    labeling.press("ArrowLeft")
+    expect(page.locator("#news-title")).to_have_text("What 2 answers have taught the agent")
+    expect(page.locator("#news-said")).to_have_text("What 2 answers have taught the agent")
+    page.wait_for_function("() => document.querySelector('#news-video').currentTime > 0")
+    assert video.evaluate("(it) => [it.muted, it.loop]") == [True, True]
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
+    assert page.evaluate(PLACES) == before
+    page.keyboard.press("Escape")
+    expect(news).to_be_hidden()
+    expect(page.locator("#news-said")).to_be_empty()
+    page.reload()
+    labeling.wait_for("judging")
+    hear(labeling)
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(4)
+    expect(news).to_be_hidden()
+
+
+def test_the_card_covers_nothing_and_before_and_after_are_compared(
+    site: Site, labeling: LabelingPage, faults: Callable[[Page], list[str]]
+) -> None:
+    page = labeling.page
+    begin(site, labeling)
+    labeling.press("ArrowLeft")
+    expect(page.locator("#news")).to_be_visible()
+    page.locator("#news-title").evaluate(
+        "(it) => { it.textContent = it.textContent.replace('1', '123,456'); }"
+    )
+    wide = [(1280, 600), (1280, 800), (1440, 900), (1920, 1080)]
+    for width, height in [*wide, (1024, 768), (360, 740), (320, 568), (740, 360), (568, 320)]:
+        page.set_viewport_size(ViewportSize(width=width, height=height))
+        expect(page.locator("#news-video")).to_be_visible(visible=(width, height) in wide)
+        expect(page.locator("#news .watch")).to_be_visible(visible=(width, height) not in wide)
+        covered = [".stage", ".transport", ".answer", ".tools .link", "#prompt"]
+        assert page.evaluate(OVERLAPS, covered) == [], (width, height)
+    assert faults(page) == []
+    for path in ("experiments/hopper/done", ""):
+        page.goto(f"{site.url}/{path}")
+        expect(page.locator("figcaption")).to_have_text(["Before", "After 1 answer, 1 of them yours"])
+        page.get_by_role("button", name="Play or pause both clips").click()
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.before-after video')].every((it) => it.currentTime > 0)"
+        )
+    assert faults(page) == []
+
+
+def test_narrow_page_offers_the_video_in_one_line(site: Site, phone: LabelingPage) -> None:
+    begin(site, phone)
+    phone.press("ArrowLeft")
+    page = phone.page
+    expect(page.locator("#news")).to_contain_text("What 1 answer has taught the agent")
+    assert page.locator("#news-video").get_attribute("src") is None  # is not downloaded unseen
+    page.get_by_role("button", name="Watch").tap()
+    expect(page.locator("#news")).to_be_hidden()
+    expect(page.locator("#episode-caption")).to_have_text("Step 20,000 · 1 answer")
+    site.film(30_000)
+    site.set(show_episodes=False)
+    hear(phone)
+    for hidden in (page.locator("#episode"), page.get_by_role("button", name="Episode")):
+        expect(hidden).to_be_hidden()
+    phone.press("ArrowLeft")
+    phone.expect_saved(3)
+    expect(page.locator("#news")).to_be_hidden()
+
+
+def test_card_opens_the_panel_and_respects_reduced_motion(site: Site, labeling: LabelingPage) -> None:
+    page = labeling.page
+    page.emulate_media(reduced_motion="reduce")
+    begin(site, labeling)
+    labeling.press("ArrowLeft")
+    page.wait_for_function("() => document.querySelector('#news-video').readyState >= 2")
+    assert page.locator("#news-video").evaluate("(it) => it.paused")
+    page.locator("#news-video").click()
+    expect(page.locator("#episode")).to_be_visible()
+    expect(page.locator("#news")).to_be_hidden()
+    site.film(30_000)  # who is watching sees it in the panel
+    hear(labeling)
+    expect(page.locator("#episode-caption")).to_contain_text("Step 30,000")
+    labeling.press("ArrowLeft")
+    labeling.expect_saved(3)
+    expect(page.locator("#news")).to_be_hidden()

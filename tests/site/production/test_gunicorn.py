@@ -1,6 +1,7 @@
-"""Production's server says when it is ready, keeps one log, goes to https, and stops without haste."""
+"""Production: the server says when it is ready, keeps one log, one set of metrics, and a clean check."""
 
 import contextlib
+import io
 import re
 import shutil
 import signal
@@ -10,11 +11,20 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
 import requests
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import override_settings
 
+from human_feedback_site.feedback.models import Experiment, SequenceCounter
+from human_feedback_site.feedback.services import accounts, parts
+from human_feedback_site.feedback.system_checks import sign_in_obstacle
+from tests.databases import Using
+from tests.site.conftest import settings_of
 from tests.site.production.conftest import Production
 
 EXPERIMENT = {
@@ -133,3 +143,110 @@ def test_invalid_settings_stop_the_server_with_one_line(new_site: Production) ->
         assert process.wait(120) != 0
         [line] = new_site.text().strip().splitlines()
         assert line.startswith(f"Error: {message}")
+
+
+def check(site: Production, address: str, **variables: str) -> str:
+    """Check in this process, with the settings of a site that is reached at an address."""
+    values = settings_of(**site.environment | {"TEACHER_PUBLIC_URL": address} | variables)
+    del values["DATABASES"]  # Django would not notice that they change
+    out = io.StringIO()
+    with override_settings(**values):
+        call_command("check", deploy=True, fail_level="WARNING", stdout=out, stderr=out)
+    return out.getvalue()
+
+
+def test_https_address_gives_no_warnings(site: Production) -> None:
+    assert check(site, "https://localhost:8443") == "System check identified no issues (2 silenced).\n"
+    done = site.run("-W", "error", "manage.py", "check", "--deploy", "--fail-level", "WARNING")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "System check identified no issues (2 silenced).\n"
+
+
+def test_hsts_warning_is_silenced_below_a_path(site: Production) -> None:
+    assert check(site, "https://localhost/teacher") == "System check identified no issues (1 silenced).\n"
+
+
+def test_http_address_gives_warnings(site: Production) -> None:
+    with pytest.raises(CommandError) as caught:
+        check(site, "http://192.168.1.5:8000")
+    no_hsts_no_redirect_no_secure_cookies = ["W004", "W008", "W012", "W016"]
+    assert re.findall(r"security\.(\w+)", str(caught.value)) == no_hsts_no_redirect_no_secure_cookies
+
+
+def obstacle(host: str) -> str:
+    return (
+        f"ALLOWED_HOSTS allows {host}, but no one can sign in or use an invitation over http. "
+        "Set TEACHER_PUBLIC_URL to the URL that people open in their browsers, "
+        "such as http://lab.local:8000 or https://lab.local."
+    )
+
+
+@pytest.mark.parametrize(
+    ("hosts", "shown"), [("lab.local", "lab.local"), ("127.0.0.1,.lab.local,x", ".lab.local"), ("*", "*")]
+)
+def test_hosts_without_an_address_are_warned_about(site: Production, hosts: str, shown: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        check(site, "", ALLOWED_HOSTS=hosts)
+    [line] = [line for line in str(caught.value).splitlines() if "feedback.W001" in line]
+    assert line == f"?: (feedback.W001) {obstacle(shown)}"
+
+
+@pytest.mark.parametrize(
+    ("address", "variables"),
+    [
+        ("", {}),  # for this machine alone
+        ("http://lab.local:8000", {"ALLOWED_HOSTS": "lab.local"}),
+        ("https://lab.local", {"ALLOWED_HOSTS": "lab.local"}),
+        ("", {"ALLOWED_HOSTS": "lab.local", "CSRF_TRUSTED_ORIGINS": "https://lab.local"}),
+    ],
+)
+def test_no_warning_where_sign_in_works(site: Production, address: str, variables: dict[str, str]) -> None:
+    values = settings_of(**site.environment | {"TEACHER_PUBLIC_URL": address} | variables)
+    del values["DATABASES"]
+    with override_settings(**values):
+        assert sign_in_obstacle() is None
+
+
+def test_production_warns_once_at_start(site: Production) -> None:
+    site.start(TEACHER_PUBLIC_URL="", ALLOWED_HOSTS="lab.local", WEB_CONCURRENCY="2")
+    assert site.url
+    [line] = [line for line in site.log() if line["level"] == "WARNING"]
+    assert line["message"] == obstacle("lab.local")
+
+
+TOKEN = "only-for-tests-" + "0123456789" * 3
+
+
+def label(site: Production, using: Using) -> None:
+    """Let somebody have given three labels, and withdrawn one."""
+    with using(site.environment["DATABASE_URL"]):
+        owner = User.objects.create(username="ada", is_staff=True)
+        experiment = Experiment.objects.create(
+            name="hopper", owner=owner, run_id=uuid4(), fps=20, has_true_reward=False
+        )
+        SequenceCounter.objects.create(experiment=experiment, last_seq=4)
+        labeler = accounts.invite(experiment, "bob")
+        parts.add(accounts.participation_of(labeler, experiment).pk, None, answers=3, undone=1)
+
+
+def scrape(url: str) -> dict[str, str]:
+    """Read the counters over a connection of its own, as plain HTTP although people come by https."""
+    answer = requests.get(
+        f"{url}/metrics",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+        timeout=60,
+        allow_redirects=False,
+    )
+    assert answer.status_code == 200
+    return dict(re.findall(r'^rl_teacher_(\w+_total){experiment="hopper"} (.+)$', answer.text, re.MULTILINE))
+
+
+def test_all_processes_report_the_same_counts(site: Production, using: Using) -> None:
+    """A count that a process keeps for itself would begin at 0 in each."""
+    label(site, using)
+    site.start(WEB_CONCURRENCY="2", TEACHER_METRICS_TOKEN=TOKEN)
+    url = site.url
+    expected = {"labels_total": "3.0", "withdrawn_labels_total": "1.0", "decisions_total": "4.0"}
+    assert [scrape(url) for _ in range(8)] == [expected] * 8
+    assert requests.get(f"{url}/metrics", timeout=60, allow_redirects=False).status_code == 404
+    assert TOKEN not in site.text()

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stable_baselines3 as sb3
+from gymnasium.spaces import Box
 from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
 
 from teacher.envs.random_episodes import policy_trajectories
 from teacher.runs import model_export
+from teacher.runs.model_export import CHECKED_INPUTS, random_inputs
 from teacher.runs.saved_run import SavedRun
 from teacher.teach import main
+from tests.models import AGENTS
 
 FILES = {"README.md", "config.json", "policy.safetensors", "predictor.safetensors"}
 
@@ -167,3 +170,24 @@ def test_export_errors_are_one_line(
     assert {path.name for path in tmp_path.iterdir()} == {
         *("taken", "b.npz", "new", "taken.zip", "taken.safetensors")
     }
+
+
+def test_random_inputs_are_in_the_space_and_not_near_its_bounds_if_these_are_huge() -> None:
+    largest = np.finfo(np.float32).max
+    low, high = np.array([-largest, -np.inf, 2000, 0], np.float32), np.array([largest, 1, 3000, np.inf])
+    drawn = random_inputs(Box(low, high.astype(np.float32)), seed=1)
+    assert drawn.shape == (CHECKED_INPUTS, 4)
+    assert drawn.dtype == np.float32
+    assert np.abs(drawn[:, [0, 1, 3]]).max() < 100
+    assert drawn[:, 2].min() > 2000
+    assert drawn[:, 2].std() > 100
+
+
+def test_drawing_does_not_change_the_space() -> None:
+    for case in AGENTS.values():
+        space = case.action_space
+        space.seed(7)
+        expected = space.sample()
+        space.seed(7)
+        random_inputs(space, seed=1)
+        np.testing.assert_array_equal(space.sample(), expected)

@@ -1,4 +1,4 @@
-"""Test what is killed or away on the way loses, doubles and inverts nothing."""
+"""Test what is killed or away loses, doubles and inverts nothing, with clips in a folder or in S3."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from teacher.data.segments import Segment
 from teacher.errors import SiteRefusedError, StorageError
 from teacher.labeling import publisher
 from teacher.labeling.client import ExperimentSettings
-from teacher.labeling.embedded_site import ensure_site
+from teacher.labeling.embedded_site import SiteHandle, ensure_site
 from teacher.storage import FolderStorage
 from tests.teacher.labeling.sites import announced, kill_site
 
@@ -152,3 +152,19 @@ def test_a_store_that_the_site_does_not_read_stops_the_run(
         with pytest.raises(SiteRefusedError, match="TEACHER_STORAGE") as refusal:
             wait_until(lambda: asking.collector.receive() != [])
     assert refusal.value.status == 422
+
+
+@pytest.mark.usefixtures("s3_variables")
+def test_clips_come_from_s3(s3_server: Any, s3_site: SiteHandle, start_asking: Any, pairs: Any) -> None:
+    with start_asking(at=s3_site) as asking:
+        asking.collector.submit(pairs[:2], "training", 100)
+        bots = asking.bots(1)
+        preferences = asking.receive(2)
+        asking.collector.finish()
+        bots[0].join(240)
+    for preference in preferences:
+        assert preference.value == float(preference.first.true_return > preference.second.true_return)
+    stored = list((s3_server.root / s3_server.bucket / "people" / asking.settings.name).rglob("*.mp4"))
+    assert len(stored) == 4
+    assert not (s3_site.admin_password_file.parent / "media").exists()
+    assert bots[0].error is None

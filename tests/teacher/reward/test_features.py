@@ -1,13 +1,16 @@
-"""Test what a predictor reads of steps, against arrays made by hand."""
+"""Test what a predictor reads of steps, against arrays made by hand, and that no steps have no rewards."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 from uuid import UUID
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +20,7 @@ from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.data.steps import StepsBatch
 from teacher.envs.tasks import describe_task, make_vector_env
+from teacher.envs.trajectory import Trajectory
 from teacher.errors import ConfigError, DataError, EnvironmentUnsuitableError
 from teacher.reward.features import Features
 from teacher.reward.predictor import RewardPredictor
@@ -179,3 +183,68 @@ def test_a_rollout_is_relabeled_as_its_episodes_are(mode: AutoresetMode) -> None
         ]
         expected = [predictor.step_rewards(episode) for episode in episodes if episode.env_index == index]
         np.testing.assert_allclose(np.concatenate(relabeled), np.concatenate(expected), rtol=1e-5)
+
+
+VECTORS = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)
+IMAGES, STACKS = (Box(0, 255, (*stack, 16, 16), np.uint8) for stack in ((3,), (2, 3)))
+ALL = "state,action,next_state,terminated"
+
+
+class NeedsRows(torch.nn.Module):
+    """A module that makes nothing of nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows @ self.weight / rows.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("spaces", "settings", "network"),
+    [
+        (VECTORS, {}, None),
+        (VECTORS, {"inputs": ALL}, None),
+        (VECTORS, {"features": "even", "uncertainty_bonus": 1.0}, None),
+        (VECTORS, {"normalization": "running"}, None),
+        ((Discrete(4), MultiDiscrete([2, 3])), {"inputs": ALL}, None),
+        ((Box(-1, 1, ()), Box(-1, 1, (2, 2))), {"inputs": ALL}, None),
+        ((IMAGES, Discrete(3)), {"inputs": "state,next_state"}, None),
+        ((STACKS, Discrete(3)), {"inputs": None}, None),
+        (VECTORS, {"inputs": "state"}, lambda _: NeedsRows()),
+    ],
+)
+@pytest.mark.parametrize("batch", [(0,), (4, 0), (0, 4)])
+def test_the_array_is_empty_and_has_the_shape_of_the_batch(
+    spaces: tuple[Space[Any], Space[Any]],
+    settings: dict[str, Any],
+    network: Callable[[tuple[int, ...]], torch.nn.Module] | None,
+    batch: tuple[int, ...],
+) -> None:
+    config = RewardConfig(**{"members": 2, "hidden": 4, **settings})
+    model = RewardPredictor(*spaces, config, seed=1, network=network)
+    states, actions = (np.empty((*batch, *(space.shape or ())), space.dtype) for space in spaces)
+    rewards = model.rewards(states, actions, states, np.zeros(batch, np.bool_))
+    assert rewards.shape == batch
+    assert rewards.dtype == np.float64
+    steps = StepsBatch(states, actions, states, np.zeros(batch, np.bool_))
+    assert model.member_rewards(steps).shape == (2, *batch)
+
+
+def test_an_episode_without_a_step_has_none() -> None:
+    model = RewardPredictor(*VECTORS, RewardConfig(inputs=ALL), seed=1)
+    episode = Trajectory.from_arrays(np.ones((1, 3)), np.ones((0, 2)), np.zeros(0))
+    assert model.step_rewards(episode).shape == (0,)
+
+
+def test_none_of_them_count_where_rewards_are_normalized_by_those_in_use() -> None:
+    model = RewardPredictor(*VECTORS, RewardConfig(normalization="running", model="network"), seed=1)
+    states = np.random.default_rng(1).normal(size=(9, 3))
+    some, none = (StepsBatch(rows, np.ones((len(rows), 2)), rows) for rows in (states, states[:0]))
+    model.follow(none)
+    model.follow(some)
+    before = model.step_rewards(some)
+    model.follow(none)
+    np.testing.assert_array_equal(model.step_rewards(some), before)
+    assert before.std() == pytest.approx(0.05)

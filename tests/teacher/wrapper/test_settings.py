@@ -1,18 +1,24 @@
-"""Arguments by the names that are known, and what becomes of the others."""
+"""Arguments by the names that are known, what becomes of the others, and whose function judges."""
 
+import contextlib
 import logging
 import re
+import sys
+import types
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from teacher.errors import ConfigError
+from teacher.data.segments import Segment
+from teacher.envs.trajectory import Trajectory
+from teacher.errors import BackgroundError, BehaviorError, ConfigError
 from teacher.labeling.people import SiteOptions
 from teacher.queries.schedules import ConstantRate
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.wrapper.settings import DROPPED, WrapperConfig, read_settings
+from tests.teacher.wrapper.conftest import Wrap, play
 
 # Of HumanPreferencesEnvWrapper in DRLHP, but for env and reward_predictor_network.
 KNOWN = """train_reward collect_prefs segment_length mp_context prefs_dir log_dir max_prefs_in_db
@@ -128,3 +134,47 @@ def test_every_argument_is_on_its_page_with_its_default() -> None:
 def test_options_of_the_site_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SiteOptions(**options)
+
+
+def broken(steps: Segment | Trajectory) -> float:
+    raise ZeroDivisionError("no steps")
+
+
+FUNCTIONS = types.SimpleNamespace(
+    broken=broken, no_number=lambda steps: float("nan"), text=lambda steps: "good", nothing=lambda steps: None
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("broken", "wrapper_judges:broken failed: ZeroDivisionError: no steps; fix the function$"),
+        (
+            "no_number",
+            "wrapper_judges:no_number returned nan, but must return a finite number; fix the function$",
+        ),
+        ("text", "wrapper_judges:text returned good, but must return a finite number; fix the function$"),
+        (
+            "nothing",
+            "wrapper_judges:nothing returned None, but must return a finite number; fix the function$",
+        ),
+    ],
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_a_function_that_fails_is_named(
+    wrap: Wrap, monkeypatch: pytest.MonkeyPatch, background: bool, function: str, says: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "wrapper_judges", FUNCTIONS)
+    env = wrap(judge=f"wrapper_judges:{function}", background=background)
+    with pytest.raises((BehaviorError, BackgroundError), match=says) as error:
+        play(env, 10**6)
+    assert "--" not in str(error.value)
+    with contextlib.suppress(BackgroundError):  # which says it again
+        env.close()
+
+
+def test_a_judge_that_cannot_be_is_refused_by_its_argument(wrap: Wrap) -> None:
+    with pytest.raises(ConfigError, match=r"^judge: expected one or more of oracle, .*; got 'nobody'$"):
+        wrap(judge="nobody")
+    with pytest.raises(ConfigError, match=r"^cannot import no_such_module:judge: ModuleNotFoundError"):
+        wrap(judge="no_such_module:judge")
