@@ -5,11 +5,15 @@ their figures to files in a temporary folder, and the main process adds them up.
 """
 
 import atexit
-import importlib
+import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
+from billiard.process import current_process
+from redis import Redis, RedisError
 
 from teacher.errors import (
     ConfigError,
@@ -22,7 +26,9 @@ from teacher.errors import (
 from teacher.extras import require_extra
 
 if TYPE_CHECKING:
-    from teacher.clips.exporter import Exporter
+    from prometheus_client.core import Metric
+
+# ruff: noqa: PLC0415 (prometheus_client is optional)
 
 BIND_VARIABLE = "TEACHER_METRICS_BIND"
 STORAGE, TIMEOUT, LOST, OTHER = "storage", "timeout", "lost", "other"
@@ -36,6 +42,8 @@ FAILURE_KINDS = (*(kind for _, kind in _KINDS), TIMEOUT, LOST, OTHER)
 """Kinds of failures: the clip can't be rendered, the replay differs from the recording, the upload failed, or
 the request is refused; the task was killed after its time limit; its pool process died; any other error."""
 _FILES_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client
+_BUCKETS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)  # seconds
+_REDIS_SECONDS = 2.0
 
 
 def read_bind() -> tuple[str, int] | None:
@@ -62,6 +70,56 @@ def failure_kind(error: BaseException) -> str:
     return next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), OTHER)
 
 
+class Exporter:
+    """Metrics that a worker's main process and its pool processes share through files.
+
+    The environment variable ``PROMETHEUS_MULTIPROC_DIR`` names the files' folder. Failures of each kind are
+    counted from 0, so that the first one is an increase.
+
+    Attributes:
+        seconds: histogram of the seconds that rendering a clip took, without the upload.
+    """
+
+    def __init__(self) -> None:
+        from prometheus_client import Counter, Histogram, values
+
+        # Even if something else has imported prometheus_client without the variable.
+        # Files by place in the pool: by process ID, each killed process would leave its files behind.
+        values.ValueClass = values.MultiProcessValue(_place_in_pool)  # type: ignore[no-untyped-call]
+        self.seconds = Histogram(
+            "rl_teacher_render_seconds",
+            "Time to replay, render and encode a clip.",
+            buckets=_BUCKETS,
+            registry=None,
+        )
+        self.failures = Counter("rl_teacher_render_failures", "Failed render tasks.", ["kind"], registry=None)
+        for kind in FAILURE_KINDS:
+            self.failures.labels(kind)
+
+
+def _place_in_pool() -> str:
+    """Return the number of this pool process, which its replacement takes over, or ``main``."""
+    return str(getattr(current_process(), "index", "main"))
+
+
+class _QueueLength:
+    """Collector that asks Redis for the length of a queue."""
+
+    def __init__(self, redis_url: str, queue: str) -> None:
+        timeouts = {"socket_timeout": _REDIS_SECONDS, "socket_connect_timeout": _REDIS_SECONDS}
+        self._redis = Redis.from_url(redis_url, **timeouts)
+        self._queue = queue
+
+    def collect(self) -> "Iterator[Metric]":
+        """Yield the length; while Redis is away, yield the metric without a value."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        length = GaugeMetricFamily("rl_teacher_render_queue_length", "Clips that no render worker has taken.")
+        with contextlib.suppress(RedisError):
+            length.add_metric([], self._redis.llen(self._queue))
+        yield length
+
+
 class RenderMetrics:
     """Counts clips and failures of a render worker. The methods do nothing before :meth:`serve` is called."""
 
@@ -69,7 +127,7 @@ class RenderMetrics:
         self._exporter: Exporter | None = None
 
     def serve(self, redis_url: str, queue: str) -> None:
-        """Start to serve the metrics if ``TEACHER_METRICS_BIND`` is set.
+        """Start to serve the sums over all processes from a thread if ``TEACHER_METRICS_BIND`` is set.
 
         The worker's main process must call this before it forks the pool processes.
 
@@ -82,13 +140,16 @@ class RenderMetrics:
         bind = read_bind()
         if bind is None:
             return
-        require_extra("prometheus_client", BIND_VARIABLE, "metrics")
+        client = require_extra("prometheus_client", BIND_VARIABLE, "metrics")
+        multiprocess = require_extra("prometheus_client.multiprocess", BIND_VARIABLE, "metrics")
         folder = tempfile.mkdtemp(prefix="rl-teacher-metrics-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         os.environ[_FILES_VARIABLE] = folder
-        exporter: Exporter = importlib.import_module("teacher.clips.exporter").Exporter(FAILURE_KINDS)
+        exporter, (host, port), registry = Exporter(), bind, client.CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)
+        registry.register(_QueueLength(redis_url, queue))
         try:
-            exporter.serve(*bind, redis_url, queue)
+            client.start_http_server(port, host, registry)
         except OSError as error:
             raise ConfigError(
                 f"cannot serve metrics at {BIND_VARIABLE}={os.environ[BIND_VARIABLE]} ({one_line(error)}); "

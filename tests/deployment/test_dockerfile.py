@@ -18,8 +18,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 
 from human_feedback_site.feedback.api.prometheus import exposition
-from teacher.clips.exporter import Exporter
-from teacher.clips.metrics import FAILURE_KINDS
+from teacher.clips.metrics import FAILURE_KINDS, Exporter
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("site", "render", "trainer")
@@ -152,7 +151,7 @@ def exported(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     names = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(prometheus_client.values, "ValueClass", None)
-    Exporter(FAILURE_KINDS)
+    Exporter()
     rendering = MultiProcessCollector(None).collect()  # type: ignore[no-untyped-call]
     yield names | {sample.name for each in rendering for sample in each.samples} | {QUEUE_LENGTH}
     prometheus_client.values.close_all_multiprocess_files()  # type: ignore[no-untyped-call]

@@ -21,8 +21,7 @@ from redis.exceptions import RedisError
 
 from teacher.clips import ClipJob, ClipSpec
 from teacher.clips import tasks as render_tasks
-from teacher.clips.exporter import Exporter
-from teacher.clips.metrics import FAILURE_KINDS, read_bind
+from teacher.clips.metrics import FAILURE_KINDS, Exporter, read_bind
 from teacher.clips.tasks import clip_request, render_clip
 from teacher.data.segments import Segment
 
@@ -191,9 +190,9 @@ def test_metrics_stay_on_this_machine_unless_an_address_is_given(
 def test_killed_processes_leave_few_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
     monkeypatch.setattr(values, "ValueClass", values.ValueClass)
-    exporter = Exporter(FAILURE_KINDS)
+    exporter = Exporter()
     process = SimpleNamespace(index=0)
-    monkeypatch.setattr("teacher.clips.exporter.current_process", lambda: process)
+    monkeypatch.setattr("teacher.clips.metrics.current_process", lambda: process)
     for number in range(1000):  # each replaces a killed one
         process.index = number % 2
         exporter.failures.labels("storage").inc()
