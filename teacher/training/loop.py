@@ -9,9 +9,8 @@ from functools import partial
 from teacher import interrupts
 from teacher.envs.trajectory import Trajectory
 from teacher.reward.predictor import relabeled
-from teacher.training.asking import ask, fit, hold, take_last_labels
+from teacher.training.asking import ask, fit, hold, pretrain, take_last_labels
 from teacher.training.parts import predicted_rewards, steps_of
-from teacher.training.pretraining import pretrain
 from teacher.training.run import Run, Teaching
 
 CORRELATE_EVERY = 10  # rounds

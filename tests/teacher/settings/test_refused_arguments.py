@@ -24,8 +24,8 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.settings.teachers import ErrorModel
 from teacher.teach import main
+from teacher.training.asking import first_pairs
 from teacher.training.builder import open_run
-from teacher.training.pretraining import first_pairs
 from teacher.wrapper import replayable
 
 SPACES = Box(-np.inf, np.inf, (3,)), Box(-1, 1, (2,), np.float32)

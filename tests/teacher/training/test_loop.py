@@ -29,7 +29,7 @@ from teacher.reward import choice
 from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import RewardConfig
-from teacher.training import asking, loop, pretraining
+from teacher.training import asking, loop
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.parts import predicted_rewards
 from teacher.training.run import Run, Teaching
@@ -105,8 +105,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def make_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeRun]:
     """A run of short rollouts with a person who answers; ``human`` by its settings, but without a site."""
-    for module in (asking, pretraining):
-        monkeypatch.setattr(module, "POLL_SECONDS", 0.002)
+    monkeypatch.setattr(asking, "POLL_SECONDS", 0.002)
     with ExitStack() as parts:
 
         def make(patience: float = float("inf"), **settings: Any) -> tuple[Run, Person]:
@@ -153,9 +152,7 @@ def test_a_person_who_keeps_up_is_asked_exactly_all_labels_and_waited_for(make_r
     run, person = make_run(pace="labels")
     assert loop.train(run)
     assert len(person.asked) == 60
-    assert [comparison.phase for comparison in person.asked].count(
-        "pretraining"
-    ) == 12 + pretraining.FEWEST_SPARE
+    assert [comparison.phase for comparison in person.asked].count("pretraining") == 12 + asking.FEWEST_SPARE
     assert person.most_open <= MIN_OPEN_COMPARISONS
     assert run.teaching is not None
     assert run.teaching.ledger.usable() == 60
@@ -192,8 +189,8 @@ def test_nobody_is_waited_for_who_answers_no_more(make_run: MakeRun, monkeypatch
 def test_absence_needs_recent_news(make_run: MakeRun, active: int | None, all_come: bool) -> None:
     run, person = make_run()  # as one that was resumed while its last answers were taken
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
-    person.submit(pretraining.first_pairs(run, 5), "training", 0)
+    asking.pretrain(run, run.teaching)
+    person.submit(asking.first_pairs(run, 5), "training", 0)
     person.active_labelers = active
     asking.take_last_labels(run, run.teaching)
     assert (run.teaching.ledger.open() == 0) is all_come
@@ -202,7 +199,7 @@ def test_absence_needs_recent_news(make_run: MakeRun, active: int | None, all_co
 def test_remaining_questions_are_asked_after_the_next_start(make_run: MakeRun) -> None:
     run, person = make_run()  # whose steps were all made before it was resumed, and whose pool is empty
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
+    asking.pretrain(run, run.teaching)
     run.agent.total_steps = run.config.num_timesteps
     assert loop.train(run)
     assert len(person.asked) == run.teaching.ledger.usable() == 60
@@ -212,7 +209,7 @@ def test_remaining_questions_are_asked_after_the_next_start(make_run: MakeRun) -
 def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: MakeRun) -> None:
     run, person = make_run(patience=12)
     assert run.teaching is not None
-    assert pretraining.pretrain(run, run.teaching)
+    assert asking.pretrain(run, run.teaching)
     assert run.teaching.ledger.usable() == 12
     assert [needed for needed in person.waited_for if needed][:2] == [12, 11]
 
@@ -229,7 +226,7 @@ def test_joint_training_starts_when_all_pretraining_labels_are_in(make_run: Make
 )
 def test_people_are_asked_more_pairs_than_needed(settings: dict[str, Any], spare: int) -> None:
     config = TeachConfig(**{"env_id": "Pendulum-v1", "predictor": "human", "name": "x", **settings})
-    assert pretraining.spare_pairs(config) == spare
+    assert asking.spare_pairs(config) == spare
 
 
 def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) -> None:
@@ -250,7 +247,7 @@ def test_training_holds_for_a_person_and_goes_on_by_itself(make_run: MakeRun) ->
 def test_a_free_pace_never_waits_and_keeps_to_the_open_cap(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="free")
     assert loop.train(run)
-    assert len(person.asked) == 12 + pretraining.FEWEST_SPARE + MIN_OPEN_COMPARISONS
+    assert len(person.asked) == 12 + asking.FEWEST_SPARE + MIN_OPEN_COMPARISONS
     assert person.most_open == MIN_OPEN_COMPARISONS
 
 
@@ -276,7 +273,7 @@ def assert_waits_through_a_pause(person: Person, wait: Callable[[Run, Teaching],
 def test_a_paused_experiment_holds_training_until_it_runs_again(make_run: MakeRun) -> None:
     run, person = make_run(pace="free")
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
+    asking.pretrain(run, run.teaching)
     assert_waits_through_a_pause(person, asking.hold, run)
 
 
@@ -286,7 +283,7 @@ def test_a_pause_is_said_once_and_so_is_its_end(make_run: MakeRun) -> None:
     said = Console(record=True, file=io.StringIO(), width=200)
     run.console = RunConsole(said)
     person.paused_looks = 20
-    assert pretraining.pretrain(run, run.teaching)
+    assert asking.pretrain(run, run.teaching)
     assert run.agent.total_steps == 0
     text = said.export_text()
     assert text.count("Paused on the site.") == text.count("No longer paused.") == 1
@@ -297,8 +294,8 @@ def test_last_answers_are_awaited_in_a_pause(make_run: MakeRun, monkeypatch: pyt
     monkeypatch.setattr(asking, "LAST_CLIPS_SECONDS", 0.0)
     run, person = make_run()
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
-    person.submit(pretraining.first_pairs(run, 1), "training", 0)
+    asking.pretrain(run, run.teaching)
+    person.submit(asking.first_pairs(run, 1), "training", 0)
     person.patience = 0
     assert_waits_through_a_pause(person, asking.take_last_labels, run)
 
@@ -336,7 +333,7 @@ def test_a_finished_experiment_ends_the_run(make_run: MakeRun, trained: bool) ->
 def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come(make_run: MakeRun) -> None:
     run, person = make_run(patience=12, pace="labels")
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
+    asking.pretrain(run, run.teaching)
     person.patience = 0
     run.agent.total_steps = 1750  # as after a resume: much is due, and the pool is empty
     left_over = [comparison.uuid for comparison in person.asked]
@@ -346,9 +343,9 @@ def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come
 
 def test_pretraining_pairs_use_no_segment_twice(make_run: MakeRun) -> None:
     run, _ = make_run(pretrain_labels=30)
-    segments = [segment for pair in pretraining.first_pairs(run, 30) for segment in pair]
+    segments = [segment for pair in asking.first_pairs(run, 30) for segment in pair]
     assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 60
-    again = [segment for pair in pretraining.first_pairs(run, 30) for segment in pair]
+    again = [segment for pair in asking.first_pairs(run, 30) for segment in pair]
     assert [s.recipe.seed for s in again] == [s.recipe.seed for s in segments]
 
 
@@ -367,7 +364,7 @@ def test_half_of_the_first_segments_show_the_policy_that_a_run_begins_from(make_
 
     run.agent.act = remembering  # type: ignore[method-assign]
     for count in (30, 1):  # one pair in place of another
-        segments = [segment for pair in pretraining.first_pairs(run, count) for segment in pair]
+        segments = [segment for pair in asking.first_pairs(run, count) for segment in pair]
         of_policy = [set(segment.actions.ravel().tolist()) <= acted for segment in segments]
         assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 2 * count
         assert sum(of_policy) == count
@@ -384,7 +381,7 @@ def test_a_policy_whose_episodes_are_too_short_gives_way_to_random_actions(make_
 def test_predicted_return_is_per_usual_episode(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = make_run(pace="free")
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
+    asking.pretrain(run, run.teaching)
     given: list[Any] = []
 
     def remembered(*args: Any) -> Any:
@@ -402,7 +399,7 @@ def test_predicted_return_is_per_usual_episode(make_run: MakeRun, monkeypatch: p
 def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun) -> None:
     run, person = make_run()
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
+    asking.pretrain(run, run.teaching)
     person.paused_looks = 20
     before = run.teaching.seconds
     asking.hold(run, run.teaching)
@@ -415,9 +412,9 @@ def test_time_spent_waiting_does_not_count_for_labels_by_time(make_run: MakeRun)
 def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeRun) -> None:
     run, person = make_run(pace="free")
     assert run.teaching is not None
-    pretraining.pretrain(run, run.teaching)
+    asking.pretrain(run, run.teaching)
     assert not run.teaching.stale
-    person.submit(pretraining.first_pairs(run, 1), "training", 0)
+    person.submit(asking.first_pairs(run, 1), "training", 0)
     fitted: list[int] = []
     fit = run.teaching.fit
 
@@ -438,10 +435,10 @@ def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_ru
     run, person = make_run(pace="free", reward=dataclasses.replace(SMALL, refit_after=0.3))
     teaching = run.teaching
     assert teaching is not None
-    pretraining.pretrain(run, teaching)
+    asking.pretrain(run, teaching)
     before = len(teaching.dataset)
     while not teaching.stale:
-        person.submit(pretraining.first_pairs(run, 1), "training", 0)
+        person.submit(asking.first_pairs(run, 1), "training", 0)
         assert teaching.receive()
     new = len(teaching.dataset) - before
     assert new == teaching.unfitted == math.ceil(0.3 * (before + new))
@@ -496,4 +493,4 @@ def test_squares_and_logarithms_are_told_once_where_they_are_read(
 )
 def test_first_fit_length(make_run: MakeRun, settings: dict[str, int], expected: dict[str, int]) -> None:
     run, _ = make_run(reward=RewardConfig(**settings))  # type: ignore[arg-type]
-    assert pretraining.first_limits(run.config) == expected
+    assert asking.first_limits(run.config) == expected

@@ -28,7 +28,7 @@ from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
-from teacher.training import loop, pretraining
+from teacher.training import asking, loop
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.parts import RunPlan
 from teacher.training.run import Run, Teaching
@@ -109,7 +109,7 @@ def test_no_pair_of_a_run_is_asked_about_twice(make_run: MakeRun) -> None:
 
 def test_a_run_asks_what_its_members_disagree_about(make_run: MakeRun) -> None:
     run, teaching = make_run(queries=QueryConfig(selection="active"))
-    pretraining.pretrain(run, teaching)
+    asking.pretrain(run, teaching)
     fit, pairs = teaching.fit, []
 
     def late_fit(**limits: Any) -> FitReport:
@@ -162,7 +162,7 @@ def test_too_few_segments_warn_once(make_run: MakeRun, labels: int, warnings: in
 
 def test_a_rollout_is_rewarded_by_one_predictor(make_run: MakeRun) -> None:
     run, teaching = make_run()
-    pretraining.pretrain(run, teaching)
+    asking.pretrain(run, teaching)
     seen: list[tuple[Rollout, NDArray[Any]]] = []
     update = run.agent.update
 
@@ -190,7 +190,7 @@ def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: 
         return update(rollout, rewards, critic_epochs=critic_epochs)
 
     run.agent.update = watching  # type: ignore[method-assign]
-    pretraining.pretrain(run, teaching)
+    asking.pretrain(run, teaching)
     loop.iterate(run, correlate=False)
     teaching.schedule = RateSchedule(60, 60, 470, lambda progress: 1.0)  # which asks for no more
     loop.iterate(run, correlate=False)
@@ -200,7 +200,7 @@ def test_the_critic_learns_new_rewards_where_the_predictor_was_fitted(make_run: 
 def test_running_statistics_are_of_steps_really_made(make_run: MakeRun) -> None:
     reward = dataclasses.replace(SMALL, normalization="running", inputs="state,action,next_state")
     run, teaching = make_run(reward=reward)
-    pretraining.pretrain(run, teaching)
+    asking.pretrain(run, teaching)
     scales: list[list[float]] = []
     update = run.agent.update
 
@@ -216,7 +216,7 @@ def test_running_statistics_are_of_steps_really_made(make_run: MakeRun) -> None:
 
 def test_answers_that_teach_nothing_are_no_reason_to_fit(make_run: MakeRun) -> None:
     run, teaching = make_run(teacher="skip:0.9")
-    pretraining.pretrain(run, teaching)
+    asking.pretrain(run, teaching)
     loop.iterate(run, correlate=False)
     before, unfitted = len(teaching.dataset), teaching.unfitted
     teaching.collector.submit(teaching.pool.sample_pairs(20), "training", run.agent.total_steps)

@@ -15,8 +15,8 @@ from teacher import ConfigError, TeachConfig, open_run, train
 from teacher.reward.predictor import relabeled
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
+from teacher.training.asking import pretrain
 from teacher.training.loop import Round
-from teacher.training.pretraining import pretrain
 from teacher.training.run import REPLAY_NAME, Run
 
 QUIET = Console(quiet=True)
