@@ -24,9 +24,9 @@ from teacher.settings.addresses import (
     PublicURL,
     SiteURL,
     StateDir,
-    site_checks,
+    site_problems,
 )
-from teacher.settings.checks import check_fields, refuse_all
+from teacher.settings.checks import check_fields, refuse
 from teacher.settings.variables import REDIS_VARIABLE, TOKEN_VARIABLE, read_redis_url, require_token
 from teacher.storage import Storage, open_storage
 
@@ -48,7 +48,7 @@ class SiteOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="site.")
-        refuse_all(self, site_checks(self.site_url, self.storage, self.bind, self.public_url), prefix="site.")
+        refuse(self, site_problems(self.site_url, self.storage, self.bind, self.public_url), prefix="site.")
 
 
 @dataclass(frozen=True)

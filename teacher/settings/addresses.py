@@ -1,11 +1,12 @@
 """Settings of the labeling site, shared by ``teach`` and the wrapper, and their checks."""
 
 import socket
+from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from teacher.errors import ConfigError, one_line
-from teacher.settings.checks import Check, Fits
+from teacher.settings.checks import Fits, Problem
 
 _WILDCARDS = ("0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 
@@ -25,28 +26,23 @@ BindAddress = Annotated[str, "IP address or host name that this machine's site l
 PublicURL = Annotated[str | None, "URL at which labelers reach this machine's site"]
 
 
-def site_checks(site_url: str | None, storage: str | None, bind: str, public_url: str | None) -> list[Check]:
-    """Return validation checks for the labeling site's settings, each named after the setting it checks."""
+def site_problems(
+    site_url: str | None, storage: str | None, bind: str, public_url: str | None
+) -> Iterator[Problem]:
+    """Yield the problems of the labeling site's settings."""
     store = storage or ""
-    return [
-        ("site_url", site_url is None or is_http_url(site_url), "expected http(s)://host[/path]"),
-        (
-            "storage",
-            "://" not in store or store.startswith("s3://"),
-            "expected s3://bucket/prefix or a folder",
-        ),
-        (
-            "bind",
-            bind not in _WILDCARDS or public_url is not None,
-            "needs public_url, the URL at which labelers reach this machine",
-        ),
-        ("public_url", public_url is None or is_http_url(public_url), "expected http(s)://host[/path]"),
-        (
+    for name, url in (("site_url", site_url), ("public_url", public_url)):
+        if url is not None and not is_http_url(url):
+            yield name, "expected http(s)://host[/path]"
+    if "://" in store and not store.startswith("s3://"):
+        yield "storage", "expected s3://bucket/prefix or a folder"
+    if bind in _WILDCARDS and public_url is None:
+        yield "bind", "needs public_url, the URL at which labelers reach this machine"
+    if site_url is not None and not store.startswith("s3://"):
+        yield (
             "site_url",
-            site_url is None or store.startswith("s3://"),
             "a site on another machine can't read local files; also pass --storage s3://bucket/prefix",
-        ),
-    ]
+        )
 
 
 def require_own_address(bind: str) -> None:

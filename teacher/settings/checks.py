@@ -9,7 +9,7 @@ import math
 import numbers
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from teacher.errors import ConfigError, short_repr
 
-Check = tuple[str, bool, str]
-"""Check of one field: its name, True if its value is valid, and the error message if it is not."""
+Problem = tuple[str, str]
+"""Problem with one field: its name, and the error message."""
 
 
 @dataclass(frozen=True)
@@ -49,24 +49,25 @@ SEED = Fits("0 to 2**32 - 1", lambda value: 0 <= value < 2**32)
 """Constraint of seeds: the range that NumPy, PyTorch and Gymnasium all accept."""
 
 
-def refuse_all(settings: object, checks: Sequence[Check], prefix: str = "--") -> None:
-    """Raise one :class:`ConfigError` that lists all failed checks, if any.
+def refuse(settings: object, problems: Iterable[Problem], prefix: str = "--") -> None:
+    """Raise one :class:`ConfigError` that lists all problems, if there are any.
 
     Args:
         settings: object whose invalid attributes are quoted in the message.
-        checks: checks of the object's attributes.
         prefix: text before each attribute's name, such as ``--``.
     """
-    said = [
-        (f"{prefix}{name}", f"{prefix}{name}: {expectation}; got {short_repr(attrgetter(name)(settings))}")
-        for name, holds, expectation in checks
-        if not holds
-    ]
+    refused: dict[str, str] = {}
+    said: list[str] = []
+    for name, expectation in problems:
+        said.append(f"{prefix}{name}: {expectation}; got {short_repr(attrgetter(name)(settings))}")
+        refused[f"{prefix}{name}"] = "; ".join(filter(None, (refused.get(f"{prefix}{name}"), said[-1])))
     if said:
-        refused: dict[str, str] = {}
-        for name, text in said:
-            refused[name] = f"{refused[name]}; {text}" if name in refused else text
-        raise ConfigError("; ".join(text for _, text in said), refused=refused)
+        raise ConfigError("; ".join(said), refused=refused)
+
+
+def refuse_all(settings: object, checks: Iterable[tuple[str, bool, str]], prefix: str = "--") -> None:
+    """Raise :class:`ConfigError` for the checks that don't hold: ``(name, holds, expectation)``."""
+    refuse(settings, [(name, expected) for name, holds, expected in checks if not holds], prefix)
 
 
 def named_values(text: str | None) -> dict[str, Any]:
@@ -107,10 +108,14 @@ def check_fields(settings: object, prefix: str = "--") -> None:
     Numbers are converted to the field's type first, so 5e6 and NumPy integers are valid integers.
     """
     hints = typing.get_type_hints(type(settings))
-    refuse_all(settings, _type_checks(settings, hints), prefix)
-    for name, kind in hints.items():
-        object.__setattr__(settings, name, _as_number(getattr(settings, name), kind))
-    refuse_all(settings, _range_checks(settings), prefix)
+    values = [(name, kind, getattr(settings, name)) for name, kind in hints.items()]
+    wrong = [
+        (name, f"expected {_type_words(kind)}") for name, kind, value in values if not _is_of(value, kind)
+    ]
+    refuse(settings, wrong, prefix)
+    for name, kind, value in values:
+        object.__setattr__(settings, name, _as_number(value, kind))
+    refuse(settings, _out_of_range(settings), prefix)
 
 
 def whole_number(value: Any, name: str, fits: Fits) -> int:
@@ -125,17 +130,6 @@ def whole_number(value: Any, name: str, fits: Fits) -> int:
     return int(value)
 
 
-def _type_checks(settings: object, hints: Mapping[str, Any]) -> list[Check]:
-    return [
-        (
-            name,
-            _is_of(getattr(settings, name), kind),
-            f"expected {_type_words(kind)}",
-        )
-        for name, kind in hints.items()
-    ]
-
-
 def _type_words(kind: Any) -> str:
     """Describe a type for error messages, for example as ``a number``."""
     kinds = set(get_args(kind) or (kind,)) - {types.NoneType}
@@ -145,13 +139,12 @@ def _type_words(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind)
 
 
-def _range_checks(settings: object) -> list[Check]:
-    """Return one check of ``settings``, a dataclass instance, per constraint in its field annotations."""
-    values = ((name, fits, getattr(settings, name)) for name, fits in _fitting(type(settings)))
-    return [
-        (name, value is None or fits.holds(value), f"expected {fits.expectation}")
-        for name, fits, value in values
-    ]
+def _out_of_range(settings: object) -> Iterator[Problem]:
+    for name, hint in typing.get_type_hints(type(settings), include_extras=True).items():
+        value = getattr(settings, name)
+        for fits in _fits(*get_args(hint)):
+            if value is not None and not fits.holds(value):
+                yield name, f"expected {fits.expectation}"
 
 
 def _as_number(value: Any, kind: Any) -> Any:
@@ -179,7 +172,7 @@ def _is_of(value: object, kind: Any) -> bool:
     if get_origin(kind) in (types.UnionType, typing.Union):
         return any(_is_of(value, each) for each in get_args(kind))
     if get_origin(kind) is Literal:
-        return value is not None  # _range_checks checks the choices
+        return value is not None  # _out_of_range checks the choices
     match value:
         case bool():
             return kind is bool
@@ -188,14 +181,6 @@ def _is_of(value: object, kind: Any) -> bool:
         case numbers.Real():
             return kind is float or (kind is int and float(value).is_integer())
     return isinstance(value, get_origin(kind) or kind)
-
-
-def _fitting(settings: type) -> Sequence[tuple[str, Fits]]:
-    return [
-        (name, fits)
-        for name, hint in typing.get_type_hints(settings, include_extras=True).items()
-        for fits in _fits(*get_args(hint))
-    ]
 
 
 def _fits(kind: Any, *annotations: object) -> Iterator[Fits]:

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
@@ -17,7 +17,7 @@ from teacher.settings.addresses import (
     PublicURL,
     SiteURL,
     StateDir,
-    site_checks,
+    site_problems,
 )
 from teacher.settings.checks import (
     BILLION,
@@ -25,13 +25,13 @@ from teacher.settings.checks import (
     MILLION,
     NOT_NEGATIVE,
     SEED,
-    Check,
     Fits,
+    Problem,
     are_named_values,
     at_most,
     check_fields,
     named_values,
-    refuse_all,
+    refuse,
 )
 from teacher.settings.options import QueryConfig, RewardConfig, RunStage
 from teacher.settings.teachers import ErrorModel
@@ -253,72 +253,39 @@ class TeachConfig:
         reject_unused(self, self.predictor)
         if self.reward.converge:
             reject_unused(self.reward, "converge", "--reward.")
-        refuse_all(self, self._checks())
-        refuse_all(self, self._teacher_checks())
+        refuse(self, self._problems())
+        if self.error_model.errs and self.predictor == "human":  # also raises ConfigError if it is invalid
+            expected = (
+                "expected only module:function, myopic:G or discount:G with human; for scripted labelers "
+                "that make mistakes, use python -m teacher.bots --teacher"
+            )
+            refuse(self, [("teacher", expected)])
 
-    def _checks(self) -> list[Check]:
+    def _problems(self) -> Iterator[Problem]:
         labels = self.n_labels
-        return [
-            (
+        if len(self.experiment) > _MAX_EXPERIMENT_NAME:
+            yield (
                 "name",
-                len(self.experiment) <= _MAX_EXPERIMENT_NAME,
                 f"expected a shorter name: {self.experiment} has more than {_MAX_EXPERIMENT_NAME} characters",
-            ),
-            (
-                "n_labels",
-                labels is not None or self.predictor != "synth",
-                "synth needs a number, such as -l 1400",
-            ),
-            (
-                "pretrain_labels",
-                None in (self.pretrain_labels, labels) or (self.pretrain_labels or 0) <= (labels or 0),
-                f"expected no more than --n_labels ({labels})",
-            ),
-            (
-                "schedule",
-                self.schedule is None or labels is not None,
-                "needs a total number of labels, such as -l 1400",
-            ),
-            (
-                "queries.selection",
-                self.queries.selection == "random" or self.reward.num_members > 1,
-                "active needs an ensemble: --reward.members of 2 or more",
-            ),
-            (
-                "segment_seconds",
-                None in (self.segment_seconds, self.segment_steps),
-                "can't be combined with --segment_steps",
-            ),
-            (
-                "pretrain_steps",
-                self.pretrain_steps == 0 or self.agent == "sac",
-                "needs -a sac",
-            ),
-            (
-                "ent_coef",
-                self.ent_coef is None or "ent_coef" not in self.agent_settings,
-                "can't be combined with --agent.ent_coef, which is the same setting",
-            ),
-            (
-                "env_kwargs",
-                not _OWN_ARGUMENTS & named_values(self.env_kwargs).keys(),
-                f"can't contain {', '.join(sorted(_OWN_ARGUMENTS))}, which RL-Teacher sets",
-            ),
-            *site_checks(self.site_url, self.storage, self.bind, self.public_url),
-        ]
-
-    def _teacher_checks(self) -> list[Check]:
-        error_model = self.error_model  # raises ConfigError if it is invalid
-        return [
-            (
-                "teacher",
-                self.predictor != "human" or not error_model.errs,
-                (
-                    "expected only module:function, myopic:G or discount:G with human; for scripted labelers "
-                    "that make mistakes, use python -m teacher.bots --teacher"
-                ),
-            ),
-        ]
+            )
+        if labels is None and self.predictor == "synth":
+            yield "n_labels", "synth needs a number, such as -l 1400"
+        if labels is not None and (self.pretrain_labels or 0) > labels:
+            yield "pretrain_labels", f"expected no more than --n_labels ({labels})"
+        if self.schedule is not None and labels is None:
+            yield "schedule", "needs a total number of labels, such as -l 1400"
+        if self.queries.selection != "random" and self.reward.num_members == 1:
+            yield "queries.selection", "active needs an ensemble: --reward.members of 2 or more"
+        if None not in (self.segment_seconds, self.segment_steps):
+            yield "segment_seconds", "can't be combined with --segment_steps"
+        if self.pretrain_steps != 0 and self.agent != "sac":
+            yield "pretrain_steps", "needs -a sac"
+        if self.ent_coef is not None and "ent_coef" in self.agent_settings:
+            yield "ent_coef", "can't be combined with --agent.ent_coef, which is the same setting"
+        if _OWN_ARGUMENTS & named_values(self.env_kwargs).keys():
+            names = ", ".join(sorted(_OWN_ARGUMENTS))
+            yield "env_kwargs", f"can't contain {names}, which RL-Teacher sets"
+        yield from site_problems(self.site_url, self.storage, self.bind, self.public_url)
 
     @property
     def error_model(self) -> ErrorModel:

@@ -5,7 +5,7 @@ Each field of the frozen dataclasses is annotated with its help text and constra
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -18,11 +18,11 @@ from teacher.settings.checks import (
     SHARE,
     SHARE_OF_LESS,
     SHARE_OF_MORE,
-    Check,
     Fits,
+    Problem,
     at_most,
     check_fields,
-    refuse_all,
+    refuse,
 )
 from teacher.settings.unused import changed, query_modes, reject_unused
 
@@ -186,27 +186,18 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "--reward.")
-        most_units = math.isqrt(_MOST_WEIGHTS // self.num_members)
-        checks: list[Check] = [
-            (
-                "hidden",
-                self.hidden <= most_units,
-                f"expected {most_units} or less with --reward.members {self.num_members}",
-            ),
-            (
-                "strength",
-                self.strength is None or self.strength > 0 or not self.adapt,
-                "expected more than 0 with --reward.adapt, which scales it",
-            ),
-            (
-                "uncertainty_bonus",
-                self.uncertainty_bonus == 0 or self.num_members >= 2,
-                "expected 0 with only one ensemble member",
-            ),
-        ]
-        refuse_all(self, checks, "--reward.")
+        refuse(self, self._problems(), "--reward.")
         if self.model == "linear":
             reject_unused(self, "linear model", "--reward.")
+
+    def _problems(self) -> Iterator[Problem]:
+        most_units = math.isqrt(_MOST_WEIGHTS // self.num_members)
+        if self.hidden > most_units:
+            yield "hidden", f"expected {most_units} or less with --reward.members {self.num_members}"
+        if self.strength == 0 and self.adapt:
+            yield "strength", "expected more than 0 with --reward.adapt, which scales it"
+        if self.uncertainty_bonus != 0 and self.num_members < 2:
+            yield "uncertainty_bonus", "expected 0 with only one ensemble member"
 
     @property
     def num_members(self) -> int:
@@ -296,6 +287,6 @@ class QueryConfig:
     def __post_init__(self) -> None:
         check_fields(self, "--queries.")
         no_more = f"expected no more than --queries.candidates ({self.candidates})"
-        refuse_all(self, [("diversity", self.diversity <= self.candidates, no_more)], "--queries.")
+        refuse(self, [("diversity", no_more)] if self.diversity > self.candidates else [], "--queries.")
         for mode in query_modes(self.selection, self.exploration_frac):
             reject_unused(self, mode, "--queries.")

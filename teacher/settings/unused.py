@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from teacher.settings.checks import Check, refuse_all
+from teacher.settings.checks import Problem, refuse
 
 _SITE = ("prompt", "gold", "pace", "site_url", "storage", "state_dir", "bind", "public_url")
 _LABELS = (
@@ -89,25 +89,25 @@ def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
         mode: key of :data:`UNUSED`.
         prefix: text before each setting's name in the message, such as ``--reward.``.
     """
-    refuse_all(settings, list(_checks(settings, UNUSED[mode])), prefix)
+    refuse(settings, _changed(settings, mode), prefix)
 
 
 def changed(settings: object, mode: str) -> bool:
     """Return True if any setting that is unused in ``mode`` was changed from its default."""
-    return not all(fits for _, fits, _ in _checks(settings, UNUSED[mode]))
+    return any(True for _ in _changed(settings, mode))
 
 
-def _checks(settings: object, reasons: Mapping[str, str]) -> Iterator[Check]:
-    """Yield one check per setting, or one per field if the setting is a nested dataclass."""
-    for name, reason in reasons.items():
+def _changed(settings: object, mode: str) -> Iterator[Problem]:
+    """Yield a problem per changed setting, or per changed field if the setting is a nested dataclass."""
+    for name, reason in UNUSED[mode].items():
         value, default = getattr(settings, name), _default(settings, name)
         expectation = f"has no effect {reason}; leave it out"
         if dataclasses.is_dataclass(value):
             for field in dataclasses.fields(value):
-                same = getattr(value, field.name) == getattr(default, field.name)
-                yield f"{name}.{field.name}", same, expectation
-        else:
-            yield name, value == default, expectation
+                if getattr(value, field.name) != getattr(default, field.name):
+                    yield f"{name}.{field.name}", expectation
+        elif value != default:
+            yield name, expectation
 
 
 def _default(settings: Any, name: str) -> Any:

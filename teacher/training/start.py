@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -36,7 +36,7 @@ from teacher.reporting.console import waiting
 from teacher.reward.building import reject_unused_of_network, working_device
 from teacher.reward.images import is_image_space, with_absorbing
 from teacher.settings.addresses import require_own_address
-from teacher.settings.checks import Check, named_values, refuse_all
+from teacher.settings.checks import Problem, named_values, refuse
 from teacher.settings.command import command_of
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.saved_config import CONFIG_NAME
@@ -149,7 +149,7 @@ def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
             make_predictor(dataclasses.replace(plan, settings=_on_cpu(plan.settings)))
     if not _is_resumed(config):  # earlier versions accepted these
         with collecting(problems):
-            refuse_all(config, _checks_of_exploration(config))
+            refuse(config, _problems_of_exploration(config))
         with collecting(problems):
             own, space = config.network is not None, task.observation_space
             reject_unused_of_network(config.reward, space, own_network=own, prefix="--reward.")
@@ -163,19 +163,14 @@ def _require_spaces_of_sac(task: TaskInfo) -> None:
         raise EnvironmentUnsuitableError(f"-a sac: {str(error).rstrip('.')}", remedy) from error
 
 
-def _checks_of_exploration(config: TeachConfig) -> list[Check]:
-    return [
-        (
+def _problems_of_exploration(config: TeachConfig) -> Iterator[Problem]:
+    if config.pretrain_steps >= config.num_timesteps:
+        yield "pretrain_steps", f"expected less than --num_timesteps ({config.num_timesteps})"
+    if config.pretrain_steps and config.warm:
+        yield (
             "pretrain_steps",
-            config.pretrain_steps < config.num_timesteps,
-            f"expected less than --num_timesteps ({config.num_timesteps})",
-        ),
-        (
-            "pretrain_steps",
-            config.pretrain_steps == 0 or not config.warm,
             "can't be combined with --policy or --demonstrations, which exploration would overwrite",
-        ),
-    ]
+        )
 
 
 def _require_bind_address(config: TeachConfig) -> None:

@@ -3,7 +3,7 @@
 import difflib
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ from teacher.errors import ConfigError
 from teacher.labeling.people import SiteOptions
 from teacher.queries.judges import Judge
 from teacher.queries.schedules import LabelSchedule
-from teacher.settings.checks import COUNT, SEED, Check, Fits, check_fields, refuse_all
+from teacher.settings.checks import COUNT, SEED, Fits, Problem, check_fields, refuse
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.settings.unused import reject_unused
 
@@ -146,48 +146,30 @@ class WrapperConfig:
         reject_unused(self, f"synthetic_prefs={self.synthetic_prefs}", prefix="")
         if self.people != "site":
             reject_unused(self, "no site", prefix="")
-        refuse_all(self, self._checks(), prefix="")
+        refuse(self, self._problems(), prefix="")
         reject_unused(self.reward, "wrapper", "reward.")
         reject_unused(self.queries, "wrapper queries", "queries.")
 
-    def _checks(self) -> list[Check]:
-        return [
-            (
-                "n_prefs",
-                (self.n_prefs is None) == (self.total_timesteps is None),
-                "must be passed together with total_timesteps, or not at all",
-            ),
-            (
-                "n_prefs",
-                self.n_prefs is None or self.n_prefs >= self.n_initial_prefs,
-                f"must be at least n_initial_prefs ({self.n_initial_prefs})",
-            ),
-            (
-                "max_prefs_in_db",
-                not self.train_reward or self.max_prefs_in_db >= self.n_initial_prefs,
-                f"must be at least n_initial_prefs ({self.n_initial_prefs}), or training never starts",
-            ),
-            (
-                "background",
-                self.background or not self.collect_prefs or self.counts_steps,
-                "without a thread, labels need a schedule: pass n_prefs and total_timesteps, or schedule",
-            ),
-            (
-                "background",
-                self.background or self.synthetic_prefs or not self.collect_prefs,
-                "must be True if people label, because step() can't wait for them",
-            ),
-            (
-                "train_reward",
-                not self.train_reward or self.collect_prefs or self.prefs_dir is not None,
-                "training needs labels: pass collect_prefs=True or prefs_dir",
-            ),
-            (
-                "schedule",
-                self.schedule is None or self.n_prefs is None,
-                "can't be combined with n_prefs and total_timesteps; leave out one or the other",
-            ),
-        ]
+    def _problems(self) -> Iterator[Problem]:
+        least = f"must be at least n_initial_prefs ({self.n_initial_prefs})"
+        if (self.n_prefs is None) != (self.total_timesteps is None):
+            yield "n_prefs", "must be passed together with total_timesteps, or not at all"
+        if self.n_prefs is not None and self.n_prefs < self.n_initial_prefs:
+            yield "n_prefs", least
+        if self.train_reward and self.max_prefs_in_db < self.n_initial_prefs:
+            yield "max_prefs_in_db", f"{least}, or training never starts"
+        if self.collect_prefs and not self.background:
+            if not self.counts_steps:
+                yield (
+                    "background",
+                    "without a thread, labels need a schedule: pass n_prefs and total_timesteps, or schedule",
+                )
+            if not self.synthetic_prefs:
+                yield "background", "must be True if people label, because step() can't wait for them"
+        if self.train_reward and not self.collect_prefs and self.prefs_dir is None:
+            yield "train_reward", "training needs labels: pass collect_prefs=True or prefs_dir"
+        if self.schedule is not None and self.n_prefs is not None:
+            yield "schedule", "can't be combined with n_prefs and total_timesteps; leave out one or the other"
 
     @property
     def segment_steps(self) -> int:
