@@ -5,12 +5,13 @@ calling the site.
 """
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,54 +88,71 @@ class Machine:
     storage: str | None
 
 
+class _MissingError(Exception):
+    """Raised by a check if a requirement is missing, with the detail and the remedy."""
+
+
 def examine(machine: Machine) -> Iterator[Finding]:
     """Run the checks one at a time and yield their results; a check can take several seconds."""
-    yield _python()
-    yield _opengl()
-    yield _ffmpeg()
-    yield _folder("runs", machine.runs_dir, "--runs_dir")
+    checks: dict[str, Callable[[], str]] = {
+        "Python": _python,
+        "OpenGL": _opengl,
+        "ffmpeg": _ffmpeg,
+        "runs": lambda: _folder(machine.runs_dir, "--runs_dir"),
+    }
     if machine.site_url is None:
-        yield _folder("site's folder", machine.state_dir, "--state_dir")
+        checks["site's folder"] = lambda: _folder(machine.state_dir, "--state_dir")
     if machine.storage is not None:
-        yield _storage(machine.storage)
-    yield _site(machine)
-    yield _redis(machine)
-    for name in EXTRAS:
-        yield _extra(name)
+        checks["storage"] = lambda: _storage(machine.storage or "")
+    checks |= {"labeling site": lambda: _site(machine), "Redis": lambda: _redis(machine)}
+    yield from itertools.starmap(look, checks.items())
+    for name, (module, purpose) in EXTRAS.items():
+        if find_spec(module) is not None:
+            yield Finding(name, "ok", f"installed, for {purpose}")
+        else:
+            remedy = f"pip install 'rl-teacher[{name}]'"
+            yield Finding(name, "optional", f"not installed, needed for {purpose}", remedy)
 
 
-def _python() -> Finding:
+def look(about: str, check: Callable[[], str]) -> Finding:
+    """Run one check, which returns the detail or raises an exception, and return its result."""
+    try:
+        return Finding(about, "ok", check())
+    except _MissingError as missing:
+        return Finding(about, "missing", *missing.args)
+
+
+def _python() -> str:
     import torch  # noqa: PLC0415 - each check does its own imports, so that earlier results show at once
 
     device = f"{torch.cuda.get_device_name()} (cuda)" if torch.cuda.is_available() else "the CPU"
     version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("Python", "ok", f"{version}, with torch {torch.__version__} on {device}")
+    return f"{version}, with torch {torch.__version__} on {device}"
 
 
-def _opengl() -> Finding:
+def _opengl() -> str:
     """Check that MuJoCo can render a clip, and say which renderer draws the built-in tasks.
 
     The clip is rendered in a subprocess, because a faulty graphics driver can crash the process.
     """
-    about = "OpenGL"
     chosen = os.environ.get("MUJOCO_GL")
     try:
         drawn = subprocess.run(
             [sys.executable, "-c", _DRAW], capture_output=True, text=True, timeout=_GL_SECONDS, check=False
         )
-    except subprocess.TimeoutExpired:
-        return Finding(about, "missing", f"MuJoCo rendered no frame within {_GL_SECONDS} s", _GL_REMEDY)
+    except subprocess.TimeoutExpired as error:
+        raise _MissingError(f"MuJoCo rendered no frame within {_GL_SECONDS} s", _GL_REMEDY) from error
     # Libraries may print more lines before and after this one.
     backend = next((line for line in drawn.stdout.splitlines() if line.startswith("backend=")), "")
     if drawn.returncode == 0:
-        return Finding(about, "ok", f"renders MuJoCo with {backend.removeprefix('backend=')}")
+        return f"renders MuJoCo with {backend.removeprefix('backend=')}"
     words = drawn.stderr.strip().splitlines() or [f"killed by signal {-drawn.returncode}"]
     why = next((line for line in reversed(words) if "Error" in line), words[-1])
     by = f"with MUJOCO_GL={chosen}: " if chosen else ""
-    return Finding(about, "missing", f"cannot render MuJoCo {by}{one_line(why)[:200]}", _GL_REMEDY)
+    raise _MissingError(f"cannot render MuJoCo {by}{one_line(why)[:200]}", _GL_REMEDY)
 
 
-def _ffmpeg() -> Finding:
+def _ffmpeg() -> str:
     import numpy as np  # noqa: PLC0415
 
     from teacher.clips.encode import encode  # noqa: PLC0415
@@ -146,11 +164,11 @@ def _ffmpeg() -> Finding:
             encode([frame, frame], path, fps=10, size=16)
             size = path.stat().st_size
         except (RenderError, RuntimeError) as error:  # RuntimeError: imageio-ffmpeg found no ffmpeg
-            return Finding("ffmpeg", "missing", one_line(error)[:200], _FFMPEG_REMEDY)
-    return Finding("ffmpeg", "ok", f"encodes clips (a test clip has {size} bytes)")
+            raise _MissingError(one_line(error)[:200], _FFMPEG_REMEDY) from error
+    return f"encodes clips (a test clip has {size} bytes)"
 
 
-def _folder(about: str, name: str, option: str) -> Finding:
+def _folder(name: str, option: str) -> str:
     """Check that a folder, or its nearest existing parent, is writable and has free space."""
     folder = Path(name).absolute()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
@@ -159,19 +177,17 @@ def _folder(about: str, name: str, option: str) -> Finding:
         with tempfile.TemporaryFile(dir=nearest):
             free = shutil.disk_usage(nearest).free
     except OSError as error:
-        return Finding(about, "missing", f"{folder} is not writable: {error.strerror}", remedy)
+        raise _MissingError(f"{folder} is not writable: {error.strerror}", remedy) from error
     if free < _LEAST_FREE:
-        return Finding(
-            about, "missing", f"{folder} has only {free / 2**20:.0f} MB free", "free up disk space"
-        )
-    return Finding(about, "ok", f"{folder} is writable, {free / 2**30:.0f} GB free")
+        raise _MissingError(f"{folder} has only {free / 2**20:.0f} MB free", "free up disk space")
+    return f"{folder} is writable, {free / 2**30:.0f} GB free"
 
 
-def _storage(url: str) -> Finding:
+def _storage(url: str) -> str:
     """Upload a test file to the clip store, and check that the store then contains it."""
     from teacher.storage import open_storage  # noqa: PLC0415
 
-    about, key = "storage", "doctor/check.mp4"
+    key = "doctor/check.mp4"
     where = (
         "set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if the server isn't Amazon's, S3_ENDPOINT_URL; "
         "create the bucket with python manage.py setup_storage"
@@ -185,60 +201,47 @@ def _storage(url: str) -> Finding:
             file.flush()
             store.put(key, Path(file.name))
         if store.size(key) is None:
-            return Finding(about, "missing", f"{url} accepted a test file, but does not contain it", where)
+            raise _MissingError(f"{url} accepted a test file, but does not contain it", where)
         with contextlib.suppress(StorageError):  # a trainer may not have permission to delete
             store.remove(key)
     except (StorageError, ConfigError) as error:
-        return Finding(about, "missing", one_line(error), where)
-    return Finding(about, "ok", f"{url} accepts clips")
+        raise _MissingError(one_line(error), where) from error
+    return f"{url} accepts clips"
 
 
-def _site(machine: Machine) -> Finding:
+def _site(machine: Machine) -> str:
     """Check the site at ``--site_url`` if given; otherwise, check this machine's site if it is running."""
-    about = "labeling site"
-    if machine.site_url is None:
-        from teacher.labeling.embedded_site import find_running_site  # noqa: PLC0415
+    from teacher.labeling.client import FeedbackClient  # noqa: PLC0415
+    from teacher.labeling.embedded_site import find_running_site  # noqa: PLC0415
 
+    url, token = machine.site_url, os.environ.get(TOKEN_VARIABLE)
+    if url is None:
         running = find_running_site(Path(machine.state_dir))
         if running is None:
-            return Finding(about, "ok", "not running; the first run with -p human starts it on this machine")
-        return _answering(*running)
-    token = os.environ.get(TOKEN_VARIABLE)
+            return "not running; the first run with -p human starts it on this machine"
+        url, token = running
     if not token:
         remedy = f"on the site, run python manage.py create_token USER, and set {TOKEN_VARIABLE} to the token"
-        return Finding(
-            about, "missing", f"{machine.site_url} needs a token, and {TOKEN_VARIABLE} is not set", remedy
-        )
-    return _answering(machine.site_url, token)
-
-
-def _answering(url: str, token: str) -> Finding:
-    from teacher.labeling.client import FeedbackClient  # noqa: PLC0415
-
-    about = "labeling site"
+        raise _MissingError(f"{url} needs a token, and {TOKEN_VARIABLE} is not set", remedy)
     try:
         with contextlib.closing(FeedbackClient(url, token)) as client:
             client.check()
     except SiteUnreachableError as error:
-        return Finding(
-            about, "missing", one_line(error), "check the URL, and start the site if it isn't running"
-        )
+        remedy = "check the URL, and start the site if it isn't running"
+        raise _MissingError(one_line(error), remedy) from error
     except SiteRefusedError as error:
         message, _, remedy = one_line(error).partition("; ")
-        return Finding(about, "missing", message, remedy or "check the URL")
-    return Finding(about, "ok", f"{url} responds and accepts the token")
+        raise _MissingError(message, remedy or "check the URL") from error
+    return f"{url} responds and accepts the token"
 
 
-def _redis(machine: Machine) -> Finding:
-    about = "Redis"
+def _redis(machine: Machine) -> str:
     try:
         url = read_redis_url()
     except ConfigError as error:
-        return Finding(about, "missing", one_line(error), f"fix {REDIS_VARIABLE}, or leave it unset")
+        raise _MissingError(one_line(error), f"fix {REDIS_VARIABLE}, or leave it unset") from error
     if url is None:
-        return Finding(
-            about, "ok", f"not used: clips are rendered on this machine ({REDIS_VARIABLE} is not set)"
-        )
+        return f"not used: clips are rendered on this machine ({REDIS_VARIABLE} is not set)"
     import redis  # noqa: PLC0415
 
     host = urlsplit(url).hostname
@@ -247,24 +250,13 @@ def _redis(machine: Machine) -> Finding:
             server.ping()
     except redis.RedisError as error:
         reason = type(error).__name__  # its message may contain the password
-        return Finding(
-            about,
-            "missing",
-            f"{host} does not respond ({reason})",
-            f"start Redis, fix {REDIS_VARIABLE}, or unset {REDIS_VARIABLE} to render clips on this machine",
+        remedy = (
+            f"start Redis, fix {REDIS_VARIABLE}, or unset {REDIS_VARIABLE} to render clips on this machine"
         )
+        raise _MissingError(f"{host} does not respond ({reason})", remedy) from error
     if not (machine.storage or "").startswith("s3://"):
-        return Finding(about, "ok", f"{host} responds, but render workers need --storage s3://bucket/prefix")
-    return Finding(about, "ok", f"{host} responds")
-
-
-def _extra(name: str) -> Finding:
-    module, purpose = EXTRAS[name]
-    if find_spec(module) is not None:
-        return Finding(name, "ok", f"installed, for {purpose}")
-    return Finding(
-        name, "optional", f"not installed, needed for {purpose}", f"pip install 'rl-teacher[{name}]'"
-    )
+        return f"{host} responds, but render workers need --storage s3://bucket/prefix"
+    return f"{host} responds"
 
 
 _SHOWN = {"ok": "[green]ok[/]      ", "missing": "[bold red]missing[/] ", "optional": "[dim]optional[/]"}

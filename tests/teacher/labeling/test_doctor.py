@@ -54,7 +54,7 @@ def test_library_output_is_not_the_backend(monkeypatch: pytest.MonkeyPatch) -> N
     noisy = f"import atexit; print('before'); atexit.register(print, 'after it')\n{doctor._DRAW}"
     monkeypatch.setattr(doctor, "_DRAW", noisy)
     drawn = "; clips of Gymnasium's own MuJoCo environments are drawn by the fast renderer"
-    assert doctor._opengl().detail in (f"renders MuJoCo with {name}{drawn}" for name in ("egl", "osmesa"))
+    assert doctor._opengl() in (f"renders MuJoCo with {name}{drawn}" for name in ("egl", "osmesa"))
 
 
 def test_each_thing_that_is_missing_comes_with_a_remedy(
@@ -92,7 +92,7 @@ def test_each_thing_that_is_missing_comes_with_a_remedy(
 
 def found(about: str, machine: Machine) -> Finding:
     """Return the result of one check."""
-    return {"site": lambda: doctor._site(machine), "redis": lambda: doctor._redis(machine)}[about]()
+    return doctor.look(about, lambda: {"site": doctor._site, "redis": doctor._redis}[about](machine))
 
 
 def test_a_wrong_token_and_none_are_told_apart(site: SiteHandle, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_every_extra_is_known_and_none_that_is_missing_fails(monkeypatch: pytest
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(EXTRAS) == set(declared) - {"dev", "docs"}
     monkeypatch.setitem(EXTRAS, "atari", ("no_such_module", "Atari games"))
-    monkeypatch.setattr("teacher.cli.doctor._opengl", lambda: Finding("OpenGL", "ok", ""))
+    monkeypatch.setattr("teacher.cli.doctor._opengl", str)
     findings = {finding.about: finding for finding in examine(Machine("runs", "state", None, None))}
     assert findings["atari"].state == "optional"
     assert findings["atari"].remedy == "pip install 'rl-teacher[atari]'"
