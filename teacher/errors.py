@@ -131,7 +131,6 @@ class SiteRefusedError(TeacherError):
     """Raised when the labeling site refuses a request, and a retry won't help.
 
     Attributes:
-        status: HTTP status of the response.
         by_site: False if the response isn't in the site's format. A proxy may send such a response while the
             site is away.
     """

@@ -40,8 +40,6 @@ def require_extra(module: str, purpose: str, extra: str) -> Any:
     """Import and return a module that an optional extra installs.
 
     Args:
-        module: module name, such as ``pyarrow.parquet``.
-        purpose: what needs the module, for the error message.
         extra: name of the extra that installs the module, such as ``parquet``.
 
     Raises:

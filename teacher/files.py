@@ -42,7 +42,6 @@ def atomic_write(path: Path, *, new: bool = False) -> Iterator[IO[bytes]]:
     get their own temporary file.
 
     Args:
-        path: final path of the file.
         new: if True, never replace an existing file, even one created while the block runs.
 
     Raises:
@@ -64,9 +63,7 @@ def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
     """Yield a file like :func:`atomic_write`, but convert an OSError to a one-line :class:`StorageError`.
 
     Args:
-        path: final path of the file.
         what: description of the file for the error message, such as ``the plot rewards.png``.
-        new: if True, never replace an existing file.
 
     Raises:
         ConfigError: ``new`` is True and ``path`` exists.
@@ -85,7 +82,6 @@ def refusing_damage(message: str, *also: type[Exception]) -> Iterator[None]:
 
     Args:
         message: start of the error message, including the file's path; the original message is appended.
-        also: more exception types to convert.
     """
     damage: tuple[type[Exception], ...] = (OSError, *DAMAGED_ARCHIVE, *also)
     try:
@@ -192,8 +188,6 @@ def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
     Return None if another process holds the lock, or removed or renamed ``path`` before it was locked.
 
     Args:
-        path: file or folder to lock.
-        flags: flags for :func:`os.open`.
         strict: True to raise OSError if the file system doesn't support locks; False to continue without a
             lock.
 

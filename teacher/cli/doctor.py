@@ -62,7 +62,6 @@ class Finding:
     """Result of one check.
 
     Attributes:
-        about: name of what was checked, such as ``OpenGL``.
         state: ``ok``; ``missing`` for a failed requirement; ``optional`` for an extra that isn't installed.
         remedy: how to fix the problem; empty if nothing needs fixing.
     """

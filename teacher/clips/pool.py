@@ -50,7 +50,6 @@ class ClipRenderer:
 
         Args:
             workers: number of processes; None means one for every two CPUs.
-            timeout: maximum seconds to render a clip of :data:`FRAMES_IN_TIME` frames.
         """
         count = workers or max(1, (os.cpu_count() or 1) // 2)
         self._closed = False

@@ -41,7 +41,6 @@ class _Clip:
 
     Attributes:
         sent_at: monotonic time in seconds at which the clip was sent to the workers.
-        refused: True if a worker failed to render the clip.
         error: error from rendering the clip locally; None if local rendering hasn't failed.
     """
 
@@ -83,7 +82,6 @@ class RenderQueue:
             redis_url: URL of the Redis server that the trainer and the workers share.
             storage: clip store that is checked for the workers' uploads.
             storage_url: URL of the same clip store, sent to the workers.
-            renderer: renders clips locally; the caller must close it.
         """
         timeouts = {"socket_timeout": 5.0, "socket_connect_timeout": 5.0}
         self._celery = celery_app(

@@ -37,7 +37,6 @@ class ClipSpec:
 
     Attributes:
         recipe: recipe for replaying the episode up to the last shown step.
-        start: index of the first shown step.
         digests: expected hash of the observation before each shown step, to verify the replay; None to skip
             verification. Specs are sent to other processes, so they contain hashes, not large observations.
         frames: captured frames of the shown steps as JPEG data, used instead of a replay; None to replay.
@@ -109,7 +108,6 @@ class ClipJob:
     Attributes:
         path: file to write if the clip is rendered on this machine.
         key: key in the clip store under which a render worker uploads the clip.
-        size: length of the longer side in pixels.
     """
 
     spec: ClipSpec

@@ -33,8 +33,6 @@ class View:
 
     Attributes:
         distance: meters from the camera to the point it looks at.
-        height: height of that point above the floor in meters.
-        elevation: camera elevation in degrees; negative looks down.
         azimuth: camera azimuth in degrees; 90 looks along +y, so the forward direction +x points right.
         follow: True if the camera moves horizontally with the model's center of mass.
         tile: side length of the floor's squares in meters. Fast models need large squares: if a model crosses
@@ -71,7 +69,6 @@ class MujocoScene:
 
     Args:
         camera: camera settings to use if the model has no :class:`View`.
-        size: side length of the square frames in pixels.
 
     Raises:
         RenderError: headless OpenGL doesn't work.

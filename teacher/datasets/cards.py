@@ -106,7 +106,6 @@ class ModelFacts:
         config: contents of ``config.json``; requires ``env_id``, ``agent`` and ``num_timesteps``.
         options: options of ``teach`` with which an agent has the policy's networks.
         rewards: end of a sentence that says which rewards the policy was trained on and who labeled.
-        inputs: the predictor's inputs; empty if there is no predictor.
     """
 
     config: Mapping[str, Any]

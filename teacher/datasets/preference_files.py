@@ -60,7 +60,6 @@ def save_preferences(
     """Save preferences to an ``.npz`` or ``.parquet`` file, atomically.
 
     Args:
-        path: file to write; its suffix selects the format.
         observation_space: observation space of a single environment, not of a vector environment.
         clips: function that returns both clips of a preference as MP4 data, to include them in a
             ``.parquet`` file; None for no clips.
@@ -98,11 +97,8 @@ def load_preferences(
     """Load preferences that :func:`save_preferences` saved.
 
     Args:
-        path: ``.npz`` or ``.parquet`` file to read.
         env_id: expected environment ID; None accepts any. Equivalent environments are accepted too (see
             :func:`~teacher.envs.families.same_environment`).
-        observation_space: expected observation space; None accepts any.
-        action_space: expected action space; None accepts any.
 
     Raises:
         ConfigError: the suffix is neither ``.npz`` nor ``.parquet``, or pyarrow is needed but not installed.

@@ -45,7 +45,6 @@ class CrowdLabels:
 
     Attributes:
         env_id: environment or dataset name given in the label files, such as ``hopper-medium-v2``.
-        length: steps per segment.
         starts: row index of the start of each pair's first and second segment, shape ``(n, 2)``.
         values: probability that the first segment is better, shape ``(n,)``.
     """
@@ -146,7 +145,6 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
     """Convert Uni-RLHF labels to preferences between segments.
 
     Args:
-        labels: labels from :func:`load_crowd_labels`.
         table: file with the labeled transitions: an ``.npz`` file with the arrays that
             ``d4rl.qlearning_dataset`` returns, or a D4RL HDF5 file.
         env_id: environment ID for the preferences; None to use the labels' ``env_id``.

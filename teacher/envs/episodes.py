@@ -40,7 +40,6 @@ def episode_seeds(entropy: Sequence[int], env_index: int, num_envs: int) -> Iter
 
     Args:
         entropy: seed entropy of the run, from which each environment derives its own random generator.
-        num_envs: number of environments that share the entropy.
     """
     own = np.random.SeedSequence(entropy, spawn_key=(env_index,))
     generator = np.random.default_rng(own)

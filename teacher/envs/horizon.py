@@ -48,7 +48,6 @@ class FixedHorizon(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     Attributes:
         max_frozen_steps: number of steps after its end at which an absorbed episode is truncated; None to
             continue until ``horizon``.
-        terminates: True to terminate an absorbed episode at its end.
 
     Raises:
         EnvironmentUnsuitableError: ``horizon`` is None and the environment has no limit, or ``filling`` is

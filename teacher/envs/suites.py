@@ -24,7 +24,6 @@ class Suite:
 
     Attributes:
         pattern: matches the IDs of its tasks; its named groups are keyword arguments of the entry point.
-        version: version of its IDs, which may be left out.
         distribution: package that contains the tasks; recipes record its version.
         extra: extra of RL-Teacher that installs the package with a version of MuJoCo that it supports.
     """
@@ -112,7 +111,6 @@ def close_tasks(namespace: str, name: str) -> list[str]:
     """Return the IDs of a suite's tasks that are most similar to a name; none if the suite isn't installed.
 
     Args:
-        namespace: key of :data:`SUITES`.
         name: ID that no suite has, such as ``dm_control/ball-in-cup-catch``.
     """
     module = SUITES[namespace].entry_point.partition(":")[0]

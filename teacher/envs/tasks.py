@@ -46,7 +46,6 @@ class TaskInfo:
         never_terminates: True if the environment declares that it never terminates, otherwise False.
         observation_space: observation space of a single environment, a Box of any shape; uint8 arrays with
             two to four dimensions are treated as images.
-        action_space: action space of a single environment, discrete or continuous.
         captures: True to capture a frame of every step, because episodes can't be replayed.
         flattened: the original observation space as a one-line string if observations are flattened
             automatically because no transform was given; otherwise None.
@@ -104,7 +103,6 @@ class Examined:
         horizon: maximum number of steps in an episode; None if there is no limit.
         is_supported: True if a run supports the types of the spaces.
         refusals: errors that prevent a run from using the environment; empty if there are none.
-        without_ends: variants of the environment that never end early.
     """
 
     found: TaskInfo

@@ -26,7 +26,6 @@ class Trajectory:
         truncated: True if a time limit or an unknown cause ended the episode.
         succeeded: for a finished episode of an environment that reports success, whether it did so in any
             step; None for other episodes.
-        replayable: True if the episode can be replayed from :meth:`recipe`.
         absorbs: True if the episode goes on after its end, with the final observation repeated; see
             :class:`~teacher.envs.horizon.FixedHorizon`.
         absorbed_steps: number of steps added by :meth:`absorb`, which the agent did not take.

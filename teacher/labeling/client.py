@@ -33,10 +33,7 @@ class ExperimentSettings:
     """Settings of a run's experiment, as sent to the site.
 
     Attributes:
-        name: name of the experiment, unique on the site.
-        prompt: question that labelers see.
         n_labels: total number of labels wanted; None if there is no limit.
-        has_true_reward: True if the clips' true returns are known.
         gold_rate: share of comparisons that are attention checks, set when the experiment is created; None
             for the site's default.
         pretrain_labels: number of labels needed before training starts; None if training doesn't wait.
@@ -58,8 +55,6 @@ class Experiment:
     """A run's experiment, as reported by the site.
 
     Attributes:
-        state: ``running``, ``paused`` or ``finished``.
-        last_seq: sequence number of the newest feed item.
         page_url: URL of the experiment's page, where researchers watch, pause and finish it.
         label_url: URL of the labeling page, for labelers who are signed in.
         invite_url: URL that signs in one labeler and redirects to the labeling page.
@@ -117,12 +112,9 @@ class Feed:
     """Page of feed items after a cursor, and the experiment's status.
 
     Attributes:
-        state: ``running``, ``paused`` or ``finished``.
         last_seq: sequence number of the experiment's newest item; ``items`` may end before it.
         items: decisions after the cursor, oldest first.
         active_labelers: number of labelers who have a pair on screen or labeled one in the last 2 minutes.
-        open: number of comparisons without a decision.
-        open_training: number of training-phase comparisons without a decision.
     """
 
     state: SiteState

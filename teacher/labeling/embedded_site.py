@@ -42,7 +42,6 @@ class SiteHandle:
     """Handle that keeps this machine's site running until :meth:`release` is called.
 
     Attributes:
-        url: URL of the site on this machine.
         storage: the site's clip store, ``s3://bucket/prefix`` or a folder.
         instance_id: random ID of the site's process, which changes when the site is restarted.
     """

@@ -77,9 +77,6 @@ def open_site(options: SiteOptions, ledger: Ledger, parts: contextlib.ExitStack)
 
     This machine's site is started if it is not already running.
 
-    Args:
-        parts: ``ExitStack`` that will release this machine's site.
-
     Raises:
         ConfigError: the options are invalid, or ``TEACHER_TOKEN`` is missing.
         ForgottenError: the run has read decisions from this machine's site, but the database is missing.

@@ -28,11 +28,7 @@ _LEAST_BAR, _MOST_BAR, _TIME_WIDTH, _SPINNER_WIDTH = 10, 40, 7, 2  # characters
 
 
 class RunConsole:
-    """Prints a run's messages: each warning only once, and the run's state only when it changes.
-
-    Attributes:
-        rich: Rich console to print to.
-    """
+    """Prints a run's messages: each warning only once, and the run's state only when it changes."""
 
     def __init__(self, rich: Console) -> None:
         self.rich = rich
@@ -80,13 +76,7 @@ class RunConsole:
 
 
 class _FittedProgress(Progress):
-    """Progress bar that starts with the count, and shows what else fits the terminal's present width.
-
-    Args:
-        console: terminal to print to.
-        title: what is counted.
-        address: URL to show; empty for none.
-    """
+    """Progress bar that starts with the count, and shows what else fits the terminal's present width."""
 
     def __init__(self, console: Console, title: str, address: str) -> None:
         self._terminal, self._title, self._address = console, title, address
@@ -118,9 +108,7 @@ def progress(console: Console, title: str, total: int, address: str = "") -> Ite
     If the console is not a terminal, a line is printed at most twice a minute instead.
 
     Args:
-        console: console to print to.
         title: what is counted, such as ``pretraining labels``.
-        total: number of items.
         address: URL to show beside it; empty for none.
     """
     if not console.is_terminal:

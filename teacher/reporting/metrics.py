@@ -80,11 +80,9 @@ class Metrics:
     Console lines are at least 1,000 steps apart, and have the most important columns that fit the terminal.
 
     Args:
-        folder: TensorBoard log directory.
         num_timesteps: total steps of the run; a line is always printed at the last step.
         start_step: step at which training starts or resumes. TensorBoard purges (hides) events at later
             steps that were left by a killed run.
-        console: console to print to.
         people: True if people provide the labels; False for a scripted teacher or a run without labels.
     """
 

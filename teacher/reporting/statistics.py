@@ -23,9 +23,6 @@ class EpisodeStatistics:
     Args:
         goal: function that returns the ground-truth score of an episode or segment: how well it does what
             labelers want. The default is the true return.
-
-    Attributes:
-        episodes: the most recent finished episodes, with all their steps.
     """
 
     def __init__(self, goal: Value = true_return) -> None:

@@ -19,10 +19,6 @@ _WRITE_SECONDS = 1.0
 class RoundTimer:
     """Measures training speed, excluding time spent waiting for labelers.
 
-    Args:
-        waited: seconds that the run had waited for labelers before it was resumed.
-        clock: function that returns the current time in seconds.
-
     Attributes:
         waited: total seconds that the run has waited for labelers.
     """
@@ -64,11 +60,7 @@ class RoundTimer:
 
 
 class ProgressFile:
-    """Writes a run's progress to a file for ``teach ls``, at most once a second.
-
-    Args:
-        run_dir: the run's folder.
-    """
+    """Writes a run's progress to a file for ``teach ls``, at most once a second."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / PROGRESS_NAME

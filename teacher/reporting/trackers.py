@@ -34,7 +34,6 @@ class TrackedRun:
 
     Attributes:
         run_id: the run's ID in hexadecimal digits; a resumed run keeps it.
-        name: name of the run.
         folder: the run's folder, where a tracker may keep files.
         settings: settings, keyed by option name, such as ``reward.hidden``; values are JSON types.
     """

@@ -51,10 +51,7 @@ class Tracking:
     :meth:`close`.
 
     Args:
-        name: name of the tracker, for messages.
         open_tracker: function that starts or resumes the tracked run.
-        console: console to print to.
-        clock: function that returns the current time in seconds.
     """
 
     def __init__(
@@ -158,11 +155,6 @@ def open_tracking(
     """Start to track a run as its settings say; return None if they don't, or if the library is missing.
 
     A missing library is reported with the command that installs it.
-
-    Args:
-        settings: the run's settings.
-        agent_config: the agent's hyperparameters, a dataclass.
-        console: console to print to.
     """
     config = settings.config
     if config.track is None:

@@ -26,10 +26,6 @@ class EpisodeVideos:
     continues.
 
     Args:
-        folder: folder for the videos.
-        num_timesteps: total steps of the run.
-        fps: frames per second, with one frame per step.
-        console: console to print to.
         show: callback for each finished video, called from another thread with the video's path and the
             training step at which its episode ended.
     """

@@ -22,7 +22,6 @@ class Architecture:
     """Kind of built-in reward model.
 
     Attributes:
-        model: ``linear`` or ``network``.
         features: ``plain``, or ``even`` if squares and logarithms of features are inputs too.
         full_size: True to skip the downsampling of large images, as version 0.1.0 did.
     """
@@ -101,7 +100,6 @@ def reject_unused_of_network(
 
     Args:
         observation_space: observation space of a single environment, which determines the kind of network.
-        prefix: text before each setting's name in the error message.
     """
     if own_network:
         mode = "custom network"

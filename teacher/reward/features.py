@@ -179,7 +179,6 @@ class _Vectors:
 
     Attributes:
         what: ``observations`` or ``actions``; used in messages and as the key of saved centers.
-        size: length of a feature vector.
         center: ``(size,)``, subtracted from Box values in double precision.
         varies: True if any value varies across the dataset last passed to :meth:`center_on`.
     """

@@ -178,7 +178,6 @@ class Fitter:
         Args:
             max_updates: stop after this many updates; None for a full epoch.
             progress: called after each update with the number of updates in this fit, including ``before``.
-            before: number of updates made earlier in this fit.
 
         Returns:
             ``before`` plus the number of updates made.
@@ -396,7 +395,6 @@ def crop(step_weights: Tensor, pairs: tuple[int, int], shortest: float, generato
         pairs: shape of the batch of pairs, ``(members, pairs per member)``.
         shortest: minimum crop length as a fraction of the segment's length; all lengths from the minimum to
             the full length are equally likely.
-        generator: CPU random generator.
 
     Returns:
         Step weights ``(*pairs, 2, length)``, which are 0 for steps outside the crops.

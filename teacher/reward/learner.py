@@ -32,7 +32,6 @@ class LearnerSpec:
 
     Attributes:
         network: factory called once per ensemble member; None for built-in models.
-        loss: loss that networks minimize; None for the Bradley-Terry model's.
     """
 
     observation_space: spaces.Space[Any]

@@ -28,10 +28,6 @@ class RewardNetwork(nn.Module, ABC):
 
     The first dimension of every parameter indexes the members. The methods' ``inputs`` are features
     converted by :meth:`standardize`, which is called only once per fit.
-
-    Attributes:
-        LEARNING_RATE: default learning rate.
-        strength: default weight decay coefficient.
     """
 
     LEARNING_RATE: ClassVar[float] = 3e-3

@@ -46,7 +46,6 @@ class RewardPredictor:
         env_id: ID of the environment that the preferences come from; None before the first fit. Set it to
             None to continue with preferences from a different environment with the same spaces.
         own_network: the ``network`` argument; None for built-in reward models.
-        own_loss: True if ``loss`` was given.
     """
 
     def __init__(  # noqa: PLR0913 (spaces, settings, and what Python alone can give)

@@ -32,7 +32,6 @@ def export_preferences(
     Args:
         path: a new ``.npz`` or ``.parquet`` file, or a folder for a Hugging Face dataset. The folder may be
             new or contain an earlier export, which is overwritten.
-        clips: True to include a rendered clip of every segment.
         license_id: identifier of the labels' license on the Hub, for a dataset folder.
 
     Raises:

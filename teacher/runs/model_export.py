@@ -72,7 +72,6 @@ def model_writers(
     Args:
         onnx: folder for ONNX files; created if it is missing. None to write none.
         huggingface: Hugging Face folder, which may contain an earlier export, and may be the same folder.
-        license_id: identifier of the models' license on the Hub.
 
     Raises:
         ConfigError: an optional package isn't installed, a file exists, a folder can't be created, or

@@ -39,7 +39,6 @@ class RewardTrace:
     """Predicted and true rewards of consecutive steps, for plotting.
 
     Attributes:
-        predicted: rewards predicted by the ensemble, ``(steps,)``.
         members: rewards predicted by each ensemble member, on the same scale, ``(members, steps)``.
         true: true rewards, ``(steps,)``; None if unknown or constant.
     """

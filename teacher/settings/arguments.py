@@ -28,7 +28,6 @@ class OneLineParser(argparse.ArgumentParser):
 
     Args:
         all_settings: option that lists all settings, mentioned at the end of errors.
-        others: other arguments for :class:`argparse.ArgumentParser`.
     """
 
     def __init__(self, *, all_settings: str = "--help", **others: Any) -> None:
@@ -70,11 +69,7 @@ class OneLineParser(argparse.ArgumentParser):
 def report_errors(
     parser: OneLineParser, work: Callable[[], int | None], others: tuple[type[Exception], ...] = ()
 ) -> int:
-    """Run a command and return its exit status; if it fails, print a one-line error.
-
-    Args:
-        others: exception types to report in addition to :class:`TeacherError`.
-    """
+    """Run a command and return its exit status; if it fails, print a one-line error."""
     try:
         return work() or 0
     except TeacherError as error:

@@ -346,7 +346,6 @@ class RunSettings:
 
     Attributes:
         run_id: ID of the run; a resumed run keeps its ID.
-        resumed: True to continue an earlier run.
         reopen: True to continue even if the experiment was marked as finished on the site.
     """
 

@@ -85,7 +85,6 @@ def reject_unused(settings: object, mode: str, prefix: str = "--") -> None:
     """Raise :class:`ConfigError` if a setting was changed from its default but is unused in ``mode``.
 
     Args:
-        settings: a dataclass of settings.
         mode: key of :data:`UNUSED`.
         prefix: text before each setting's name in the message, such as ``--reward.``.
     """

@@ -39,7 +39,6 @@ class RunPlan:
     """A run's validated settings and its environment's properties.
 
     Attributes:
-        settings: the run's settings.
         task: the environment's spaces, maximum episode length, and clip frame rate. Absorbed episodes
             continue for a segment after their end, because no segment ends later.
     """

@@ -45,7 +45,6 @@ class Opened:
 
     Attributes:
         videos: records videos of episodes; None if the run has none.
-        tracking: the experiment tracker, if any.
         explorer: collects steps used only in comparisons; None if the agent trains on the true reward.
         address: URL of the labeling page; empty if the run uses a scripted teacher or no labels.
         welcome: lines to print at the start, such as how to log in to the admin site.
@@ -66,8 +65,6 @@ class Run:
     :meth:`begin` opens what training writes to; until then, the run's folder is only read.
 
     Attributes:
-        stack: closes everything that the run opens.
-        followers: controls the other processes of the run.
         teaching: learns the reward from labels; None if the agent trains on the true reward.
         state: the checkpoint that the run resumes from; None for a new run.
         open_outputs: opens what training writes to, and applies a new run's warm start.

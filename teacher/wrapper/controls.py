@@ -298,7 +298,6 @@ def transformed_space(
     """Return the space of transformed observations, found by transforming one observation.
 
     Args:
-        function: the transform; None if observations are not transformed.
         make: function that creates an environment, or returns None if it can't. If the transform fails on a
             random sample from the space, it is applied to this environment's first observation instead.
 

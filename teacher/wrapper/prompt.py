@@ -49,7 +49,6 @@ class PromptCollector(Collector):
     earlier process come first.
 
     Args:
-        ledger: stores comparisons and labels.
         frames: function that starts rendering a segment and returns a future for its frames.
         terminal: file descriptor of the terminal's standard input; None to prompt only when :meth:`answer` is
             called.

@@ -89,7 +89,6 @@ class PreferenceTrainer:
 
     Attributes:
         name: random name that is unique across processes.
-        learning: submits comparisons, receives labels and fits the predictor.
         predictor: published copy of the predictor, never modified; None until the first one is published.
         training_steps: number of completed training steps (epochs over all preferences).
         steps: number of environment steps taken in all wrappers that use this trainer.

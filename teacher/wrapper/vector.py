@@ -34,8 +34,6 @@ def replayable(
     returns an empty info dict.
 
     Args:
-        env_fn: makes one environment.
-        num_envs: number of functions to return.
         seed: determines the seeds of all episodes.
 
     Raises:

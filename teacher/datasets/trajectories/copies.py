@@ -63,9 +63,6 @@ def predicted(
 def changed_json(path: Path, change: Callable[[Any], None]) -> str:
     """Read a JSON file and return its modified content as text; the file itself is unchanged.
 
-    Args:
-        change: function that modifies the parsed content in place.
-
     Raises:
         DataError: the file is damaged, or lacks an entry that ``change`` needs.
     """

@@ -16,7 +16,6 @@ class Recording:
 
     Attributes:
         episodes: episodes in file order; rewards are 0 if the file has none.
-        env_id: Gymnasium ID of the environment; None if unknown.
         source: file or folder that the episodes were read from, for error messages.
     """
 

@@ -127,10 +127,6 @@ class Physics:
 
     MuJoCo releases the GIL while it simulates. The caller's thread also steps simulations, and then waits
     only for helpers that have started, so a helper that gets no CPU time does not delay a step.
-
-    Args:
-        frame_skip: physics steps per environment step.
-        workers: number of threads, including the caller's.
     """
 
     def __init__(self, simulations: Sequence[Simulation], frame_skip: int, workers: int) -> None:
