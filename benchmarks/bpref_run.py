@@ -18,8 +18,8 @@ from benchmarks.teaching_run import mean_return, versions
 from teacher.datasets.predictor_files import save_predictor
 from teacher.envs.trajectory import Trajectory
 from teacher.settings.config import TeachConfig, slug
+from teacher.settings.config_files import CONFIG_NAME
 from teacher.settings.presets import PRESETS
-from teacher.settings.saved_config import CONFIG_NAME
 from teacher.teach import parse_arguments
 from teacher.training.builder import open_run
 from teacher.training.loop import Round, train

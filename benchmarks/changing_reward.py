@@ -45,7 +45,7 @@ from benchmarks.results import append, iqm, load  # noqa: E402
 from teacher.errors import TeacherError  # noqa: E402
 from teacher.files import locked_folder  # noqa: E402
 from teacher.settings.arguments import INTERRUPTED, as_whole_number  # noqa: E402
-from teacher.settings.saved_config import load_config  # noqa: E402
+from teacher.settings.config_files import load_config  # noqa: E402
 
 RESULTS = Path(__file__).with_suffix(".jsonl")
 STEPS = 100_000

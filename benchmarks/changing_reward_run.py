@@ -34,8 +34,8 @@ from teacher.errors import DataError
 from teacher.queries.offline import fit_once
 from teacher.reward.predictor import RewardPredictor, relabeled
 from teacher.settings.config import slug
+from teacher.settings.config_files import load_config
 from teacher.settings.options import MAX_UPDATES, REWARD_STD_SAC, RewardConfig
-from teacher.settings.saved_config import load_config
 from teacher.training.parts import predicted_rewards
 
 REWARDS: Mapping[str, str] = {

@@ -46,7 +46,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "teacher.training.loop": "",
             "teacher.training.run": "",
             "teacher.settings.presets": "from_options",
-            "teacher.settings.saved_config": "load_config, save_config",
+            "teacher.settings.config_files": "load_config, save_config",
             "teacher.queries.schedules": "",
         },
     ),

@@ -16,7 +16,7 @@ from stack.site import STORAGE, Site
 from stack.supervisor import Display, Supervisor
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig
-from teacher.settings.saved_config import CONFIG_NAME
+from teacher.settings.config_files import CONFIG_NAME
 
 _PROGRESS_SECONDS = 1.0
 _LAST_ANSWERS_SECONDS = 30.0  # maximum time to wait for the labelers to end after training

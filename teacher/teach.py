@@ -23,7 +23,7 @@ from teacher.loading import loading
 from teacher.runs.extending import GROWING, load_extended, steps_made
 from teacher.settings.arguments import INTERRUPTED, OneLineParser, add_options
 from teacher.settings.config import NO_OPTIONS, PARTS, RunSettings, TeachConfig
-from teacher.settings.config_file import read_config_file
+from teacher.settings.config_files import read_config_file
 from teacher.settings.corrections import correct_settings
 from teacher.settings.presets import Preset
 

@@ -17,7 +17,7 @@ from gymnasium.spaces import Box, Dict, flatten
 from PIL import Image
 
 from teacher.data.demonstrations import load_demonstrations
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 from teacher.settings.teachers import ErrorModel
 from teacher.settings.unused import UNUSED
 from teacher.teach import main

@@ -10,7 +10,7 @@ from agents.errors import AgentError
 from teacher.errors import ConfigError, pluralize
 from teacher.files import require_new
 from teacher.settings.arguments import OneLineParser, report_errors
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 
 # ruff: noqa: PLC0415 (torch takes a second to import)
 

@@ -13,7 +13,7 @@ from teacher.errors import ConfigError, TeacherError
 from teacher.reporting.timing import read_progress
 from teacher.settings.arguments import OneLineParser, report_errors
 from teacher.settings.config import TeachConfig
-from teacher.settings.saved_config import CONFIG_NAME, load_config
+from teacher.settings.config_files import CONFIG_NAME, load_config
 
 _TITLES = ("run", "rewards", "steps", "labels", "return", "saved", "state")
 _AGES = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))

@@ -8,7 +8,7 @@ from teacher.errors import ConfigError, pluralize
 from teacher.files import require_folder
 from teacher.settings.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.settings.checks import COUNT, SEED, whole_number
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 
 SUFFIXES = (".mp4", ".gif", ".png")
 

@@ -10,7 +10,7 @@ from agents.errors import AgentError
 from teacher.files import require_new
 from teacher.settings.arguments import OneLineParser, as_whole_number, report_errors
 from teacher.settings.checks import COUNT, SEED, whole_number
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from teacher.clips.render import ClipJob
-from teacher.envs.registration import registration_of
+from teacher.envs.registry import registration_of
 from teacher.errors import RenderError, ReplayMismatchError
 from teacher.files import remove_abandoned_parts
 

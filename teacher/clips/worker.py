@@ -18,7 +18,7 @@ from typing import Any
 from teacher.clips.encode import encode
 from teacher.clips.render import ClipSpec, ReplayRenderer, captured
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.envs.registration import register_again
+from teacher.envs.registry import register_again
 from teacher.errors import ReplayMismatchError, TeacherError, describe_exception
 
 Request = dict[str, Any]

@@ -25,7 +25,7 @@ from teacher.errors import (
 from teacher.labeling.client import Experiment, ExperimentSettings, Feed, FeedbackClient, Point
 from teacher.labeling.publisher import EpisodeVideoUploader, Publisher, PublishTarget
 from teacher.queries.collector import Collector, CollectorStatus
-from teacher.settings.saved_config import CONFIG_NAME
+from teacher.settings.config_files import CONFIG_NAME
 
 POLL_SECONDS = 2.5
 _START_DELAYS = (0.5, 1.0, 2.0, 4.0)  # seconds between tries to open the experiment

@@ -9,8 +9,8 @@ from typing import Any
 from teacher.data.checkpoint import CHECKPOINT_NAME, load_state, restoring
 from teacher.errors import ConfigError
 from teacher.settings.config import TeachConfig
+from teacher.settings.config_files import load_config
 from teacher.settings.options import RunStage
-from teacher.settings.saved_config import load_config
 
 GROWING: Mapping[str, str] = {"num_timesteps": "-t", "n_labels": "-l"}
 """Settings that may be increased when a run is resumed, with their command-line flags."""

@@ -14,7 +14,7 @@ from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import DataError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 from teacher.training.parts import RunPlan, make_agent, make_predictor, task_of
 from teacher.training.warmstart import read_policy
 

@@ -37,7 +37,7 @@ from teacher.reporting.tracking import Tracking, open_tracking
 from teacher.reporting.videos import EpisodeVideos
 from teacher.reward.building import working_device
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.settings.saved_config import load_config, refuse_existing, save_config
+from teacher.settings.config_files import load_config, refuse_existing, save_config
 from teacher.training.multiprocess import Followers
 from teacher.training.parts import (
     RunPlan,

@@ -37,9 +37,9 @@ from teacher.reward.building import reject_unused_of_network, working_device
 from teacher.reward.images import is_image_space, with_absorbing
 from teacher.settings.addresses import require_own_address
 from teacher.settings.checks import Problem, named_values, refuse
-from teacher.settings.command import command_of
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.settings.saved_config import CONFIG_NAME
+from teacher.settings.config_files import CONFIG_NAME
+from teacher.settings.corrections import command_of
 from teacher.settings.variables import read_redis_url, require_token
 from teacher.training.parts import RunPlan, make_agent, make_predictor
 from teacher.training.warmstart import read_warm_start

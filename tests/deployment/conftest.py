@@ -21,7 +21,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from teacher.settings.config import TeachConfig
-from teacher.settings.saved_config import save_config
+from teacher.settings.config_files import save_config
 from tests.conftest import MakeOnce
 from tests.databases import TEMPLATE, database_of
 from tests.deployment.backed_up import back_up_embedded

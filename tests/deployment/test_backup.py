@@ -17,7 +17,7 @@ import pytest
 
 from human_feedback_site.feedback.api.examples import COMPARISONS_CSV, LABELS_CSV
 from teacher.data.ledger import Ledger
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 from tests.deployment.backed_up import (
     CLIP,
     KEYS,

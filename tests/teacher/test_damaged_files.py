@@ -39,8 +39,8 @@ from teacher.errors import DataError, TeacherError
 from teacher.reward.predictor import RewardPredictor
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
+from teacher.settings.config_files import load_config, save_config
 from teacher.settings.options import RewardConfig
-from teacher.settings.saved_config import load_config, save_config
 from teacher.training.builder import open_run
 from teacher.training.warmstart import read_policy
 from teacher.wrapper.labels import run_id_in

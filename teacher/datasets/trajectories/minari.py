@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from teacher.datasets.trajectories.copies import (
+from teacher.datasets.trajectories.recording import (
+    Recording,
     about_episode,
     changed_json,
     copied,
     numbers_of,
     predicted,
 )
-from teacher.datasets.trajectories.recording import Recording
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
 from teacher.extras import require_extra

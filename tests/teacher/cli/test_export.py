@@ -19,7 +19,7 @@ from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.queries.collector import SyntheticTeacher
 from teacher.settings.config import TeachConfig
-from teacher.settings.saved_config import save_config
+from teacher.settings.config_files import save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
 

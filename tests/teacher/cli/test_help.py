@@ -27,7 +27,7 @@ from teacher.errors import ConfigError
 from teacher.labeling import bots
 from teacher.loading import loading
 from teacher.settings.config import NO_OPTIONS, PARTS, TeachConfig
-from teacher.settings.saved_config import save_config
+from teacher.settings.config_files import save_config
 from teacher.teach import COMMANDS, main, parse_arguments
 
 

@@ -27,7 +27,7 @@ from teacher.reporting.timing import ProgressFile
 from teacher.runs.play import RewardTrace, cut, draw_rewards, film_rewards, play_episodes
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
-from teacher.settings.saved_config import load_config, save_config
+from teacher.settings.config_files import load_config, save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
 

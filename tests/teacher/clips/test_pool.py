@@ -19,7 +19,7 @@ from teacher.clips import ClipJob, ClipRenderer, ClipSpec
 from teacher.clips.pool import time_limit
 from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.envs.registration import register_again, registration_of
+from teacher.envs.registry import register_again, registration_of
 from teacher.errors import RenderError, ReplayMismatchError
 
 Record = Callable[..., Segment]

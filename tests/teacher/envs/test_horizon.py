@@ -31,7 +31,7 @@ from teacher.envs.trial import (
 from teacher.errors import EnvironmentUnsuitableError
 from teacher.reporting.statistics import EpisodeStatistics
 from teacher.runs.saved_run import SavedRun
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 from teacher.teach import main, parse_arguments
 from teacher.training.parts import task_of
 from teacher.training.start import check

@@ -21,10 +21,9 @@ from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor
 from teacher.datasets.preference_files import save_preferences
 from teacher.errors import DataError
-from teacher.reward.contradictions import find_contradictions
 from teacher.reward.evaluation import evaluate
 from teacher.reward.predictor import RewardPredictor
-from teacher.reward.report import UNDECIDED
+from teacher.reward.report import UNDECIDED, find_contradictions
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from agents.numerics.adam import FlatAdam, FlatParameters
+from teacher.reward.fitting import Regularizer
 from teacher.reward.network import RewardEnsemble
-from teacher.reward.regularization import Regularizer
 from teacher.settings.options import RewardConfig
 from tests.models import PREDICTORS, PredictorCase
 

@@ -14,8 +14,8 @@ from teacher.data.checkpoint import load_state
 from teacher.data.ledger import Ledger
 from teacher.errors import ConfigError
 from teacher.settings.config import RunSettings, TeachConfig
+from teacher.settings.config_files import load_config, save_config
 from teacher.settings.options import RunStage
-from teacher.settings.saved_config import load_config, save_config
 from teacher.teach import main, parse_arguments
 from teacher.training.parts import schedule_of
 

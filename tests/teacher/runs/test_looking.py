@@ -19,8 +19,8 @@ from teacher.errors import ConfigError
 from teacher.reporting import trackers
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
+from teacher.settings.config_files import load_config, save_config
 from teacher.settings.options import RewardConfig
-from teacher.settings.saved_config import load_config, save_config
 from teacher.teach import main
 from teacher.training.builder import open_run
 from teacher.training.loop import train

@@ -14,9 +14,9 @@ from torch import nn
 from agents import PPO, PPOConfig, TRPOConfig
 from teacher.cli.agent_options import agent_fields
 from teacher.errors import ConfigError
-from teacher.settings.command import command_of
 from teacher.settings.config import TeachConfig
-from teacher.settings.saved_config import load_config, save_config
+from teacher.settings.config_files import load_config, save_config
+from teacher.settings.corrections import command_of
 from teacher.teach import main, parse_arguments
 from teacher.training.builder import open_run
 from teacher.training.loop import train

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from teacher.errors import ConfigError
 from teacher.reward.predictor import RewardPredictor
-from teacher.settings.command import command_of
 from teacher.settings.config import PARTS, TeachConfig
+from teacher.settings.config_files import load_config, save_config
+from teacher.settings.corrections import command_of
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.settings.presets import PRESETS, from_options
-from teacher.settings.saved_config import load_config, save_config
 from teacher.settings.variables import read_redis_url
 
 

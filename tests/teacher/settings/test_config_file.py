@@ -17,10 +17,10 @@ from teacher.datasets.predictor_files import load_predictor, save_predictor
 from teacher.errors import ConfigError
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import TeachConfig
+from teacher.settings.config_files import load_config, save_config
 from teacher.settings.functions import named_function
 from teacher.settings.options import OLD_NAMES, QueryConfig, RewardConfig
 from teacher.settings.presets import PRESETS, from_options
-from teacher.settings.saved_config import load_config, save_config
 from teacher.settings.unused import UNUSED
 from teacher.teach import main, parse_arguments
 from teacher.wrapper.settings import WrapperConfig

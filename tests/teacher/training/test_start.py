@@ -13,10 +13,10 @@ from rich.console import Console
 
 from teacher.errors import EnvironmentUnsuitableError, TeacherError, join_errors
 from teacher.settings.checks import named_values
-from teacher.settings.command import command_of
 from teacher.settings.config import TeachConfig
+from teacher.settings.config_files import load_config
+from teacher.settings.corrections import command_of
 from teacher.settings.options import RewardConfig
-from teacher.settings.saved_config import load_config
 from teacher.teach import main, parse_arguments, read_arguments
 from teacher.training.parts import RunPlan
 from teacher.training.start import check

@@ -20,7 +20,7 @@ from agents.trpo import TRPO
 from teacher.data.checkpoint import load_state, save_state
 from teacher.data.demonstrations import KEYS, load_demonstrations, record_demonstrations, save_demonstrations
 from teacher.settings.config import RunSettings, TeachConfig
-from teacher.settings.saved_config import load_config
+from teacher.settings.config_files import load_config
 from teacher.teach import main
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.parts import RunPlan
