@@ -94,7 +94,7 @@ PYTHON_API: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {
             "teacher.queries.offline": "",
             "teacher.reward.evaluation": "",
-            "teacher.datasets.trajectories.recording": "",
+            "teacher.datasets.trajectories.recording": "Recording, as_demonstrations",
             "teacher.datasets.trajectories.files": "",
             "teacher.data.demonstrations.episodes": "",
             "teacher.data.demonstrations.recording": "",

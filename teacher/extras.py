@@ -41,9 +41,6 @@ def require_extra(module: str, purpose: str, extra: str) -> Any:
 
     Args:
         extra: name of the extra that installs the module, such as ``parquet``.
-
-    Raises:
-        ConfigError: the module can't be imported.
     """
     try:
         return importlib.import_module(module)

@@ -67,7 +67,6 @@ def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
 
     Raises:
         ConfigError: ``new`` is True and ``path`` exists.
-        StorageError: the file can't be written.
     """
     try:
         with atomic_write(path, new=new) as file:
@@ -223,11 +222,7 @@ def remove_abandoned_parts(path: Path) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Check that ``path`` can be created, so that a command fails before it does any work.
-
-    Raises:
-        ConfigError: ``path`` exists or isn't a valid file name, or its parent folder is missing.
-    """
+    """Check that ``path`` can be created, so that a command fails before it does any work."""
     require_folder(path)
     try:
         exists = path.exists()

@@ -119,9 +119,6 @@ def read_arguments(arguments: Sequence[str]) -> tuple[RunSettings, ConfigError |
 
     Also return an error that names the invalid values; None if all were valid. It is not raised here, so that
     the caller can first check the environment and then report all problems together.
-
-    Raises:
-        ConfigError: a required option is missing, or an invalid one can't be replaced.
     """
     of_agents = any(word.startswith("--agent.") or word == "--help-all" for word in arguments)
     given = vars(build_parser(of_agents=of_agents).parse_args(arguments))
@@ -149,10 +146,6 @@ def _resumed(run_dir: Path, given: Mapping[str, Any], *, reopen: bool) -> RunSet
     """Return the settings of the run in ``run_dir``, with step and label totals raised as requested.
 
     ``given`` contains the new ``num_timesteps``, the new ``n_labels``, both or neither.
-
-    Raises:
-        ConfigError: ``given`` contains any other setting, a total is too low, or the run can't be resumed or
-            reopened.
     """
     others = [f"--{name}" for name in given if name not in GROWING]
     if others:

@@ -27,9 +27,6 @@ def check_agents() -> None:
 
     Other distributions, such as openai-agents, install a package with the same name. Nothing is
     imported, so the check takes less than a millisecond and runs no third-party code.
-
-    Raises:
-        ConfigError: RL-Teacher's package is missing, shadowed by a different package, or overwritten.
     """
     spec = find_spec("agents")
     found = _location(spec)

@@ -50,9 +50,6 @@ def read_bind() -> tuple[str, int] | None:
     """Return the host and port in ``TEACHER_METRICS_BIND``, or None if the variable is not set.
 
     The value is ``PORT``, which means port ``PORT`` of the loopback interface, or ``HOST:PORT``.
-
-    Raises:
-        ConfigError: the value is neither.
     """
     value = os.environ.get(BIND_VARIABLE, "").strip()
     if not value:
@@ -133,9 +130,6 @@ class RenderMetrics:
 
         Args:
             queue: name of the queue, whose length is one of the metrics.
-
-        Raises:
-            ConfigError: the variable is invalid, the port is taken, or prometheus_client is not installed.
         """
         bind = read_bind()
         if bind is None:

@@ -143,12 +143,7 @@ class _Worker:
         self.note = ""
 
     def render(self, job: ClipJob) -> None:
-        """Render one clip in the process, starting the process if it isn't running.
-
-        Raises:
-            RenderError: the clip can't be rendered, or the process crashed, hung or can't be started.
-            ReplayMismatchError: the replayed episode differs from the recording.
-        """
+        """Render one clip in the process, starting the process if it isn't running."""
         recipe = job.spec.recipe
         registration = registration_of(recipe.env_id, recipe.kwargs) if job.spec.frames is None else None
         process = self._running()
@@ -214,11 +209,7 @@ class _Process:
         self._is_ready = False
 
     def ask(self, job: ClipJob, registration: dict[str, Any] | None, timeout: float) -> dict[str, str]:
-        """Send a job, and the registration of its environment, to the process and return its response.
-
-        Raises:
-            RenderError: the process died or timed out; this object can't be used afterward.
-        """
+        """Send a job and its environment's registration; return the response. Useless after an error."""
         name, path = job.path.name, str(job.path.absolute())
         request = {"shot": job.spec.to_dict(), "path": path, "fps": job.fps, "size": job.size}
         request |= {} if registration is None else {"registration": registration}

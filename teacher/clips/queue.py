@@ -206,9 +206,6 @@ class RenderQueue:
         """Process a worker's result.
 
         Return False if the clip store is temporarily unreadable and the caller should retry later.
-
-        Raises:
-            _NoStoreError: the worker can't reach the clip store, and only workers can render the clip.
         """
         reason = result.get("error") if isinstance(result, dict) else str(result)
         if reason is None:

@@ -69,9 +69,6 @@ class MujocoScene:
 
     Args:
         camera: camera settings to use if the model has no :class:`View`.
-
-    Raises:
-        RenderError: headless OpenGL doesn't work.
     """
 
     def __init__(self, model: Any, camera: dict[str, Any] | None, size: int) -> None:

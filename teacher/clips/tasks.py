@@ -167,11 +167,7 @@ def _remove_older_folders(new: Path) -> None:
 
 
 def _checked(request: Mapping[str, Any], path: Path) -> ClipJob:
-    """Check a task's arguments, and return them as a job that renders to ``path``.
-
-    Raises:
-        DataError: the arguments are invalid or exceed a limit, or this worker isn't allowed to run the job.
-    """
+    """Check a task's arguments, and return them as a job that renders to ``path``."""
     try:
         spec = ClipSpec.from_dict(request["shot"])
         fps, size, key = int(request["fps"]), int(request["size"]), str(request["key"])

@@ -16,10 +16,6 @@ def check_drawing(task: TaskInfo, seed: int) -> str:
 
     Returns:
         The renderer of a MuJoCo environment, and why; empty for other environments.
-
-    Raises:
-        RenderError: the clip can't be rendered; if OpenGL is missing, the last line of the message is the
-            command that installs it.
     """
     (trajectory,) = random_steps(task, seed)
     with tempfile.TemporaryDirectory() as folder, ClipRenderer(workers=1) as renderer:

@@ -232,9 +232,6 @@ def check_folder(folder: Path, file: str, what: str) -> bool:
 
     Returns:
         True if the folder contains no earlier export; in that case, the caller must not replace any file.
-
-    Raises:
-        ConfigError: the folder can't be created, or contains files but no card written by RL-Teacher.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,6 @@ def save_onnx(
     Raises:
         ConfigError: an ONNX package isn't installed, or ``new`` is True and the file exists.
         DataError: torch can't export the module, or onnxruntime's outputs differ from torch's.
-        StorageError: the file can't be written.
     """
     require_onnx()
     tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}

@@ -71,7 +71,6 @@ def read_description(file: IO[bytes]) -> str:
 
     Raises:
         ConfigError: pyarrow is not installed.
-        DataError: the file is damaged, or RL-Teacher didn't write it.
     """
     try:
         metadata = _arrow().parquet.ParquetFile(file).schema_arrow.metadata or {}

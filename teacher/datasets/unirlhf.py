@@ -62,12 +62,7 @@ def is_crowd_labels(path: str | Path) -> bool:
 
 
 def load_crowd_labels(folder: str | Path) -> CrowdLabels:
-    """Read the Uni-RLHF labels in a folder.
-
-    Raises:
-        DataError: the folder contains no labels, several sets of labels, pickled labels, or mismatched
-            files.
-    """
+    """Read the Uni-RLHF labels in a folder."""
     folder = Path(folder)
     tables = sorted(folder.glob("*.csv"))
     with refusing_damage(f"{folder} contains no readable Uni-RLHF labels"):
@@ -151,7 +146,6 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
 
     Raises:
         ConfigError: h5py, needed for HDF5, is not installed.
-        DataError: the table is damaged or has too few rows, or a label is invalid.
     """
     columns = _table(Path(table))
     rows = len(columns["rewards"])

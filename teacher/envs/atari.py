@@ -65,9 +65,6 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
 
     Args:
         game: key of :data:`GAMES`, such as ``Pong``.
-
-    Raises:
-        EnvironmentUnsuitableError: ale-py is not installed.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}  # type: ignore[misc]

@@ -111,9 +111,6 @@ def as_frame(picture: Any, name: str = "the environment") -> NDArray[np.uint8]:
 
     Integers must be in [0, 255]; floats must be in [0, 1], except for rounding errors, and are scaled to
     [0, 255].
-
-    Raises:
-        RenderError: ``picture`` is not an RGB array, or its values are out of range.
     """
     if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3:
         found = f"shape {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
@@ -133,11 +130,7 @@ def as_frame(picture: Any, name: str = "the environment") -> NDArray[np.uint8]:
 
 
 def jpeg(picture: Any, name: str = "the environment") -> bytes:
-    """Encode an RGB image ``(height, width, 3)`` as JPEG, scaled down to at most 400 x 400 pixels.
-
-    Raises:
-        EnvironmentUnsuitableError: ``picture`` is not an image that :func:`as_frame` accepts.
-    """
+    """Encode an RGB image ``(height, width, 3)`` as JPEG, scaled down to at most 400 x 400 pixels."""
     try:
         image = Image.fromarray(as_frame(picture, name))
     except RenderError as error:

@@ -36,9 +36,6 @@ def select_gl() -> str:
 
     If ``MUJOCO_GL`` is already set, it is returned untested. Otherwise each backend is tested in a separate
     process, because PyOpenGL can't switch to a different backend within a process.
-
-    Raises:
-        RenderError: no backend works, or ``MUJOCO_GL`` needs a display and there is none.
     """
     if no_screen := why_no_screen():
         raise RenderError(no_screen)

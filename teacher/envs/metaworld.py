@@ -40,10 +40,6 @@ class ManipulationTask(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
 
     Args:
         camera_name: name of a camera in Meta-World's models, such as ``corner2`` or ``topview``.
-
-    Raises:
-        EnvironmentUnsuitableError: Meta-World has no such task or no such camera, or ``metaworld`` can't be
-            imported.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012

@@ -27,10 +27,6 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
 
     Args:
         env_id: Gymnasium ID, or ``module:Env-v0`` to import ``module`` first.
-
-    Raises:
-        EnvironmentUnsuitableError: the module can't be imported, or the ID is not registered; the message
-            suggests similar IDs.
     """
     module, _, name = env_id.rpartition(":")
     try:
@@ -100,11 +96,7 @@ def registration_of(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def register_again(data: Mapping[str, Any]) -> None:
-    """Register an environment from the output of :func:`registration_of`, unless it is registered already.
-
-    Raises:
-        RenderError: importing the module that defines the environment doesn't register it.
-    """
+    """Register an environment from the output of :func:`registration_of`, unless it is registered already."""
     known = gym.registry.get(data["id"])
     if known is not None and _described(known)[1] == data["spec"] and "main" not in data:
         return

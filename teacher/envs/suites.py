@@ -91,9 +91,6 @@ def import_suite(module: str) -> ModuleType:
 
     Args:
         module: key of :data:`SUITES`, or a submodule, such as ``dm_control.suite``.
-
-    Raises:
-        EnvironmentUnsuitableError: the package is missing, or does not work with the installed MuJoCo.
     """
     try:
         with warnings.catch_warnings():
@@ -128,11 +125,7 @@ def _plain(name: str) -> str:
 
 
 def require_task(title: str, task: str, known: Sequence[str]) -> None:
-    """Check that a suite has a task.
-
-    Raises:
-        EnvironmentUnsuitableError: the task is unknown; the message suggests similar names.
-    """
+    """Check that a suite has a task."""
     if task not in known:
         close = difflib.get_close_matches(task, known, n=3, cutoff=0.0)
         raise EnvironmentUnsuitableError(f"{title} has no task {task}; did you mean {', '.join(close)}?")
@@ -142,9 +135,6 @@ def require_recorded_versions(env_id: str, recorded: Mapping[str, str], installe
     """Check that a suite's episode is replayed with the versions that it was recorded with.
 
     Environments outside of the suites are not checked.
-
-    Raises:
-        ReplayMismatchError: the version of MuJoCo or of the suite's package differs.
     """
     suite = SUITES.get(env_id.rpartition(":")[2].partition("/")[0])
     if suite is None:

@@ -99,8 +99,6 @@ def ensure_site(
             ``state_dir``.
 
     Raises:
-        ConfigError: the site can't listen on the address, the options contradict each other, or the site is
-            already running with different options.
         SiteUnreachableError: the site didn't start; the message includes the last line of the site's log.
     """
     require_own_address(bind)
@@ -150,7 +148,6 @@ class _StateFolder:
 
         Raises:
             ConfigError: the site is running with different options.
-            SiteUnreachableError: the site didn't start.
         """
         deadline = time.monotonic() + START_SECONDS
         log_start = self._log.stat().st_size if self._log.exists() else 0

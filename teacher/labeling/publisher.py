@@ -244,12 +244,7 @@ class Publisher:
             raise error
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
-        """Handle a refused batch: if the site couldn't read a clip, queue the batch again, up to a limit.
-
-        Raises:
-            SiteUnreachableError: the site couldn't read a clip, so the batch was queued again.
-            SiteRefusedError: the site refused the batch for any other reason, or too many times in a row.
-        """
+        """Handle a refused batch: if the site couldn't read a clip, queue the batch again, up to a limit."""
         if error.status != _UNPROCESSABLE:
             raise error
         self._refusals_in_a_row += 1

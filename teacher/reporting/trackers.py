@@ -67,7 +67,6 @@ class WandbTracker:
     may contain secrets, such as a link that signs in labelers.
 
     Raises:
-        ConfigError: no W&B account is configured.
         wandb.Error: the server can't be reached or refuses the run.
     """
 
@@ -125,7 +124,6 @@ class MlflowTracker:
     MLflow chooses the IDs of runs, so a resumed run is found by a tag.
 
     Raises:
-        ConfigError: ``MLFLOW_TRACKING_URI`` is not set.
         SiteUnreachableError: the server doesn't respond.
         mlflow.MlflowException: the server refuses the run.
     """

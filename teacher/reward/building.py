@@ -71,9 +71,6 @@ def tensors_like(expected: Mapping[str, Tensor], found: Mapping[str, Any]) -> di
 
     Args:
         found: the saved state dict, with tensors or arrays as values.
-
-    Raises:
-        ValueError: a name is missing or unexpected, or a shape or dtype differs.
     """
     if others := expected.keys() ^ found.keys():
         name = min(others)

@@ -43,9 +43,6 @@ def architectures(config: RewardConfig, *, has_built_in: bool, own_loss: bool) -
         has_built_in: False if observations are images or networks are custom, which have no linear models
             and no squares or logarithms.
         own_loss: True if the loss is custom, which linear models can't minimize.
-
-    Raises:
-        ConfigError: the settings ask for an architecture that doesn't exist.
     """
     if not has_built_in:
         for option, value, other in (("features", "even", "plain"), ("model", "linear", "network")):

@@ -112,11 +112,7 @@ class EnsembleLearner:
 
     @torch.no_grad()
     def segment_outputs(self, segments: Sequence[Segment]) -> Tensor:
-        """Return the members' raw rewards ``(members, len(segments), length)``, computed in chunks.
-
-        Raises:
-            DataError: the segments differ in length or do not match the predictor's spaces.
-        """
+        """Return the members' raw rewards ``(members, len(segments), length)``, computed in chunks."""
         lengths = sorted(set(map(len, segments)))
         if len(lengths) > 1:
             raise DataError(

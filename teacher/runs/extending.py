@@ -25,9 +25,6 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
     Args:
         wanted: mapping of ``num_timesteps``, ``n_labels`` or both to new values; may be empty. Passing a
             setting's current value changes nothing.
-
-    Raises:
-        ConfigError: a value is lower than the current one or cannot be changed, or the run has no steps left.
     """
     config, run_id = load_config(run_dir)
     for name, value in wanted.items():

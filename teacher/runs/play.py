@@ -230,9 +230,6 @@ def cut(episode: Trajectory, start: int, steps: int | None) -> Segment:
     """Return a slice of at most ``steps`` steps from an episode, starting at step ``start``.
 
     If ``steps`` is None, the slice runs to the end of the episode.
-
-    Raises:
-        DataError: ``start`` is out of range, or ``steps`` is less than 1.
     """
     stop = len(episode) if steps is None else min(start + steps, len(episode))
     if not 0 <= start < stop:

@@ -66,11 +66,7 @@ class SavedRun:
         return agent
 
     def load_predictor(self) -> RewardPredictor:
-        """Load the predictor from the checkpoint.
-
-        Raises:
-            DataError: there is no checkpoint yet, or the run learns from the true reward.
-        """
+        """Load the predictor from the checkpoint."""
         path = self.folder / CHECKPOINT_NAME
         if self.config.predictor == "rl" or not path.exists():
             raise DataError(
@@ -84,11 +80,7 @@ class SavedRun:
         return predictor
 
     def open_ledger(self) -> Ledger:
-        """Open the run's ledger read-only; the caller must close it.
-
-        Raises:
-            DataError: the run has no labels.
-        """
+        """Open the run's ledger read-only; the caller must close it."""
         hard_labels, path = self.config.hard_labels, self.folder / LEDGER_NAME
         if not path.exists():
             raise DataError(f"{self.folder} has no labels; expected a run started with -p synth or -p human")

@@ -74,9 +74,6 @@ def named_values(text: str | None) -> dict[str, Any]:
     """Parse comma-separated ``name=value`` pairs; values that are not JSON are kept as strings.
 
     For values with commas, a JSON object such as ``{"name": value}`` is also accepted.
-
-    Raises:
-        ValueError: ``text`` is neither a list of pairs nor a JSON object.
     """
     text = (text or "").strip()
     if text.startswith("{"):
@@ -119,12 +116,7 @@ def check_fields(settings: object, prefix: str = "--") -> None:
 
 
 def whole_number(value: Any, name: str, fits: Fits) -> int:
-    """Return ``value`` as a Python integer.
-
-    Raises:
-        ConfigError: ``value`` is not an integer or violates the constraint ``fits``; the message starts
-            with ``name``.
-    """
+    """Return ``value`` as a Python integer."""
     if not (_is_of(value, int) and fits.holds(value)):
         raise ConfigError(f"{name}: expected a whole number, {fits.expectation}; got {short_repr(value)}")
     return int(value)

@@ -66,11 +66,7 @@ class AgentConfiguration(Protocol):
 
 
 def settings_of_agent(config: AgentConfiguration) -> tuple[str, dict[str, Any]]:
-    """Return the name of the RL algorithm, and its hyperparameters keyed by name.
-
-    Raises:
-        ConfigError: the custom network is not an importable function, so it can't be saved by name.
-    """
+    """Return the name of the RL algorithm, and its hyperparameters keyed by name."""
     settings = {name: getattr(config, name) for name in config.__dataclass_fields__}
     network = settings.get("network")
     if callable(network):

@@ -36,10 +36,6 @@ def correct_settings(options: Mapping[str, Any]) -> tuple[TeachConfig, ConfigErr
     Returns:
         The configuration, and an error that names all invalid options, or None if all are valid. The error's
         ``remedy`` maps each invalid option to its replacement, or to None if it must be omitted.
-
-    Raises:
-        ConfigError: the environment ID is invalid, or an option can't be replaced. The message names all
-            invalid options.
     """
     given, said = dict(options), dict[str, str]()
     remedy: dict[str, Any] = {}

@@ -19,11 +19,7 @@ def add_cwd_to_path() -> None:
 
 
 def named_function(name: str, option: str = "") -> Callable[..., Any]:
-    """Import the function named ``module:function`` from ``sys.path`` or the working directory.
-
-    Raises:
-        ConfigError: the function can't be imported. If ``option`` is given, the message starts with it.
-    """
+    """Import the function named ``module:function`` from ``sys.path`` or the working directory."""
     module, _, function = name.partition(":")
     begin = f"{option}: " if option else ""
     if not module or not function:  # before importing a module needlessly

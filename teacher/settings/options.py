@@ -224,11 +224,7 @@ OLD_NAMES: Mapping[str, str] = {"regularisation": "regularization", "normalisati
 
 
 def current_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the predictor settings of a file in their current names, without those of version 0.1.0 alone.
-
-    Raises:
-        ConfigError: the predictor has a shaping potential, which only version 0.1.0 has.
-    """
+    """Return the predictor settings of a file in their current names, without those of 0.1.0 alone."""
     if settings.get("shaping") is not None:
         raise ConfigError("--reward.shaping was removed; use version 0.1.0 for this predictor")
     removed = ("shaping", "flat_start")  # the latter had an effect before the first fit alone

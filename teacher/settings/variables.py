@@ -11,12 +11,7 @@ TOKEN_VARIABLE = "TEACHER_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 def read_redis_url() -> str | None:
-    """Return the URL of the render queue from ``REDIS_URL``, or None if the variable is not set.
-
-    Raises:
-        ConfigError: ``REDIS_URL`` is not a valid Redis URL. The message omits the value because it may
-            contain a password.
-    """
+    """Return the URL of the render queue from ``REDIS_URL``, or None if the variable is not set."""
     url = os.environ.get(REDIS_VARIABLE, "").strip()
     if not url:
         return None

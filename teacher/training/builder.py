@@ -110,10 +110,6 @@ def prepared_directory(settings: RunSettings) -> Iterator[None]:
 
     If a new run fails before its first comparison or checkpoint, its directory is removed, so that the run
     can be started again under the same name.
-
-    Raises:
-        ConfigError: another process is using the directory, the directory cannot be created, or it does not
-            contain the run to resume.
     """
     config = settings.config
     missing = [folder for folder in (config.run_dir, *config.run_dir.parents) if not folder.exists()]
@@ -240,11 +236,7 @@ def _stamp(config: TeachConfig) -> tuple[int, int] | None:
 
 
 def _open_outputs(hold: Hold | None, stamp: tuple[int, int] | None, run: Run) -> Opened:
-    """Open what training writes to, and apply a new run's warm start.
-
-    Raises:
-        ConfigError: another process has trained the run since its checkpoint had the ``stamp``.
-    """
+    """Open what training writes to, and apply a new run's warm start."""
     config, teaching, stack, agent, console = run.config, run.teaching, run.stack, run.agent, run.console.rich
     if hold is not None:
         stack.enter_context(hold())

@@ -115,9 +115,6 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder, buffer_folder: Path |
 
     Args:
         buffer_folder: folder for files of a replay buffer; None to keep a replay buffer in memory.
-
-    Raises:
-        ConfigError: a hyperparameter is invalid.
     """
     row, is_true = _defaults(envs.env_id, envs.single_observation_space), config.predictor == "rl"
     own = _own_hyperparameters(config)

@@ -92,12 +92,7 @@ def statistics_beside(path: Path) -> Path:
 
 
 def require_supported(agent: Agent, observation_space: spaces.Space[Any], path: Path) -> None:
-    """Check that a policy can be written for Stable-Baselines3; see :func:`save_sb3` for the arguments.
-
-    Raises:
-        ConfigError: it isn't installed, doesn't support the spaces or networks, or the statistics' file
-            exists.
-    """
+    """Check that a policy can be written for Stable-Baselines3; see :func:`save_sb3` for the arguments."""
     require_extra("stable_baselines3", _PURPOSE, "sb3")
     require_new(statistics_beside(path))
     policy, space = agent.policy, agent.policy.head.space
@@ -135,10 +130,6 @@ def read_sb3(path: Path) -> State:
     Returns:
         An agent's state dict with only ``policy`` and ``normalizer``, and ``activation``, the name of the
         activation function.
-
-    Raises:
-        DataError: a file is missing or damaged, or has no PPO, A2C, TRPO or SAC policy with built-in
-            networks.
     """
     with (
         refusing_damage(f"{path} is not a readable file of Stable-Baselines3", AttributeError),
@@ -214,12 +205,7 @@ def _statistics(path: Path, policy: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def require_same_network(state: State, agent: Agent) -> None:
-    """Check settings of an agent that a policy of :func:`read_sb3` needs, apart from its parameters' shapes.
-
-    Raises:
-        StateMismatchError: the agent's activation function is another one, or the agent would normalize
-            observations, which the policy was trained without.
-    """
+    """Check settings of an agent that a policy of :func:`read_sb3` needs, apart from its shapes."""
     if not isinstance(agent.normalizer, ObservationNormalizer):
         return  # the convolutional networks have one activation function
     if state["activation"] != agent.config.activation:
@@ -275,9 +261,6 @@ def _our_name(name: str, names: Collection[str], *, is_shared: bool) -> str:
 
     Args:
         is_shared: True if actor and critic share the convolutional layers, if there are any.
-
-    Raises:
-        KeyError: the parameter has no equivalent.
     """
     module, _, parameter = name.rpartition(".")
     is_cnn = any(".cnn." in each for each in names)

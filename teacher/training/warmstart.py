@@ -113,7 +113,6 @@ def read_policy(path: Path) -> State:
 
     Raises:
         ConfigError: an optional package that reads the file isn't installed.
-        DataError: the file is missing or damaged, or has no policy.
     """
     if path.is_dir():
         path /= CHECKPOINT_NAME

@@ -38,8 +38,6 @@ def start_learning(
     """Create a trainer's preference learning, with all labels so far, but without a source of more.
 
     Raises:
-        ConfigError: ``segment_length`` differs from the saved segments' length, ``log_dir`` is from a
-            different environment, or training would never start.
         DataError, OSError: ``prefs_dir`` can't be read, or is from a different environment.
     """
     dataset = _saved_preferences(config, source)
@@ -94,8 +92,6 @@ def first_predictors(
     """Return the pretrained predictor (None if not configured) and the predictor to train.
 
     Raises:
-        ConfigError: a field of ``reward`` has no effect, or a field that isn't its default differs from the
-            pretrained predictor's.
         DataError: the pretrained predictor can't be read, or does not match the environment.
     """
     folder = config.pretrained_reward_predictor_dir
@@ -151,9 +147,6 @@ def newest_checkpoint(folder: Path) -> Path:
     """Return the newest predictor file in a checkpoint folder or ``log_dir``.
 
     If ``folder`` is a file, return it unchanged.
-
-    Raises:
-        DataError: the folder contains no predictor files.
     """
     if folder.is_file():
         return folder

@@ -51,9 +51,6 @@ class ClipSource:
     Attributes:
         mode: source of the frames: ``replay``, ``observations``, ``pictures`` (frames captured while the
             environment was stepped) or ``none`` (no clips needed).
-
-    Raises:
-        ConfigError: people provide the labels, but none of these sources of frames is available.
     """
 
     def __init__(self, config: WrapperConfig, source: Source, can_draw: bool) -> None:
@@ -217,9 +214,6 @@ def run_id_in(logs: Path) -> uuid.UUID:
     """Read the run ID stored in ``log_dir``; create it if missing.
 
     The site uses this ID to find the experiment of an earlier run with the same ``log_dir``.
-
-    Raises:
-        DataError: the file with the run ID is damaged.
     """
     path = logs / _RUN_ID_NAME
     if not path.exists():

@@ -206,11 +206,7 @@ def _in_notebook() -> bool:
 
 
 def terminal_descriptor() -> int:
-    """Return the file descriptor of standard input.
-
-    Raises:
-        ConfigError: standard input can't be read, for example in a notebook.
-    """
+    """Return the file descriptor of standard input."""
     problem = 'people: there is no terminal here; in a notebook, pass people="notebook"'
     if _in_notebook():  # a notebook's user can't type into the kernel's standard input
         raise ConfigError(problem)

@@ -158,11 +158,7 @@ class PreferenceTrainer:
             self.close()
 
     def transform(self, observation: Any) -> Any:
-        """Apply ``obs_transform_func``, if there is one, to an observation, and return an array.
-
-        Raises:
-            EnvironmentUnsuitableError: the observation does not have the shape that the environment declares.
-        """
+        """Apply ``obs_transform_func``, if there is one, to an observation, and return an array."""
         function, space = self.config.obs_transform_func, self.source.observation_space
         given = observation if function is None else function(observation)
         try:
@@ -181,7 +177,6 @@ class PreferenceTrainer:
 
         Raises:
             BackgroundError: label collection or training has failed in the background thread.
-            ConfigError: this is not the process that made the trainer.
         """
         if os.getpid() != self._process:
             raise ConfigError(
