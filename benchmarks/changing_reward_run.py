@@ -31,6 +31,7 @@ from teacher.envs.families import base_env_id
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import DataError
+from teacher.queries.kinds import preferences_in
 from teacher.queries.offline import fit_once
 from teacher.reward.predictor import RewardPredictor, relabeled
 from teacher.settings.config import slug
@@ -90,7 +91,7 @@ def fitted(job: Job, stored: Path, folder: Path, task: TaskInfo) -> RewardPredic
     if not path.exists():
         dataset = PreferenceDataset()
         with contextlib.closing(Ledger(stored / LEDGER_NAME, read_only=True)) as ledger:
-            dataset.upsert(ledger.targets())
+            dataset.upsert(preferences_in(ledger))
         config = RewardConfig(model=_MODELS[job.reward], reward_std=REWARD_STD_SAC)  # type: ignore[arg-type]
         predictor = RewardPredictor(*spaces, config, job.seed, network=network)
         fit_once(predictor, dataset, MAX_UPDATES)

@@ -41,6 +41,7 @@ from benchmarks.teaching import describe_commit  # noqa: E402
 from benchmarks.teaching_run import mean_return, versions  # noqa: E402
 from teacher.envs.tasks import describe_task  # noqa: E402
 from teacher.errors import TeacherError  # noqa: E402
+from teacher.queries.kinds import preferences_in  # noqa: E402
 from teacher.settings.arguments import INTERRUPTED  # noqa: E402
 from teacher.settings.config import RunSettings  # noqa: E402
 from teacher.teach import parse_arguments  # noqa: E402
@@ -127,7 +128,7 @@ def make(job: Job) -> dict[str, Any]:
         with prepared_directory(plan.settings), build_run(plan, console) as run:
             train(run)
             if run.teaching is not None:
-                values = [preference.value for preference in run.teaching.ledger.preferences()]
+                values = [preference.value for preference in list(preferences_in(run.teaching.ledger))]
                 ties = {"ties": round(float(np.mean([value == 0.5 for value in values])), 3)}
             seconds = round(time.monotonic() - started, 1)
             found = mean_return(task, job.seed, EPISODES, partial(run.agent.act, deterministic=True))

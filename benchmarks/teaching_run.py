@@ -32,6 +32,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment
 from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
+from teacher.queries.kinds import preferences_in
 from teacher.settings.config import RunSettings
 from teacher.training.builder import build_run, prepared_directory
 from teacher.training.loop import train
@@ -181,7 +182,7 @@ def judge_predictor(teaching: Teaching, episodes: Sequence[Trajectory], seed: in
     """
     pool = SegmentPool(teaching.pool.length, capacity=10**9, seed=seed)
     pool.extend(episodes)
-    asked = [(preference.first, preference.second) for preference in teaching.ledger.preferences()]
+    asked = [(preference.first, preference.second) for preference in list(preferences_in(teaching.ledger))]
     segments = held_out(pool.segments, chain(*asked))
     chosen = np.linspace(0, len(segments) - 1, min(HELD_OUT_SEGMENTS, len(segments))).astype(int)
     segments = [segments[index] for index in chosen]

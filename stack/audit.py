@@ -16,8 +16,7 @@ from uuid import UUID
 from rich.table import Table
 
 from stack.process import StackError
-from teacher.data.ledger import Ledger
-from teacher.data.preferences import Preference
+from teacher.data.ledger import Answered, Ledger
 
 Query = Callable[[str], Sequence[Sequence[Any]]]
 """Function that runs a SELECT statement on the site's database and returns the rows."""
@@ -195,14 +194,14 @@ def audit(evidence: Evidence) -> Audit:
     with contextlib.closing(Ledger(evidence.ledger, read_only=True)) as ledger:
         decided = {uuid: decision for seq, uuid, decision in feed if seq <= ledger.cursor}
         due = {uuid: TARGETS[decision] for uuid, decision in decided.items() if decision in TARGETS}
-        held = {preference.uuid: preference for preference in ledger.preferences()}
+        held = {answered.uuid: answered for answered in ledger.answered()}
         open_ = ledger.unfinished("written") + ledger.unfinished("registered")
         asked, late = ledger.asked(), sum(seq > ledger.cursor for seq, _, _ in feed)
     wrong = [
         uuid
         for uuid in due.keys() & held.keys()
-        if held[uuid].value != due[uuid]
-        or (uuid in by_bots and held[uuid].value != _true_preference(held[uuid]))
+        if held[uuid].probability != due[uuid]
+        or (uuid in by_bots and held[uuid].probability != _true_preference(held[uuid]))
     ]
     steps = [step for (step,) in evidence.rows(_STEPS)]
     allowed = _OPEN + _OPEN_PER_BOT * evidence.bots
@@ -243,9 +242,10 @@ def _is_inverted(label: _Label, line: Mapping[str, Any] | None) -> bool:
     return label.verdict != ("equal" if first == second else "first" if first > second else "second")
 
 
-def _true_preference(preference: Preference) -> float:
+def _true_preference(answered: Answered) -> float:
     """Return 1 if the first segment's true return is higher, 0 if the second's is, or 0.5 for a tie."""
-    difference = preference.first.true_return - preference.second.true_return
+    first, second = answered.items
+    difference = first.true_return - second.true_return
     return 0.5 if difference == 0 else float(difference > 0)
 
 

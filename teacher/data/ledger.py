@@ -1,4 +1,4 @@
-"""SQLite database of a run's comparisons, with their segments and decisions."""
+"""SQLite database of a run's questions, with their segments and decisions."""
 
 import logging
 import math
@@ -12,23 +12,33 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
-from teacher.data.decisions import CERTAIN, Decision, FeedItem, Phase
-from teacher.data.ledger_file import LedgerReader, explained, is_held, open_to_write, path_of_copy, write_copy
-from teacher.data.preferences import Preference
-from teacher.data.segments import Segment, SegmentPair
+from teacher.data.decisions import CERTAIN, FeedItem, Phase
+from teacher.data.ledger_file import (
+    VERSION,
+    LedgerReader,
+    add_other_kinds,
+    explained,
+    is_held,
+    open_to_write,
+    path_of_copy,
+    write_copy,
+)
+from teacher.data.segments import Segment
 from teacher.errors import DataError
+from teacher.settings.options import KindName
 
 Status = Literal["written", "registered", "failed", "cancelled"]
 Role = Phase | Literal["gold"]
-"""Phase of a comparison, or ``gold`` for an attention check, which doesn't count toward the label budget."""
+"""Phase of a question, or ``gold`` for an attention check, which doesn't count toward the label budget."""
 
 LEDGER_NAME = "ledger.sqlite3"
 """File name of the ledger in a run's folder."""
-_USABLE = "(decision IN ('first', 'second', 'equal'))"
-_TARGETS = (
-    "SELECT uuid, decision, probability, first, second, seq FROM comparison JOIN pair ON pair.comparison = id"
+_USABLE = "(decision IS NOT NULL AND decision <> 'cant_tell')"
+_ANSWERED = (
+    "SELECT id, uuid, decision, probability, seq, first, second "
+    "FROM comparison LEFT JOIN pair ON pair.comparison = id"
 )
-_TARGETS_AT_ONCE = 64
+_ANSWERED_AT_ONCE = 64
 _OPEN = "(decision IS NULL AND status IN ('written', 'registered'))"
 _COPY_SECONDS = 60.0  # between copies for readers, on a network file system
 
@@ -36,20 +46,37 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """A pair of segments to judge.
+class Question:
+    """One or more segments to judge.
 
     Attributes:
         uuid: UUID assigned by the trainer and also used by the site.
-        phase: phase of training that the comparison is for, or ``gold`` for an attention check.
-        step: environment step of training at which the comparison was created.
+        items: the segments, in the order that answers refer to.
+        phase: phase of training that the question is for, or ``gold`` for an attention check.
+        step: environment step of training at which the question was created.
     """
 
     uuid: UUID
-    first: Segment
-    second: Segment
+    items: tuple[Segment, ...]
     phase: Role
     step: int
+    kind: KindName = "pair"
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """A question's current decision.
+
+    Attributes:
+        decision: an answer of the question's kind; None if there is none.
+        probability: probability that a pair's first segment is better; None for other kinds.
+    """
+
+    uuid: UUID
+    kind: str
+    items: tuple[Segment, ...]
+    decision: str | None
+    probability: float | None
 
 
 class Ledger:
@@ -106,19 +133,24 @@ class Ledger:
             if self._is_held:
                 path_of_copy(self.path).unlink(missing_ok=True)  # from now on, the file itself can be read
 
-    def write(self, comparisons: Sequence[Comparison]) -> None:
-        """Store comparisons with their segments, skipping any that are already stored."""
+    def write(self, questions: Sequence[Question]) -> None:
+        """Store questions with their segments, skipping any that are already stored."""
         # Compress before taking the lock, because that takes longer than writing.
-        rows = [(item, self._bytes(item.first), self._bytes(item.second)) for item in comparisons]
+        rows = [(question, [self._bytes(item) for item in question.items]) for question in questions]
         with self._transaction() as connection:
-            for item, first, second in rows:
+            for question, items in rows:
                 inserted = connection.execute(
                     "INSERT INTO comparison (uuid, phase, step, status) VALUES (?, ?, ?, 'written') "
                     "ON CONFLICT (uuid) DO NOTHING RETURNING id",
-                    (item.uuid.bytes, item.phase, item.step),
+                    (question.uuid.bytes, question.phase, question.step),
                 ).fetchone()
-                if inserted is not None:
-                    connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (inserted[0], first, second))
+                if inserted is not None and question.kind == "pair":
+                    connection.execute("INSERT INTO pair VALUES (?, ?, ?)", (*inserted, *items))
+                elif inserted is not None:
+                    add_other_kinds(connection)
+                    connection.execute("INSERT INTO question VALUES (?, ?)", (*inserted, question.kind))
+                    entries = [(*inserted, *each) for each in enumerate(items)]
+                    connection.executemany("INSERT INTO item VALUES (?, ?, ?)", entries)
 
     def _bytes(self, segment: Segment) -> bytes:
         return b"" if self._counts_only else segment.to_bytes()
@@ -156,7 +188,7 @@ class Ledger:
                 )
             connection.execute("UPDATE feed SET cursor = max(cursor, ?)", (cursor,))
 
-    def decide(self, decisions: Sequence[tuple[UUID, Decision, float | None]]) -> None:
+    def decide(self, decisions: Sequence[tuple[UUID, str, float | None]]) -> None:
         """Store decisions made in this process, with their probabilities, and number them."""
         items = [FeedItem(seq, *each, n_labels=1) for seq, each in enumerate(decisions, self.cursor + 1)]
         if items:
@@ -188,7 +220,7 @@ class Ledger:
         return self._count(f"({_OPEN} OR {_USABLE})", phase)
 
     def usable(self, phase: Phase | None = None) -> int:
-        """Return the number of comparisons labeled ``first``, ``second`` or ``equal``.
+        """Return the number of questions with an answer other than ``cant_tell``.
 
         If ``phase`` is None, count all phases except attention checks.
         """
@@ -215,71 +247,81 @@ class Ledger:
         """Return the number of undecided comparisons not yet registered on the site."""
         return self._count("(decision IS NULL AND status = 'written')", None)
 
-    def preferences(self, uuids: Iterable[UUID] | None = None) -> list[Preference]:
-        """Return preferences (training targets) based on the current decisions.
+    def answered(self, uuids: Iterable[UUID] | None = None) -> Iterator[Answered]:
+        """Yield the current decisions of questions.
 
         Args:
-            uuids: UUIDs of the comparisons; None for every preference that :meth:`targets` yields. The
-                result is in the order of ``uuids``; preferences without a usable decision have value None.
+            uuids: UUIDs of the questions, which determine the order; None for every question that has an
+                answer other than ``cant_tell``, oldest decision first, read in small batches.
         """
-        if uuids is None:
-            return list(self.targets())
-        wanted = dict.fromkeys(uuid.bytes for uuid in uuids)
-        rows = [row for uuid in wanted for row in self._rows(f"{_TARGETS} WHERE uuid = ?", (uuid,))]
-        return [self._preference(row) for row in rows]
-
-    def targets(self) -> Iterator[Preference]:
-        """Yield a preference for each usable decision, oldest first.
-
-        The file is read lazily in small batches.
-        """
+        if uuids is not None:
+            for uuid in dict.fromkeys(uuid.bytes for uuid in uuids):
+                yield from map(self._answered, self._rows(f"{_ANSWERED} WHERE uuid = ?", (uuid,)))
+            return
         after = -1
-        while rows := self._rows(
-            f"{_TARGETS} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_TARGETS_AT_ONCE}", (after,)
-        ):
-            yield from map(self._preference, rows)
-            after = rows[-1][-1]
+        query = f"{_ANSWERED} WHERE {_USABLE} AND seq > ? ORDER BY seq LIMIT {_ANSWERED_AT_ONCE}"
+        while rows := self._rows(query, (after,)):
+            yield from map(self._answered, rows)
+            after = rows[-1][4]
 
-    def _preference(self, row: Sequence[Any]) -> Preference:
-        uuid, decision, probability, first, second, _ = row
-        target = CERTAIN.get(decision) if self._hard_labels else probability
-        return Preference(UUID(bytes=uuid), *self._segments(first, second), target)
-
-    def decided_pairs(self, count: int) -> list[SegmentPair]:
-        """Return the segment pairs of the ``count`` most recently created comparisons with a decision.
-
-        The oldest comparison comes first.
-        """
+    def answers(self, kind: KindName) -> list[tuple[UUID, str]]:
+        """Return the UUIDs and answers of a kind's questions, oldest decision first, without "can't tell"."""
+        if self._number("PRAGMA user_version") < VERSION:
+            return []
         rows = self._rows(
-            "SELECT first, second FROM comparison JOIN pair ON pair.comparison = id "
+            "SELECT uuid, decision FROM comparison JOIN question USING (id) WHERE kind = ? "
+            "AND decision <> 'cant_tell' AND phase <> 'gold' ORDER BY seq",
+            (kind,),
+        )
+        return [(UUID(bytes=uuid), decision) for uuid, decision in rows]
+
+    def _answered(self, row: Sequence[Any]) -> Answered:
+        place, uuid, decision, probability, _, *pair = row
+        probability = CERTAIN.get(decision, probability) if self._hard_labels else probability
+        return Answered(UUID(bytes=uuid), *self._kind_and_items(place, *pair), decision, probability)
+
+    def _kind_and_items(
+        self, place: int, first: bytes | None, second: bytes | None
+    ) -> tuple[KindName, tuple[Segment, ...]]:
+        if first is not None and second is not None:
+            return "pair", self._segments(first, second)
+        [(kind,)] = self._rows("SELECT kind FROM question WHERE id = ?", (place,))
+        items = self._rows("SELECT segment FROM item WHERE question = ? ORDER BY position", (place,))
+        return kind, self._segments(*(item for (item,) in items))
+
+    def decided_items(self, count: int) -> list[tuple[Segment, ...]]:
+        """Return the items of the ``count`` most recently created questions with a decision, oldest first."""
+        rows = self._rows(
+            "SELECT id, first, second FROM comparison LEFT JOIN pair ON pair.comparison = id "
             "WHERE decision IS NOT NULL ORDER BY id DESC LIMIT ?",
             (count,),
         )
-        return [self._segments(first, second) for first, second in reversed(rows)]
+        return [self._kind_and_items(*row)[1] for row in reversed(rows)]
 
     def segment_length(self) -> int | None:
         """Return the number of steps per segment; None if the ledger is empty."""
-        rows = self._rows("SELECT first, second FROM comparison JOIN pair ON pair.comparison = id LIMIT 1")
-        return len(self._segments(*rows[0])[0]) if rows else None
+        rows = self._rows(
+            "SELECT id, first, second FROM comparison LEFT JOIN pair ON pair.comparison = id LIMIT 1"
+        )
+        return len(self._kind_and_items(*rows[0])[1][0]) if rows else None
 
-    def unfinished(self, status: Status = "written") -> list[Comparison]:
-        """Return the comparisons with this delivery status that have never had a decision.
+    def unfinished(self, status: Status = "written") -> list[Question]:
+        """Return the questions with this delivery status that have never had a decision.
 
         At startup, comparisons with status ``written`` are left over from a process that was killed.
         """
         rows = self._rows(
-            "SELECT uuid, phase, step, first, second FROM comparison JOIN pair ON pair.comparison = id "
+            "SELECT uuid, phase, step, id, first, second FROM comparison "
+            "LEFT JOIN pair ON pair.comparison = id "
             "WHERE status = ? AND decision IS NULL AND seq IS NULL ORDER BY id",
             (status,),
         )
-        return [
-            Comparison(UUID(bytes=uuid), *self._segments(first, second), phase, step)
-            for uuid, phase, step, first, second in rows
-        ]
+        found = [(UUID(bytes=row[0]), row[1], row[2], self._kind_and_items(*row[3:])) for row in rows]
+        return [Question(uuid, items, phase, step, kind) for uuid, phase, step, (kind, items) in found]
 
-    def _segments(self, first: bytes, second: bytes) -> SegmentPair:
+    def _segments(self, *items: bytes) -> tuple[Segment, ...]:
         try:
-            return Segment.from_bytes(first), Segment.from_bytes(second)
+            return tuple(map(Segment.from_bytes, items))
         except DataError as error:
             raise DataError(f"{self.path} is damaged: {error}") from error
 
@@ -320,8 +362,10 @@ class Ledger:
 
 def _probability(item: FeedItem) -> float | None:
     """Return a feed item's probability, or None for ``cant_tell``; raise DataError for an invalid one."""
+    of_pair = item.decision in CERTAIN or item.decision is None
     has_target = item.decision in ("first", "second", "equal")
-    if has_target != (item.probability is not None) or not 0 <= (item.probability or 0) <= 1:
+    is_missing = of_pair and has_target != (item.probability is not None)
+    if is_missing or not 0 <= (item.probability or 0) <= 1:
         raise DataError(
             f"comparison {item.comparison} has decision {item.decision} and probability {item.probability}; "
             "first, second and equal need a probability in [0, 1], and other decisions must have none"

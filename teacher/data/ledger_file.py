@@ -27,7 +27,8 @@ _NO_SHARED_MEMORY = (
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _BESIDE = ("-wal", "-shm", "-journal")
 _APPLICATION_ID = 0x52_4C_54_4C  # "RLTL": identifies ledgers among SQLite files
-_VERSION = 1
+_PAIRS_ONLY = 1  # version of a ledger that has only pairs, so that 0.1.0 can read it
+VERSION = 2
 _SCHEMA = (
     """CREATE TABLE comparison (
         id INTEGER PRIMARY KEY,
@@ -48,7 +49,17 @@ _SCHEMA = (
     "CREATE TABLE feed (cursor INTEGER NOT NULL) STRICT",
     "INSERT INTO feed VALUES (0)",
     f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_VERSION}",
+    f"PRAGMA user_version = {_PAIRS_ONLY}",
+)
+_OTHER_KINDS = (
+    "CREATE TABLE question (id INTEGER PRIMARY KEY REFERENCES comparison (id), kind TEXT NOT NULL) STRICT",
+    """CREATE TABLE item (
+        question INTEGER NOT NULL REFERENCES question (id),
+        position INTEGER NOT NULL,
+        segment BLOB NOT NULL,
+        PRIMARY KEY (question, position)
+    ) STRICT""",
+    f"PRAGMA user_version = {VERSION}",
 )
 
 
@@ -102,6 +113,13 @@ def _writing(path: Path, *, held: bool = False) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def add_other_kinds(connection: sqlite3.Connection) -> None:
+    """Add the tables for questions other than pairs; do nothing if they are there."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+        for statement in _OTHER_KINDS:
+            connection.execute(statement)
 
 
 def is_held(connection: sqlite3.Connection) -> bool:
@@ -286,10 +304,10 @@ def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
         return True
     if application_id != _APPLICATION_ID:
         raise DataError(f"{path} is not a ledger; expected the ledger file of a run")
-    if version != _VERSION:
+    if not _PAIRS_ONLY <= version <= VERSION:
         raise DataError(
             f"{path} has format version {version}, but this version of RL-Teacher only reads format "
-            f"{_VERSION}; use the version that wrote the file"
+            f"{VERSION}; use the version that wrote the file"
         )
     return False
 

@@ -47,7 +47,7 @@ class SegmentPool:
         self.capacity = whole_number(capacity, "capacity", COUNT)
         self._max_bytes = None if max_bytes is None else whole_number(max_bytes, "max_bytes", COUNT)
         self._entries: list[_Entry] = []
-        self._asked: dict[SegmentPair, None] = {}  # in order
+        self._asked: dict[tuple[Segment, ...], None] = {}  # in order
         self._cutters: WeakKeyDictionary[Trajectory, SegmentCutter] = WeakKeyDictionary()
         self._random = np.random.default_rng(whole_number(seed, "seed", SEED))
 
@@ -69,8 +69,8 @@ class SegmentPool:
         return np.array([entry.explored for entry in self._entries], np.bool_)
 
     @property
-    def asked(self) -> Sequence[SegmentPair]:
-        """Return the pairs already chosen for comparison whose segments are both still in the pool."""
+    def asked(self) -> Sequence[tuple[Segment, ...]]:
+        """Return the items of the questions already selected, if they are all still in the pool."""
         return list(self._asked)
 
     def extend(self, trajectories: Iterable[Trajectory], *, explored: bool = False) -> int:
@@ -101,9 +101,9 @@ class SegmentPool:
         self.capacity += other.capacity
         self._keep([*self._entries, *other._entries])
 
-    def remember(self, pairs: Iterable[SegmentPair]) -> None:
-        """Record that these pairs have been chosen for comparisons; pairs may be recorded twice."""
-        self._asked |= dict.fromkeys(pairs)
+    def remember(self, questions: Iterable[tuple[Segment, ...]]) -> None:
+        """Record the items of selected questions; they may be recorded twice."""
+        self._asked |= dict.fromkeys(questions)
 
     def sample_pairs(self, n: int, weights: NDArray[np.floating[Any]] | None = None) -> list[SegmentPair]:
         """Return ``n`` random pairs of distinct segments.
@@ -138,6 +138,28 @@ class SegmentPool:
                     rows = self._different(n, weights)
             pairs += [(segments[first], segments[second]) for first, second in rows.tolist()]
         return pairs[:n]
+
+    def sample_groups(
+        self, n: int, size: int, weights: NDArray[np.floating[Any]] | None = None
+    ) -> list[tuple[Segment, ...]]:
+        """Return ``n`` random groups of distinct segments; no two share one if the pool is large enough.
+
+        Args:
+            weights: weight of each segment, as in :meth:`sample_pairs`.
+
+        Raises:
+            ValueError: the pool has fewer than ``size`` segments with nonzero weight.
+        """
+        drawable = len(self) if weights is None else np.count_nonzero(weights)
+        if n > 0 and drawable < size:
+            raise ValueError(f"expected {size} segments with nonzero weight, but the pool has {drawable}")
+        shares = None if weights is None else weights / weights.sum()
+        segments, groups = self.segments, list[tuple[Segment, ...]]()
+        while len(groups) < n:
+            order = self._random.choice(len(self), drawable, replace=False, p=shares)
+            rows = order[: drawable // size * size].reshape(-1, size)
+            groups += [tuple(segments[row] for row in group) for group in rows.tolist()]
+        return groups[:n]
 
     def _different(self, n: int, weights: NDArray[np.floating[Any]]) -> NDArray[np.intp]:
         """Draw ``n`` pairs of different segment indices in proportion to the weights, ``(n, 2)``."""

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from teacher.clips.backoff import Backoff, call_with_retries
-from teacher.data.ledger import Comparison, Ledger, Role
+from teacher.data.ledger import Ledger, Question, Role
 from teacher.data.preferences import Preference
 from teacher.data.segments import Segment
 from teacher.errors import (
@@ -69,7 +69,7 @@ class HumanCollector(Collector):
             lambda: take_up(self._client, self._settings, self._ledger), _START_DELAYS, revive
         )
         # self._lock also guards the attributes up to the next blank line.
-        self._submitted: deque[Comparison] = deque()
+        self._submitted: deque[Question] = deque()
         self._points: deque[Point] = deque(maxlen=_MAX_POINTS_KEPT)
         self._waiting_for: int | None = None
 
@@ -89,16 +89,16 @@ class HumanCollector(Collector):
         self._thread = threading.Thread(target=self._work, name="human-collector", daemon=True)
         self._thread.start()
 
-    def submit(self, pairs: Sequence[tuple[Segment, Segment]], phase: Role, step: int) -> None:
-        """Write pairs to the ledger and queue them for publication.
+    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+        """Write questions to the ledger and queue them for publication.
 
         Raises:
             Exception: the error that stopped the background thread, if it has stopped.
         """
         self._raise_trouble()
-        comparisons = self._write(pairs, phase, step)
+        written = self._write(questions, phase, step)
         with self._lock:
-            self._submitted.extend(comparisons)
+            self._submitted.extend(written)
         self._wake.set()
 
     def receive(self) -> list[Preference]:
@@ -240,7 +240,7 @@ class HumanCollector(Collector):
         if feed.items:
             with self._lock:
                 self._ledger.record(feed.items, cursor=feed.items[-1].seq)
-                self._arrived += self._ledger.preferences(item.comparison for item in feed.items)
+                self._follow(self._ledger.answered(item.comparison for item in feed.items))
         self._feed = feed
         return feed
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NoReturn, Protocol
 
 from teacher.clips import ClipJob, ClipSpec
-from teacher.data.ledger import Comparison, Ledger
+from teacher.data.ledger import Ledger, Question
 from teacher.data.segments import Segment
 from teacher.errors import SiteRefusedError, SiteUnreachableError, TeacherError
 from teacher.labeling.client import (
@@ -58,14 +58,14 @@ class PublishTarget:
     settings: ExperimentSettings
     value: Value = true_return
 
-    def key(self, comparison: Comparison, side: str) -> str:
+    def key(self, comparison: Question, side: str) -> str:
         """Return the key under which a comparison's ``first`` or ``second`` clip is stored."""
         return f"{self.settings.name}/{comparison.uuid}/{side}.mp4"
 
 
 @dataclass(frozen=True)
 class _Rendering:
-    comparison: Comparison
+    comparison: Question
     clips: "dict[str, Future[Path] | Future[Path | None]]"
 
     def is_done(self) -> bool:
@@ -145,10 +145,10 @@ class Publisher:
         self._at = publication
         self._folder = folder
         self._wake = wake
-        self._unchecked: deque[Comparison] = deque()
-        self._waiting: deque[Comparison] = deque()
+        self._unchecked: deque[Question] = deque()
+        self._waiting: deque[Question] = deque()
         self._rendering: list[_Rendering] = []
-        self._uploaded: deque[Comparison] = deque()
+        self._uploaded: deque[Question] = deque()
         self._failures_in_a_row = 0
         self._refusals_in_a_row = 0
         self.failed = 0
@@ -159,11 +159,11 @@ class Publisher:
         """Return the number of added comparisons that are not registered yet."""
         return len(self._unchecked) + len(self._waiting) + len(self._rendering) + len(self._uploaded)
 
-    def add(self, comparisons: Iterable[Comparison]) -> None:
+    def add(self, comparisons: Iterable[Question]) -> None:
         """Add new comparisons, whose clips must be rendered."""
         self._waiting.extend(comparisons)
 
-    def add_again(self, comparisons: Iterable[Comparison]) -> None:
+    def add_again(self, comparisons: Iterable[Question]) -> None:
         """Add comparisons whose clips may already be in the store."""
         self._unchecked.extend(comparisons)
 
@@ -226,14 +226,14 @@ class Publisher:
                 clip.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _submit(self, comparison: Comparison, side: str) -> "Future[Path] | Future[Path | None]":
-        spec = ClipSpec.of(getattr(comparison, side))
+    def _submit(self, comparison: Question, side: str) -> "Future[Path] | Future[Path | None]":
+        spec = ClipSpec.of(comparison.items[_SIDES.index(side)])
         path, key = self._path(comparison, side), self._at.key(comparison, side)
         clip = self._at.renderer.submit(ClipJob(spec, path, self._at.settings.fps, key))
         clip.add_done_callback(lambda _: self._wake())
         return clip
 
-    def _give_up(self, comparison: Comparison, error: TeacherError) -> None:
+    def _give_up(self, comparison: Question, error: TeacherError) -> None:
         self._at.ledger.set_status([comparison.uuid], "failed")
         self._remove_files(comparison)
         self.failed += 1
@@ -243,7 +243,7 @@ class Publisher:
         if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
             raise error
 
-    def _refused(self, error: SiteRefusedError, batch: Iterable[Comparison]) -> NoReturn:
+    def _refused(self, error: SiteRefusedError, batch: Iterable[Question]) -> NoReturn:
         """Handle a refused batch: if the site couldn't read a clip, queue the batch again, up to a limit."""
         if error.status != _UNPROCESSABLE:
             raise error
@@ -258,10 +258,10 @@ class Publisher:
             self._unchecked.append(comparison)
         raise SiteUnreachableError(str(error)) from error
 
-    def _registration(self, comparison: Comparison) -> Registration:
+    def _registration(self, comparison: Question) -> Registration:
         first, second = (
-            ClipReference(self._at.key(comparison, side), self._true_return(getattr(comparison, side)))
-            for side in _SIDES
+            ClipReference(self._at.key(comparison, side), self._true_return(item))
+            for side, item in zip(_SIDES, comparison.items, strict=True)
         )
         gold = self._better(comparison) if comparison.phase == "gold" else None
         return Registration(
@@ -275,18 +275,18 @@ class Publisher:
             gold=gold,
         )
 
-    def _better(self, comparison: Comparison) -> Literal["first", "second"]:
-        first, second = (self._at.value(segment) for segment in (comparison.first, comparison.second))
+    def _better(self, comparison: Question) -> Literal["first", "second"]:
+        first, second = (self._at.value(segment) for segment in comparison.items)
         return "first" if first > second else "second"
 
     def _true_return(self, segment: Segment) -> float | None:
         value = self._at.value(segment)
         return value if self._at.settings.has_true_reward and math.isfinite(value) else None
 
-    def _path(self, comparison: Comparison, side: str) -> Path:
+    def _path(self, comparison: Question, side: str) -> Path:
         return self._folder / f"{comparison.uuid}-{side}.mp4"
 
-    def _remove_files(self, comparison: Comparison) -> None:
+    def _remove_files(self, comparison: Question) -> None:
         for side in _SIDES:
             with contextlib.suppress(OSError):
                 self._path(comparison, side).unlink()

@@ -1,18 +1,21 @@
 """Sources of labels: the base class of collectors, and the one that asks a judge instead of people."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from teacher.data.decisions import SiteState
-from teacher.data.ledger import Comparison, Ledger, Role
+from teacher.data.ledger import Answered, Ledger, Question, Role
 from teacher.data.preferences import Preference
 from teacher.data.segment_pool import SegmentPool
-from teacher.data.segments import SegmentPair
-from teacher.queries.judges import Judge, ScriptedTeacher, answer_of, decision_of, oracle
+from teacher.data.segments import Segment
+from teacher.queries.judges import Judge, ScriptedTeacher, oracle
+from teacher.queries.kinds import KINDS, Follower
+from teacher.queries.kinds.base import Decided
+from teacher.settings.options import KindName
 from teacher.settings.teachers import RETURNS_REMEMBERED, ErrorModel
 
 
@@ -37,41 +40,59 @@ class CollectorStatus:
 
 
 class Collector:
-    """Base class of label sources, which take pairs of segments and later return preferences."""
+    """Base class of label sources, which take questions about segments and later return preferences.
 
-    def __init__(self, ledger: Ledger) -> None:
+    Args:
+        kind: kind of the questions.
+    """
+
+    def __init__(self, ledger: Ledger, kind: KindName = "pair") -> None:
         self._ledger = ledger
+        self._kind: KindName = kind
+        self._follower = Follower(ledger)
         self._lock = threading.Lock()
         self._arrived: list[Preference] = []
 
-    def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        """Write ``pairs`` to the ledger and submit them for labeling, without waiting for the network.
+    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+        """Write questions to the ledger and submit them for labeling, without waiting for the network.
 
         Args:
+            questions: the items of each question.
             phase: ``pretraining`` or ``training``, or ``gold`` for attention checks, which detect careless
                 labelers and never return a preference.
         """
         raise NotImplementedError
 
     def _write(
-        self, pairs: Sequence[SegmentPair], phase: Role, step: int, uuid: Callable[[], UUID] = uuid4
-    ) -> list[Comparison]:
-        comparisons = [Comparison(uuid(), first, second, phase, step) for first, second in pairs]
-        self._ledger.write(comparisons)
-        return comparisons
+        self,
+        questions: Sequence[tuple[Segment, ...]],
+        phase: Role,
+        step: int,
+        uuid: Callable[[], UUID] = uuid4,
+    ) -> list[Question]:
+        written = [Question(uuid(), items, phase, step, self._kind) for items in questions]
+        self._ledger.write(written)
+        return written
 
-    def _decide(self, comparisons: Sequence[Comparison], probabilities: Sequence[float | None]) -> None:
-        """Store decisions made in this process: the probability that ``first`` is better, or None."""
-        decided = list(zip(comparisons, probabilities, strict=True))
+    def _decide(self, questions: Sequence[Question], decided: Sequence[Decided]) -> None:
+        """Store answers given in this process."""
+        answers = [(each.uuid, *answer) for each, answer in zip(questions, decided, strict=True)]
         with self._lock:  # so that the next receive() returns every label that the ledger counts
-            self._ledger.decide([(each.uuid, decision_of(value), value) for each, value in decided])
-            self._arrived += [Preference(one.uuid, one.first, one.second, value) for one, value in decided]
+            self._ledger.decide(answers)
+            self._follow(
+                Answered(each.uuid, each.kind, each.items, *answer)
+                for each, answer in zip(questions, decided, strict=True)
+            )
+
+    def _follow(self, answered: Iterable[Answered]) -> None:
+        """Add the preferences that follow from new decisions to those that have arrived."""
+        self._arrived += self._follower.changes(answered)
 
     def receive(self) -> list[Preference]:
         """Return the preferences decided or revised since the last call, without blocking.
 
-        A value of None means that the comparison's earlier preference is withdrawn: the caller must remove
-        that preference from the dataset.
+        A value of None means that an earlier preference is withdrawn: the caller must remove it from the
+        dataset.
         """
         with self._lock:
             arrived, self._arrived = self._arrived, []
@@ -102,29 +123,36 @@ class Collector:
 
 
 def scripted_judge(
-    error_model: ErrorModel, seed: int, ledger: Ledger, pool: SegmentPool | None = None
+    error_model: ErrorModel,
+    seed: int,
+    ledger: Ledger,
+    pool: SegmentPool | None = None,
+    kind: KindName = "pair",
 ) -> ScriptedTeacher:
     """Return the run's scripted teacher.
 
-    If the error model has thresholds, the teacher is initialized with the pairs already labeled in
+    If its answers depend on earlier ones, the teacher is initialized with the questions already answered in
     ``ledger``. ``pool`` has the segments collected in training; None if the teacher can't see them.
     """
-    seen = ledger.decided_pairs(RETURNS_REMEMBERED // 2) if error_model.has_thresholds else ()
+    remembers = error_model.has_thresholds or kind != "pair"
+    seen = ledger.decided_items(RETURNS_REMEMBERED // KINDS[kind].size) if remembers else ()
     return ScriptedTeacher(error_model, seed, seen, pool)
 
 
 class SyntheticTeacher(Collector):
-    """Collector that labels every comparison immediately.
+    """Collector that answers every question immediately.
 
-    The comparisons' UUIDs depend only on ``seed`` and the order of the comparisons, so that runs are
-    reproducible. If a killed run left comparisons open, the constructor labels them.
+    The questions' UUIDs depend only on ``seed`` and their order, so that runs are reproducible. If a killed
+    run left questions open, the constructor answers them.
 
     Args:
         seed: seed for the UUIDs; None for offline learning.
     """
 
-    def __init__(self, ledger: Ledger, seed: int | None, judge: Judge = oracle) -> None:
-        super().__init__(ledger)
+    def __init__(
+        self, ledger: Ledger, seed: int | None, judge: Judge = oracle, kind: KindName = "pair"
+    ) -> None:
+        super().__init__(ledger, kind)
         self._name, self._judge = "offline" if seed is None else f"synthetic/{seed}", judge
         self._answer(ledger.unfinished())
 
@@ -135,16 +163,16 @@ class SyntheticTeacher(Collector):
             remedy=self._judge.remedy if isinstance(self._judge, ScriptedTeacher) else None
         )
 
-    def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        """Write the pairs to the ledger as comparisons, and label them."""
+    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+        """Write questions to the ledger, and answer them."""
         uuids = (uuid5(NAMESPACE_URL, f"{self._name}/{index}") for index in count(self._ledger.total()))
-        self._answer(self._write(pairs, phase, step, uuids.__next__))
+        self._answer(self._write(questions, phase, step, uuids.__next__))
 
-    def _answer(self, comparisons: Sequence[Comparison]) -> None:
-        """Label and record the comparisons; if the judge fails, keep the labels made so far."""
-        answers: list[float | None] = []
+    def _answer(self, questions: Sequence[Question]) -> None:
+        """Answer questions; if the judge fails, keep the answers given so far."""
+        answers: list[Decided] = []
         try:
-            for comparison in comparisons:
-                answers.append(answer_of(self._judge, comparison.first, comparison.second))
+            for question in questions:
+                answers.append(KINDS[question.kind].judge(self._judge, question.items))
         finally:
-            self._decide(comparisons[: len(answers)], answers)
+            self._decide(questions[: len(answers)], answers)

@@ -3,14 +3,14 @@
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from teacher.data.decisions import CERTAIN, Decision
 from teacher.data.segment_pool import SegmentPool
-from teacher.data.segments import Segment, SegmentPair
+from teacher.data.segments import Segment
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import (
     BehaviorError,
@@ -22,7 +22,7 @@ from teacher.errors import (
 )
 from teacher.settings.checks import SEED, whole_number
 from teacher.settings.functions import named_function
-from teacher.settings.teachers import Answerer, ErrorModel
+from teacher.settings.teachers import Answerer, ErrorModel, Perceived
 
 Judge = Callable[[Segment, Segment], Decision | float]
 """Function of two segments that returns a decision, or the probability that the first one is better."""
@@ -132,8 +132,9 @@ class ScriptedTeacher:
 
     Args:
         error_model: settings for the scoring function and the simulated errors.
-        seen: pairs that the teacher labeled in earlier processes, oldest first. Needed only for ``skip`` and
-            ``equal``, whose thresholds depend on the returns of earlier pairs.
+        seen: items of the questions that the teacher answered in earlier processes, oldest first. Needed only
+            for answers that depend on the returns of earlier items: ``skip``, ``equal``, and all kinds of
+            questions but pairs.
         pool: the segments collected in training; needed only for ``collected``. While it is empty, thresholds
             depend on the returns of earlier pairs.
 
@@ -145,7 +146,7 @@ class ScriptedTeacher:
         self,
         error_model: ErrorModel,
         seed: int,
-        seen: Iterable[SegmentPair] = (),
+        seen: Iterable[Sequence[Segment]] = (),
         pool: SegmentPool | None = None,
     ) -> None:
         if error_model.collected is not None and pool is None:
@@ -159,7 +160,7 @@ class ScriptedTeacher:
         self._skipped_in_a_row = 0
         seed = whole_number(seed, "seed", SEED)
         self._answerer = Answerer(
-            error_model, seed, (self._value(segment) for pair in seen for segment in pair)
+            error_model, seed, (self._value(segment) for items in seen for segment in items)
         )
 
     def __call__(self, first: Segment, second: Segment) -> Decision | float:
@@ -169,15 +170,29 @@ class ScriptedTeacher:
             BehaviorError: the user's scoring function failed.
             UndecidedError: the teacher skipped too many pairs in a row.
         """
-        key = _fingerprint(first, second)
+        key = _fingerprint((first, second))
         value = self._answerer.answer(self._value(first), self._value(second), key, self._average())
-        self._skipped_in_a_row = self._skipped_in_a_row + 1 if value is None else 0
+        self._note(skipped=value is None)
+        return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
+
+    def perceive(self, items: Sequence[Segment]) -> Perceived | None:
+        """Return the teacher's view of a question of any kind, or None for "can't tell".
+
+        Raises:
+            BehaviorError, UndecidedError: same as for pairs.
+        """
+        returns = [self._value(item) for item in items]
+        perceived = self._answerer.perceive(returns, _fingerprint(items), self._average())
+        self._note(skipped=perceived is None)
+        return perceived
+
+    def _note(self, *, skipped: bool) -> None:
+        self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped else 0
         if self._skipped_in_a_row == _MAX_SKIPPED_IN_A_ROW:
             raise UndecidedError(
                 f"a scripted teacher with skip:{self._error_model.skip:g} gave no label for "
-                f"{_MAX_SKIPPED_IN_A_ROW} pairs in a row; {self.remedy}"
+                f"{_MAX_SKIPPED_IN_A_ROW} questions in a row; {self.remedy}"
             )
-        return decision_of(value) if value is None or value in (0.0, 0.5, 1.0) else value
 
     def _average(self) -> float | None:
         """Return the mean absolute score of the newest collected segments; None without ``collected``."""
@@ -188,7 +203,7 @@ class ScriptedTeacher:
 
     @property
     def remedy(self) -> str:
-        """Return advice for users whose teacher skips every pair because of its ``skip`` threshold."""
+        """Return advice for users whose teacher skips every question because of its ``skip`` threshold."""
         return "lower X in the teacher's skip:X; X must be negative if returns are negative"
 
 
@@ -246,10 +261,10 @@ class _Discounted:
         return float(steps.true_rewards @ (weights[::-1] if self._from_end else weights))
 
 
-def _fingerprint(first: Segment, second: Segment) -> str:
-    """Return a hash that identifies a pair of segments across processes."""
+def _fingerprint(items: Sequence[Segment]) -> str:
+    """Return a hash that identifies a sequence of segments across processes."""
     digest = hashlib.blake2b(digest_size=16)
-    for segment in (first, second):
+    for segment in items:
         recipe = segment.recipe
         digest.update(f"{recipe.env_id}/{recipe.seed}/{segment.start}/".encode())
         arrays = [segment.actions]

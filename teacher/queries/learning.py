@@ -15,11 +15,13 @@ from teacher.data.decisions import Phase
 from teacher.data.ledger import Ledger
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segment_pool import SegmentPool
-from teacher.data.segments import Segment, SegmentPair
+from teacher.data.segments import Segment
 from teacher.errors import UndecidedError
 from teacher.queries.collector import Collector, CollectorStatus
+from teacher.queries.kinds import KINDS, preferences_in
+from teacher.queries.kinds.base import Kind
 from teacher.queries.schedules import LabelSchedule
-from teacher.queries.selection import Ensemble, Selector, select_pairs, sure_pairs
+from teacher.queries.selection import Ensemble, Selector, sure_pairs
 from teacher.reward.predictor import RewardPredictor
 from teacher.reward.report import FitReport
 from teacher.settings.options import QueryConfig
@@ -36,22 +38,24 @@ _FEW = 10  # labels; minimum for :attr:`PreferenceLearning.fresh_accuracy`
 
 @dataclass(frozen=True)
 class Submitted:
-    """Comparisons submitted by one call to :meth:`Asking.submit`.
+    """Questions submitted by one call to :meth:`Asking.submit`.
 
     Attributes:
+        questions: the items of each question.
         segments: number of segments in the pool.
     """
 
-    pairs: Sequence[SegmentPair]
+    questions: Sequence[tuple[Segment, ...]]
     segments: int
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return len(self.questions)
 
     @property
     def repeats_segments(self) -> bool:
-        """Return True if a segment is in more than one pair because the pool has too few segments."""
-        return len({segment for pair in self.pairs for segment in pair}) < 2 * len(self.pairs)
+        """Return True if a segment is in more than one question because the pool has too few segments."""
+        items = [item for question in self.questions for item in question]
+        return len(set(items)) < len(items)
 
     def warning(self, remedy: str) -> str:
         """Return a warning that some segments are in several comparisons, with ``remedy`` as advice."""
@@ -87,7 +91,7 @@ class Received:
 
 @dataclass
 class Asking:
-    """Submits pairs of segments for labeling and adds the resulting preferences to a dataset.
+    """Submits questions about segments and adds the resulting preferences to a dataset.
 
     The caller must decide when to call each method, and must report the results to the user. The ledger's
     preferences are added to the dataset at once.
@@ -95,8 +99,9 @@ class Asking:
     Attributes:
         dataset: the preferences received so far, or loaded from a file.
         collector: label source; comparisons are submitted to it, and preferences are received from it.
-        queries: query selection settings; None to select pairs uniformly at random.
-        select: function that selects the pairs.
+        queries: query selection settings; None to select uniformly at random.
+        kind: kind of the questions.
+        select: function that selects the items of questions; by default, that of the kind.
         earlier: number of labels loaded from a file; these count as already requested.
         seconds: training time in seconds, used by time-based schedules.
         unfitted: number of preferences added, changed or dropped since the last fit.
@@ -108,19 +113,21 @@ class Asking:
     schedule: LabelSchedule
     collector: Collector = field(kw_only=True)
     queries: QueryConfig | None = field(default=None, kw_only=True)
-    select: Selector = field(default=select_pairs, kw_only=True)
+    kind: Kind = field(default=KINDS["pair"], kw_only=True)
+    select: Selector = field(init=False)
     earlier: int = field(default=0, kw_only=True)
     seconds: float = field(default=0.0, kw_only=True)
     unfitted: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.dataset.upsert(self.ledger.targets())
+        self.select = self.kind.select
+        self.dataset.upsert(preferences_in(self.ledger))
         self.unfitted = len(self.dataset)
 
     def reopened(self, ledger: Ledger) -> None:
         """Use a ledger that was opened again, and add the labels that it has got meanwhile."""
         self.ledger = ledger
-        self.unfitted += self.dataset.upsert(ledger.targets())
+        self.unfitted += self.dataset.upsert(preferences_in(ledger))
 
     @property
     def asked(self) -> int:
@@ -156,7 +163,7 @@ class Asking:
         predictor: Ensemble | None = None,
         shown: Callable[[Segment], Segment] | None = None,
     ) -> Submitted:
-        """Select up to ``count`` pairs from the pool, submit them, and return them.
+        """Select up to ``count`` questions from the pool, submit them, and return them.
 
         Args:
             count: number of comparisons; fewer are submitted if the pool runs out of new pairs.
@@ -164,12 +171,12 @@ class Asking:
             shown: function that maps each selected segment to the segment shown to labelers; None shows
                 segments unchanged.
         """
-        pairs = self.select(self.pool, count, self.queries, predictor)
-        self.pool.remember(pairs)
-        if pairs:
-            sent = pairs if shown is None else [(shown(first), shown(second)) for first, second in pairs]
+        questions = self.select(self.pool, count, self.queries, predictor)
+        self.pool.remember(questions)
+        if questions:
+            sent = questions if shown is None else [tuple(map(shown, items)) for items in questions]
             self.collector.submit(sent, phase, step)
-        return Submitted(pairs, len(self.pool))
+        return Submitted(questions, len(self.pool))
 
     def submit_checks(
         self, pool: SegmentPool, share: float, value: Callable[[Segment], float], step: int
@@ -205,10 +212,11 @@ class Asking:
 
     def _take(self, preferences: Sequence[Preference]) -> Received:
         self.unfitted += self.dataset.upsert(preferences)
+        decisions = len({each.question or each.uuid for each in preferences})
         if not preferences or len(self.dataset):
-            return Received(len(preferences))
+            return Received(decisions)
         count = self.ledger.cant_tell()
-        return Received(len(preferences), count if count >= _FEWEST_TO_WARN else 0)
+        return Received(decisions, count if count >= _FEWEST_TO_WARN else 0)
 
 
 @dataclass
@@ -230,12 +238,13 @@ class PreferenceLearning(Asking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._configured = self.schedule
+        self._configured = self.schedule, self.select
 
     @property
     def _own(self) -> frozenset[str]:
         """Return the names of the parts that were set in Python code."""
-        own = self.schedule is not self._configured, self.select is not select_pairs, self.predictor.own_loss
+        schedule, select = self._configured
+        own = self.schedule is not schedule, self.select != select, self.predictor.own_loss
         return frozenset(itertools.compress(_PARTS, own))
 
     @property

@@ -1,15 +1,16 @@
-"""Query selection: the choice of segment pairs to label.
+"""Query selection: the choice of segments to ask about.
 
 Candidates are random pairs. Active selection keeps the candidates with the largest disagreement between
 ensemble members (Christiano et al. 2017, section 2.2.4). The uncertainty measures are those of the imitation
 library. Diversity selection keeps the candidates that differ most from earlier queries (k-center, as in Lee
 et al. 2021, "B-Pref"). No pair is queried twice. If there are enough segments, each one is in at most one of
-the selected pairs.
+the selected pairs. Other questions are groups of segments, selected in the same way.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from itertools import combinations
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ _LEAST_WEIGHT = 2.0**-20  # of a segment relative to the newest; keeps old segme
 _CANDIDATES_PER_CHECK = 20
 
 Array = NDArray[np.float64]
+Group = TypeVar("Group", bound=tuple[Segment, ...])
 
 
 class Ensemble(Protocol):
@@ -44,12 +46,14 @@ class Selector(Protocol):
 
     def __call__(
         self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
-    ) -> Sequence[SegmentPair]:
-        """Return at most ``count`` pairs of two distinct segments from the pool, best first.
+    ) -> Sequence[tuple[Segment, ...]]:
+        """Return the items of at most ``count`` questions, best first; the items are distinct.
+
+        A pair has two items, and other kinds of questions have others.
 
         Args:
-            pool: the segments to select from; ``pool.asked`` has the pairs that were queried before.
-            count: number of pairs.
+            pool: the segments to select from; ``pool.asked`` has the items that were queried before.
+            count: number of questions.
             config: settings of query selection; None if there are none.
             predictor: ensemble to select with; None before the first fit.
         """
@@ -76,12 +80,56 @@ def select_pairs(
         uncertainty = disagreement(members, pairs, config.uncertainty)
         pairs = [pairs[index] for index in np.argsort(-uncertainty, kind="stable")]
     if config.diversity > 1:
-        pairs = _most_diverse_first(pairs[: config.diversity * count], pool.asked)
+        pairs = _most_diverse_first(pairs[: config.diversity * count], _asked_pairs(pool))
     fresh, others = _without_reuse(pairs)
     fresh += _of_unused(pool, count - len(fresh), weights, fresh)
     chosen = (fresh + others)[:count]
     pool.remember(chosen)
     return chosen
+
+
+def select_groups(
+    pool: SegmentPool, size: int, count: int, config: QueryConfig, predictor: Ensemble | None = None
+) -> list[tuple[Segment, ...]]:
+    """Select groups of ``size`` distinct segments to query; same as :func:`select_pairs` for other sizes.
+
+    Active selection keeps the groups with the largest mean disagreement about their pairs or, if ``size`` is
+    1, about the segment's return relative to the mean of all candidates.
+    """
+    if count < 1 or len(pool) < size:
+        return []
+    weights = _weights(pool, math.ceil(size * count / 2), config)
+    members = predictor if config.selection == "active" else None
+    if weights is not None and np.count_nonzero(weights) < size:
+        return []
+    known = {frozenset(group) for group in pool.asked}
+    groups: list[tuple[Segment, ...]] = []
+    wanted = count if members is None else config.candidates * count
+    for _ in range(_DRAWS):
+        for group in pool.sample_groups(wanted - len(groups), size, weights):
+            if frozenset(group) not in known:
+                known.add(frozenset(group))
+                groups.append(group)
+    if members is not None and groups:
+        uncertainty = _group_disagreement(members, groups, config.uncertainty)
+        groups = [groups[index] for index in np.argsort(-uncertainty, kind="stable")]
+    fresh, others = _without_reuse(groups)
+    chosen = (fresh + others)[:count]
+    pool.remember(chosen)
+    return chosen
+
+
+def _group_disagreement(
+    predictor: Ensemble, groups: Sequence[tuple[Segment, ...]], uncertainty: Uncertainty
+) -> Array:
+    """Return the members' mean disagreement about each group, ``(len(groups),)``."""
+    pairs = [pair for group in groups for pair in combinations(group, 2)]
+    if pairs:
+        of_pairs: Array = disagreement(predictor, pairs, uncertainty).reshape(len(groups), -1).mean(axis=1)
+        return of_pairs
+    returns = predictor.member_returns([segment for (segment,) in groups])
+    of_one: Array = (returns - returns.mean(axis=1, keepdims=True)).var(axis=0)
+    return of_one
 
 
 def sure_pairs(
@@ -162,8 +210,12 @@ def _draw(pool: SegmentPool, count: int, weights: Array | None) -> list[SegmentP
                 known.add(frozenset(pair))
                 pairs.append(pair)
     if len(pairs) < count:
-        pairs += pool.sample_unknown(count - len(pairs), [*pool.asked, *pairs], weights)
+        pairs += pool.sample_unknown(count - len(pairs), [*_asked_pairs(pool), *pairs], weights)
     return pairs
+
+
+def _asked_pairs(pool: SegmentPool) -> list[SegmentPair]:
+    return [(items[0], items[1]) for items in pool.asked if len(items) == 2]
 
 
 def _of_unused(
@@ -227,14 +279,14 @@ def _squared_distances(points: Array, point: Array) -> Array:
     return nearest
 
 
-def _without_reuse(pairs: Sequence[SegmentPair]) -> tuple[list[SegmentPair], list[SegmentPair]]:
+def _without_reuse(pairs: Sequence[Group]) -> tuple[list[Group], list[Group]]:
     """Split pairs into a greedy selection in which no segment occurs twice, and the rest.
 
     Pairs are considered in order; each is selected if it shares no segment with a pair selected before it.
     """
     used: set[Segment] = set()
-    fresh: list[SegmentPair] = []
-    others: list[SegmentPair] = []
+    fresh: list[Group] = []
+    others: list[Group] = []
     for pair in pairs:
         if used.isdisjoint(pair):
             fresh.append(pair)

@@ -13,6 +13,7 @@ from teacher.datasets.cards import DATASET_NAME, check_folder, write_dataset_car
 from teacher.datasets.parquet import SIDES, Clips
 from teacher.datasets.preference_files import require_room_for_clips, save_preferences
 from teacher.files import require_new
+from teacher.queries.kinds import preferences_in
 from teacher.reporting.console import progress
 from teacher.runs.saved_run import SavedRun
 
@@ -85,7 +86,7 @@ def _filmed(run: SavedRun, console: Console) -> Iterator[Clips]:
             renderer.submit(
                 ClipJob(ClipSpec.of(segment), path(preference.uuid, side), run.task.fps, size=_CLIP_SIZE)
             )
-            for preference in ledger.targets()
+            for preference in preferences_in(ledger)
             for side, segment in zip(SIDES, (preference.first, preference.second), strict=True)
         ]
         with progress(console, "clips rendered", len(films)) as show:

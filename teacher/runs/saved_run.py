@@ -12,6 +12,7 @@ from teacher.data.ledger import LEDGER_NAME, Ledger
 from teacher.data.preferences import PreferenceDataset
 from teacher.envs.tasks import TaskInfo, make_vector_env
 from teacher.errors import DataError
+from teacher.queries.kinds import preferences_in
 from teacher.reward.predictor import RewardPredictor
 from teacher.settings.config import RunSettings, TeachConfig
 from teacher.settings.config_files import load_config
@@ -94,5 +95,5 @@ class SavedRun:
         """
         dataset = PreferenceDataset()
         with contextlib.closing(self.open_ledger()) as ledger:
-            dataset.upsert(ledger.targets())
+            dataset.upsert(preferences_in(ledger))
         return dataset

@@ -33,7 +33,7 @@ from teacher.settings.checks import (
     named_values,
     refuse,
 )
-from teacher.settings.options import QueryConfig, RewardConfig, RunStage
+from teacher.settings.options import KindName, QueryConfig, RewardConfig, RunStage
 from teacher.settings.teachers import ErrorModel
 from teacher.settings.unused import reject_unused
 
@@ -132,6 +132,11 @@ class TeachConfig:
         "(B-Pref, imitation) or module:function, joined by commas; with human, what scripted labelers "
         "prefer",
     ] = "oracle"
+    feedback: Annotated[
+        KindName,
+        "kind of question: pair = which of two clips is better; graded = slightly or clearly better; "
+        "rating = one clip, from 1 to 5; best_worst = the best and the worst of four clips",
+    ] = "pair"
     num_timesteps: Annotated[int, "total environment steps, such as 5e6", "-t", COUNT] = 5_000_000
     agent: Annotated[
         AgentName | AgentConfiguration,
@@ -256,6 +261,22 @@ class TeachConfig:
                 "that make mistakes, use python -m teacher.bots --teacher"
             )
             refuse(self, [("teacher", expected)])
+        if self.feedback != "pair":
+            refuse(self, self._problems_of_kind())
+
+    def _problems_of_kind(self) -> Iterator[Problem]:
+        if self.predictor == "human":
+            yield "feedback", "expected pair with human, because the labeling site asks about pairs only"
+        if self.error_model.soft is not None:
+            yield (
+                "teacher",
+                f"soft gives probabilities of pairs, and can't answer {self.feedback} questions; use noisy",
+            )
+        if self.feedback != "graded" and self.queries.diversity != 1:
+            yield (
+                "queries.diversity",
+                f"compares pairs, and has no effect with --feedback={self.feedback}; leave it out",
+            )
 
     def _problems(self) -> Iterator[Problem]:
         labels = self.n_labels

@@ -235,6 +235,7 @@ REWARD_BEFORE: Mapping[str, Any] = {"inputs": None, "features": "plain", "model"
 """Values of predictor settings that files from earlier versions of RL-Teacher lack."""
 
 Selection = Literal["random", "active"]
+KindName = Literal["pair", "graded", "rating", "best_worst"]
 Uncertainty = Literal["probability", "logit", "label"]
 
 

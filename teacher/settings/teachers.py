@@ -22,12 +22,16 @@ ten episodes. If all returns are negative, ``skip`` needs a negative ``X``: ``sk
 "can't tell" if both returns are below -1.5 times the average.
 
 Most parts need only returns, so labeler bots, which see nothing else, can also use them.
+
+These are the models for pairs. For other kinds of questions, ``noisy:T`` adds Gumbel noise of scale ``T`` to
+each return, which gives the same probabilities for pairs; ``mistake:P`` reverses the answer (1 becomes 5,
+best becomes worst); ``equal`` applies to pairs only, graded ones included, and ``soft`` to plain pairs.
 """
 
 import math
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from teacher.errors import ConfigError
@@ -146,6 +150,23 @@ def _require_fitting(parts: Mapping[str, float | str], got: str) -> None:
         raise ConfigError(f"expected collected:NUMBER together with skip or equal; got {got}")
 
 
+@dataclass(frozen=True)
+class Perceived:
+    """View of a question's segments by a scripted teacher.
+
+    Attributes:
+        returns: return of each segment, with the error model's noise.
+        slips: True if the teacher reverses its answer by mistake.
+        looks_equal: True if the first two returns differ by less than the threshold of ``equal``.
+        remembered: the last 200 returns judged, oldest first, including this question's.
+    """
+
+    returns: Sequence[float]
+    slips: bool
+    looks_equal: bool
+    remembered: Sequence[float]
+
+
 class Answerer:
     """Labels pairs of returns according to an error model.
 
@@ -159,7 +180,7 @@ class Answerer:
     def __init__(self, error_model: ErrorModel, seed: int, seen: Iterable[float] = ()) -> None:
         self._error_model = error_model
         self._seed = seed
-        self._sizes = deque(map(abs, seen), maxlen=RETURNS_REMEMBERED)
+        self._returns = deque(seen, maxlen=RETURNS_REMEMBERED)
 
     def answer(self, first: float, second: float, key: str, average: float | None = None) -> float | None:
         """Return the probability that the first segment is better, or None for "can't tell".
@@ -172,9 +193,7 @@ class Answerer:
                 judged so far.
         """
         error_model = self._error_model
-        self._sizes.extend((abs(first), abs(second)))
-        if average is None:
-            average = sum(self._sizes) / len(self._sizes)
+        average = self._remember((first, second), average)
         if error_model.skip is not None and max(first, second) < error_model.skip * average:
             return None
         if error_model.equal is not None and abs(first - second) < error_model.equal * average:
@@ -185,6 +204,35 @@ class Answerer:
         slips = chance.random() < (error_model.mistake or 0.0)
         value = preference(first - second, error_model.soft or 0.0)
         return 1.0 - value if strays != slips else value
+
+    def perceive(self, returns: Sequence[float], key: str, average: float | None = None) -> Perceived | None:
+        """Return the teacher's view of a question of any kind, or None for "can't tell".
+
+        Args:
+            returns: return of each segment; must be finite.
+            key: the question's unique ID; seeds the teacher's random errors.
+            average: same as in :meth:`answer`.
+        """
+        error_model = self._error_model
+        average = self._remember(returns, average)
+        if error_model.skip is not None and max(returns) < error_model.skip * average:
+            return None
+        chance = random.Random(f"{self._seed}/{key}")
+        noise = [-math.log(-math.log(_inside(chance.random()))) for _ in returns]  # Gumbel
+        seen = [each + (error_model.noisy or 0.0) * more for each, more in zip(returns, noise, strict=True)]
+        slips = chance.random() < (error_model.mistake or 0.0)
+        near = len(returns) > 1 and abs(returns[0] - returns[1]) < (error_model.equal or 0.0) * average
+        return Perceived(seen, slips, near, list(self._returns))
+
+    def _remember(self, returns: Sequence[float], average: float | None) -> float:
+        """Remember the returns, and return ``average``, or that of the returns remembered if it is None."""
+        self._returns.extend(returns)
+        return sum(map(abs, self._returns)) / len(self._returns) if average is None else average
+
+
+def _inside(number: float) -> float:
+    """Return a number of [0, 1) that is not 0."""
+    return number or math.ulp(0.0)
 
 
 def preference(margin: float, temperature: float) -> float:

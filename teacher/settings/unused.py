@@ -12,6 +12,7 @@ _LABELS = (
     "pretrain_labels",
     "schedule",
     "teacher",
+    "feedback",
     "hard_labels",
     "segment_seconds",
     "segment_steps",

@@ -9,12 +9,13 @@ from typing import Any, cast
 from agents.sac import SAC
 from teacher import interrupts
 from teacher.data.segment_pool import SegmentPool
-from teacher.data.segments import SegmentPair
+from teacher.data.segments import Segment
 from teacher.envs.random_episodes import policy_trajectories, random_trajectories
 from teacher.envs.trajectory import Trajectory
 from teacher.envs.trial import TRIAL_EPISODES
 from teacher.errors import pluralize
 from teacher.queries.judges import value_of
+from teacher.queries.kinds.base import Kind
 from teacher.reporting.console import once_begun, progress, waiting
 from teacher.settings.config import TeachConfig
 from teacher.training.run import SLOW_SECONDS, Run, Teaching
@@ -25,8 +26,8 @@ LAST_LABELS_SECONDS = 20.0  # after training, stop waiting when no label has arr
 LAST_CLIPS_SECONDS = 120.0  # replaces LAST_LABELS_SECONDS while clips are still being rendered
 
 
-def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
-    """Submit the comparisons that are due, and return the submitted segment pairs.
+def ask(run: Run, teaching: Teaching) -> Sequence[tuple[Segment, ...]]:
+    """Submit the comparisons that are due, and return the items of the submitted questions.
 
     With human labelers, submit only as many as the limit on open comparisons allows.
     """
@@ -41,7 +42,7 @@ def ask(run: Run, teaching: Teaching) -> Sequence[SegmentPair]:
     if submitted.repeats_segments:
         remedy = "use shorter segments (--segment_steps), or ask later in training (--schedule)"
         run.console.warn_once(submitted.warning(remedy), about="few segments")
-    return submitted.pairs
+    return submitted.questions
 
 
 def explore(run: Run, teaching: Teaching, count: int) -> None:
@@ -50,7 +51,7 @@ def explore(run: Run, teaching: Teaching, count: int) -> None:
     ``exploration_frac`` determines how many segments are added. The agent doesn't train on them.
     """
     queries, pool = run.config.queries, teaching.pool
-    missing = math.ceil(queries.exploration_frac * 2 * count * (queries.oversampling or 1))
+    missing = math.ceil(queries.exploration_frac * teaching.kind.size * count * (queries.oversampling or 1))
     for _ in range(EXPLORATIONS):
         if missing <= 0 or run.opened.explorer is None:
             break
@@ -105,7 +106,7 @@ def labels_needed(run: Run, teaching: Teaching) -> int:
     """
     if not run.config.holds_for_labels:
         return 0
-    if teaching.ledger.open() == 0 and len(teaching.pool) < 2:
+    if teaching.ledger.open() == 0 and len(teaching.pool) < teaching.kind.size:
         return 0
     return teaching.due(run.step) - teaching.open_limit - teaching.ledger.usable()
 
@@ -145,8 +146,9 @@ def refill(run: Run, teaching: Teaching) -> None:
     Called after training, when no further rollouts will add segments.
     """
     missing = teaching.missing(run.step)
-    if missing > 0 and len(teaching.pool) < 2:
-        teaching.pool.absorb(policy_segments(run, 2 * missing, seed_of_new_segments(run)))
+    size = teaching.kind.size
+    if missing > 0 and len(teaching.pool) < size:
+        teaching.pool.absorb(policy_segments(run, size * missing, seed_of_new_segments(run)))
 
 
 def seed_of_new_segments(run: Run) -> int:
@@ -256,11 +258,11 @@ def submit_first(run: Run, teaching: Teaching, count: int) -> None:
     """Submit ``count`` new pretraining comparisons, along with attention checks."""
     if count < 1:
         return
-    pairs = first_pairs(run, count)
-    teaching.collector.submit(pairs, "pretraining", 0)
+    questions = first_questions(run, teaching.kind, count)
+    teaching.collector.submit(questions, "pretraining", 0)
     pool = SegmentPool(run.segment_length, seed=run.config.seed)
-    pool.add([segment for pair in pairs for segment in pair])
-    pool.remember(pairs)
+    pool.add([item for items in questions for item in items])
+    pool.remember(questions)
     teaching.submit_checks(pool, run.config.gold, value_of(run.config.error_model), run.step)
 
 
@@ -283,20 +285,21 @@ def spare_pairs(config: TeachConfig) -> int:
     return spare if config.n_labels is None else min(spare, config.n_labels - needed)
 
 
-def first_pairs(run: Run, count: int) -> list[SegmentPair]:
-    """Return ``count`` pairs of segments from episodes with random actions, using each segment once.
+def first_questions(run: Run, kind: Kind, count: int) -> Sequence[tuple[Segment, ...]]:
+    """Return the items of ``count`` questions about episodes with random actions, using each segment once.
 
     If the run starts from a saved policy or demonstrations, half of the segments come from the run's current
     policy instead.
     """
     explored = None if run.teaching is None or not run.config.pretrain_steps else run.teaching.pool
-    if explored is not None and len(explored) >= 2 * count:
-        return explored.sample_pairs(count)
+    wanted = kind.size * count
+    if explored is not None and len(explored) >= wanted:
+        return kind.select(explored, count, None, None)
     seed = seed_of_new_segments(run)
-    shown = policy_segments(run, count, seed) if run.config.warm else None
-    missing = 2 * count - (len(shown) if shown else 0)
+    shown = policy_segments(run, wanted // 2, seed) if run.config.warm else None
+    missing = wanted - (len(shown) if shown else 0)
     play = partial(random_trajectories, run.task, seed)
     pool = collect_segments(run, missing, seed, play, "random actions")
     if shown:
         pool.absorb(shown)
-    return pool.sample_pairs(count)
+    return kind.select(pool, count, None, None)

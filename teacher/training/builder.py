@@ -30,6 +30,7 @@ from teacher.labeling.people import (
 )
 from teacher.queries.collector import Collector, SyntheticTeacher, scripted_judge
 from teacher.queries.judges import value_of
+from teacher.queries.kinds import KINDS
 from teacher.queries.learning import PreferenceLearning
 from teacher.reporting.console import RunConsole
 from teacher.reporting.metrics import LOG_FOLDER, Metrics
@@ -299,8 +300,8 @@ def _connect(run: Run, teaching: Teaching) -> tuple[str, list[str]]:
     """Connect a run to the source of its labels; return the labeling URL and the lines to print."""
     config, ledger = run.config, teaching.ledger
     if config.predictor == "synth":
-        judge = scripted_judge(config.error_model, config.seed, ledger, teaching.pool)
-        teaching.collector = SyntheticTeacher(ledger, config.seed, judge)
+        judge = scripted_judge(config.error_model, config.seed, ledger, teaching.pool, config.feedback)
+        teaching.collector = SyntheticTeacher(ledger, config.seed, judge, config.feedback)
         return "", []
     teaching.collector, address, welcome = _people(run.plan, ledger, run.stack)
     return address, welcome
@@ -317,6 +318,7 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
         make_predictor(plan),
         collector=Collector(ledger),
         queries=config.queries,
+        kind=KINDS[config.feedback],
     )
 
 

@@ -17,9 +17,9 @@ from PIL import Image
 
 from teacher.clips.encode import Frame
 from teacher.data.decisions import CERTAIN, Decision, SiteState
-from teacher.data.ledger import Comparison, Ledger, Role
+from teacher.data.ledger import Ledger, Question, Role
 from teacher.data.preferences import Preference
-from teacher.data.segments import Segment, SegmentPair
+from teacher.data.segments import Segment
 from teacher.errors import ConfigError, TeacherError
 from teacher.queries.collector import Collector, CollectorStatus
 
@@ -70,9 +70,9 @@ class PromptCollector(Collector):
             self._thread = threading.Thread(target=self._work, args=(lines,), name="prompt", daemon=True)
             self._thread.start()
 
-    def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        """Add the pairs to the ledger and to the queue of pairs to ask about."""
-        self._waiting.extend(self._write(pairs, phase, step))
+    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+        """Add the questions to the ledger and to the queue of pairs to ask about."""
+        self._waiting.extend(self._write(questions, phase, step))
         self._wake.set()
 
     def receive(self) -> list[Preference]:
@@ -118,10 +118,10 @@ class PromptCollector(Collector):
         except Exception as error:  # re-raised by receive()
             self._trouble = error
 
-    def _ask(self, comparison: Comparison, read: Read, show: Callable[[Path], None]) -> bool:
+    def _ask(self, comparison: Question, read: Read, show: Callable[[Path], None]) -> bool:
         """Ask about a comparison; return True if it was labeled, False if it could not be rendered."""
         swapped = bool(comparison.uuid.int & 1)
-        left, right = (comparison.first, comparison.second)[:: -1 if swapped else 1]
+        left, right = comparison.items[:: -1 if swapped else 1]
         try:
             clips = [self._render(side) for side in (left, right)]
         except _ClosedError:
@@ -142,7 +142,8 @@ class PromptCollector(Collector):
         except EOFError:
             self._waiting.appendleft(comparison)
             raise
-        self._decide([comparison], [CERTAIN[_decision(side, swapped)]])
+        decision = _decision(side, swapped)
+        self._decide([comparison], [(decision, CERTAIN[decision])])
         return True
 
     def _render(self, segment: Segment) -> list[Frame]:

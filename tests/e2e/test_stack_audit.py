@@ -26,8 +26,8 @@ from human_feedback_site.feedback.models import (
 from stack.audit import Audit, Evidence, audit
 from stack.process import StackError
 from teacher.data.decisions import FeedItem
-from teacher.data.ledger import Comparison as Asked
 from teacher.data.ledger import Ledger
+from teacher.data.ledger import Question as Asked
 from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 
@@ -58,7 +58,7 @@ class World:
         self.asked += 1
         step = self.asked if step is None else step
         uuid = uuid4()
-        self.ledger.write([Asked(uuid, segment(first), segment(second), "training", step)])
+        self.ledger.write([Asked(uuid, (segment(first), segment(second)), "training", step)])
         self.ledger.set_status([uuid], "registered")
         return Comparison.objects.create(
             uuid=uuid, experiment=self.experiment, phase="training", step=step, priority=1,
@@ -87,7 +87,7 @@ class World:
             experiment=self.experiment, comparison=comparison, seq=seq, decision=decision, n_labels=1
         )
         probability = {"first": 1.0, "second": 0.0, "equal": 0.5}.get(decision or "")
-        return FeedItem(seq, comparison.uuid, decision, probability, 1)  # type: ignore[arg-type]
+        return FeedItem(seq, comparison.uuid, decision, probability, 1)
 
     def receive(self, *items: FeedItem) -> None:
         """The trainer reads them."""

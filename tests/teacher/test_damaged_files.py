@@ -27,7 +27,7 @@ from pyarrow import ipc, parquet
 from teacher.clips.render import captured
 from teacher.data.checkpoint import load_state, save_state
 from teacher.data.demonstrations import Demonstrations, load_demonstrations, save_demonstrations
-from teacher.data.ledger import Comparison, Ledger
+from teacher.data.ledger import Ledger, Question
 from teacher.data.preferences import Preference, PreferenceDataset
 from teacher.data.segments import Segment
 from teacher.datasets.predictor_files import load_predictor, save_predictor
@@ -36,6 +36,7 @@ from teacher.datasets.trajectories import load_trajectories, relabel
 from teacher.datasets.unirlhf import CrowdLabels, crowd_preferences, load_crowd_labels
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError, TeacherError
+from teacher.queries.kinds import preferences_in
 from teacher.reward.predictor import RewardPredictor
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
@@ -175,7 +176,7 @@ def read_table(path: Path) -> object:
 def ledger(folder: Path, make_segment: MakeSegment) -> Path:
     written = Ledger(folder / "ledger.sqlite3")
     pairs = [(make_segment(number), make_segment(number + 9)) for number in range(8)]
-    written.write([Comparison(UUID(int=n), *pair, "training", 0) for n, pair in enumerate(pairs)])
+    written.write([Question(UUID(int=n), pair, "training", 0) for n, pair in enumerate(pairs)])
     written.close()
     return folder / "ledger.sqlite3"
 
@@ -197,7 +198,7 @@ def look_at_ledger(path: Path) -> object:
 
 
 def contents(ledger: Ledger) -> object:
-    return ledger.cursor, ledger.unfinished(), ledger.preferences(), ledger.decided_pairs(9)
+    return ledger.cursor, ledger.unfinished(), list(preferences_in(ledger)), ledger.decided_items(9)
 
 
 def segment(folder: Path, make_segment: MakeSegment) -> Path:

@@ -18,6 +18,7 @@ from teacher.datasets.preference_files import load_preferences
 from teacher.envs.random_episodes import random_trajectories
 from teacher.envs.tasks import describe_task
 from teacher.queries.collector import SyntheticTeacher
+from teacher.queries.kinds import preferences_in
 from teacher.settings.config import TeachConfig
 from teacher.settings.config_files import save_config
 from teacher.teach import main
@@ -54,7 +55,7 @@ def test_export_equals_ledger(run_dir: Path, tmp_path: Path, capsys: pytest.Capt
         action_space=task.action_space,
     )
     with contextlib.closing(Ledger(run_dir / LEDGER_NAME, read_only=True)) as ledger:
-        held = ledger.preferences()
+        held = list(preferences_in(ledger))
     assert dataset.values.tolist() == [preference.value for preference in held]
     for row, preference in enumerate(held):
         assert preference.uuid in dataset

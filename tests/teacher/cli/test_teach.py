@@ -22,6 +22,7 @@ from teacher.cli.train import _resume_line
 from teacher.data.checkpoint import load_state
 from teacher.data.ledger import Ledger
 from teacher.labeling import human
+from teacher.queries.kinds import preferences_in
 from teacher.settings.config import TeachConfig
 from teacher.teach import main, parse_arguments
 from teacher.training import loop
@@ -251,10 +252,10 @@ def test_a_killed_run_goes_on_and_asks_no_label_twice() -> None:
         trainer.wait()
     (run_dir,) = Path("runs").glob("*/x")
     with contextlib.closing(Ledger(run_dir / "ledger.sqlite3", read_only=True)) as ledger:
-        before = {preference.uuid: preference.value for preference in ledger.preferences()}
+        before = {preference.uuid: preference.value for preference in list(preferences_in(ledger))}
     assert 10 < len(before) < 30
     with contextlib.closing(finish(run_dir)) as ledger:
-        after = {preference.uuid: preference.value for preference in ledger.preferences()}
+        after = {preference.uuid: preference.value for preference in list(preferences_in(ledger))}
         assert ledger.asked() == ledger.usable() == 30
     assert before.items() <= after.items()
 
@@ -435,7 +436,7 @@ def test_undecided_start_cannot_be_resumed(
     assert main("-p synth -e ShortReacher-v1 -n x -l 2000 --segment_steps 2 --teacher skip:1000".split()) == 2
     said = capsys.readouterr()
     (line,) = said.err.splitlines()
-    assert "skip:1000 gave no label for 1000 pairs in a row; lower X in the teacher's skip:X" in line
+    assert "skip:1000 gave no label for 1000 questions in a row; lower X in the teacher's skip:X" in line
     assert "nothing is learned from them; lower X in the teacher's skip:X; X must be negative if" in said.out
     assert "a run can't change its teacher, so start a new run with a different -n and --teacher" in line
     assert "resume" not in said.out

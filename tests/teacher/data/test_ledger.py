@@ -2,7 +2,7 @@
 
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -17,15 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from teacher.data.decisions import Decision, FeedItem, Phase
-from teacher.data.ledger import Comparison, Ledger, Role, Status
+from teacher.data.ledger import Ledger, Question, Role, Status
 from teacher.data.segments import Segment
 from teacher.envs.recipe import EpisodeRecipe
 from teacher.errors import DataError
+from teacher.queries.kinds import preferences_in
 from tests.teacher.conftest import MEMORY
 
 MakeSegment = Callable[..., Segment]
-Ask = Callable[..., Comparison]
-PROBABILITIES: dict[Decision | None, float | None] = {
+Ask = Callable[..., Question]
+PROBABILITIES: dict[str | None, float | None] = {
     "first": 1.0, "equal": 0.5, "second": 0.0, "cant_tell": None, None: None
 }  # fmt: skip
 
@@ -41,16 +42,16 @@ def ledger(memory_path: Path) -> Iterator[Ledger]:
 def ask(ledger: Ledger, make_segment: MakeSegment) -> Ask:
     """Writes one comparison."""
 
-    def ask(phase: Role = "training", step: int = 0) -> Comparison:
+    def ask(phase: Role = "training", step: int = 0) -> Question:
         number = 2 * ledger.total()
-        comparison = Comparison(uuid4(), make_segment(number), make_segment(number + 1), phase, step)
+        comparison = Question(uuid4(), (make_segment(number), make_segment(number + 1)), phase, step)
         ledger.write([comparison])
         return comparison
 
     return ask
 
 
-def item(seq: int, comparison: Comparison, decision: Decision | None) -> FeedItem:
+def item(seq: int, comparison: Question, decision: str | None) -> FeedItem:
     return FeedItem(seq, comparison.uuid, decision, PROBABILITIES[decision], n_labels=1)
 
 
@@ -63,14 +64,18 @@ def assert_same_segment(one: Segment, other: Segment) -> None:
     assert one.recipe.to_json() == other.recipe.to_json()
 
 
+def assert_same_items(found: Sequence[Segment], expected: Sequence[Segment]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert_same_segment(one, other)
+
+
 def test_ledger_round_trips(memory_path: Path, ledger: Ledger, ask: Ask) -> None:
     written = [ask("pretraining", 0), ask("training", 4096)]
     ledger.close()
     reopened = Ledger(memory_path / "ledger.sqlite3")
     for expected, found in zip(written, reopened.unfinished(), strict=True):
         assert (found.uuid, found.phase, found.step) == (expected.uuid, expected.phase, expected.step)
-        assert_same_segment(found.first, expected.first)
-        assert_same_segment(found.second, expected.second)
+        assert_same_items(found.items, expected.items)
     reopened.close()
 
 
@@ -96,11 +101,10 @@ def test_each_decision_gives_its_target(ledger: Ledger, ask: Ask) -> None:
     decisions: list[Decision | None] = ["first", "second", "equal", "cant_tell", None]
     asked = [ask() for _ in decisions]
     ledger.record([item(seq, *pair) for seq, pair in enumerate(zip(asked, decisions, strict=True), 1)], 5)
-    assert [preference.value for preference in ledger.preferences()] == [1.0, 0.0, 0.5]
-    everything = ledger.preferences(comparison.uuid for comparison in reversed(asked))
-    assert [preference.value for preference in everything] == [None, None, 0.5, 0.0, 1.0]
-    assert_same_segment(everything[4].first, asked[0].first)
-    assert_same_segment(everything[4].second, asked[0].second)
+    assert [preference.value for preference in list(preferences_in(ledger))] == [1.0, 0.0, 0.5]
+    everything = list(ledger.answered(comparison.uuid for comparison in reversed(asked)))
+    assert [answered.probability for answered in everything] == [None, None, 0.5, 0.0, 1.0]
+    assert_same_items(everything[4].items, asked[0].items)
 
 
 def test_preferences_follow_decisions(ledger: Ledger, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +113,9 @@ def test_preferences_follow_decisions(ledger: Ledger, ask: Ask, monkeypatch: pyt
     ledger.record([item(seq, asked[index], "first") for seq, index in enumerate((2, 0, 3, 1), 1)], 4)
     ledger.record([item(5, asked[0], "second")], 5)
     expected = [asked[n].uuid for n in (2, 3, 1, 0)]
-    assert [preference.uuid for preference in ledger.preferences()] == expected
-    monkeypatch.setattr("teacher.data.ledger._TARGETS_AT_ONCE", 3)
-    assert [preference.uuid for preference in ledger.targets()] == expected
+    assert [preference.uuid for preference in list(preferences_in(ledger))] == expected
+    monkeypatch.setattr("teacher.data.ledger._ANSWERED_AT_ONCE", 3)
+    assert [preference.uuid for preference in preferences_in(ledger)] == expected
 
 
 def test_cant_tell_failed_and_cancelled_do_not_use_up_the_budget(ledger: Ledger, ask: Ask) -> None:
@@ -134,7 +138,7 @@ def test_an_undone_decision_opens_the_comparison_again(ledger: Ledger, ask: Ask)
     assert (ledger.usable(), ledger.open()) == (1, 0)
     ledger.record([item(2, comparison, None)], cursor=2)
     assert (ledger.usable(), ledger.open(), ledger.asked()) == (0, 1, 1)
-    assert ledger.preferences() == []
+    assert list(preferences_in(ledger)) == []
 
 
 def test_an_answer_given_before_the_cancellation_stays(ledger: Ledger, ask: Ask) -> None:
@@ -166,17 +170,17 @@ def test_decisions_in_any_order(items: list[tuple[int, Decision | None]], data: 
             ledger.record([item(seq, comparison, decision)], cursor=seq)
             highest = max(highest, seq)
             assert ledger.cursor == highest
-            (preference,) = ledger.preferences([comparison.uuid])
-            assert preference.value == PROBABILITIES[dict(items)[highest]]
+            (answered,) = ledger.answered([comparison.uuid])
+            assert answered.probability == PROBABILITIES[dict(items)[highest]]
 
 
-def tiny_comparison(uuid: UUID | None = None, phase: Role = "training", step: int = 0) -> Comparison:
+def tiny_comparison(uuid: UUID | None = None, phase: Role = "training", step: int = 0) -> Question:
     actions = np.zeros((1, 1), np.float32)
     first, second = (
         Segment(EpisodeRecipe("Any-v0", {}, seed, actions, {}), 0, actions, actions, np.zeros(1))
         for seed in (step, step + 1)
     )
-    return Comparison(uuid or uuid4(), first, second, phase, step)
+    return Question(uuid or uuid4(), (first, second), phase, step)
 
 
 @dataclass
@@ -186,7 +190,7 @@ class Known:
     phase: Role
     step: int
     status: Status = "written"
-    decision: Decision | None = None
+    decision: str | None = None
     seq: int | None = None
 
     @property
@@ -233,20 +237,20 @@ class LedgerMachine(RuleBasedStateMachine):
         return multiple(*comparisons)
 
     @rule(comparison=written)
-    def write_again(self, comparison: Comparison) -> None:
+    def write_again(self, comparison: Question) -> None:
         self.ledger.write([comparison])
 
     @rule(
         comparisons=st.lists(written, max_size=3),
         status=st.sampled_from(["written", "registered", "failed", "cancelled"]),
     )
-    def set_status(self, comparisons: list[Comparison], status: Status) -> None:
+    def set_status(self, comparisons: list[Question], status: Status) -> None:
         self.ledger.set_status([one.uuid for one in comparisons], status)
         for one in comparisons:
             self.known[one.uuid].status = status
 
     @rule(comparison=written, decision=st.sampled_from(list(PROBABILITIES)))
-    def decide(self, comparison: Comparison, decision: Decision | None) -> None:
+    def decide(self, comparison: Question, decision: str | None) -> None:
         """On the site; the ledger hears of it later."""
         self.feed.append(item(len(self.feed) + 1, comparison, decision))
 
@@ -263,7 +267,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 known.decision, known.seq = one.decision, one.seq
 
     @rule(comparison=written)
-    def record_a_strangers(self, comparison: Comparison) -> None:
+    def record_a_strangers(self, comparison: Question) -> None:
         seq = len(self.feed) + 1
         with pytest.raises(DataError, match="which is not in"):
             self.ledger.record([item(seq, comparison, "first"), item(seq, tiny_comparison(), "first")], seq)
@@ -302,16 +306,16 @@ class LedgerMachine(RuleBasedStateMachine):
                 if one.status == status and one.seq is None
             ]
             found = [
-                (one.uuid, one.phase, one.step, one.first.recipe.seed, one.second.recipe.seed)
+                (one.uuid, one.phase, one.step, *(item.recipe.seed for item in one.items))
                 for one in self.ledger.unfinished(status)
             ]
             assert found == expected
         usable = sorted((one.seq or 0, uuid) for uuid, one in self.known.items() if one.usable)
-        assert [one.uuid for one in self.ledger.preferences()] == [uuid for _, uuid in usable]
-        values = {one.uuid: one.value for one in self.ledger.preferences(self.known)}
+        assert [one.uuid for one in list(preferences_in(self.ledger))] == [uuid for _, uuid in usable]
+        values = {one.uuid: one.probability for one in self.ledger.answered(self.known)}
         assert values == {uuid: PROBABILITIES[one.decision] for uuid, one in self.known.items()}
         decided = [one.step for one in self.known.values() if one.decision is not None]
-        pairs = self.ledger.decided_pairs(3)
+        pairs = self.ledger.decided_items(3)
         assert [first.recipe.seed for first, _ in pairs] == decided[-3:]
 
 
@@ -343,7 +347,7 @@ def test_a_probability_that_does_not_fit_its_decision_is_refused(
 def test_two_threads_share_a_ledger(ledger: Ledger, make_segment: MakeSegment) -> None:
     """One asks while the other decides what it finds; nothing is lost and nothing breaks."""
     segments = make_segment(1), make_segment(2)
-    asked = [Comparison(uuid4(), *segments, "training", step) for step in range(60)]
+    asked = [Question(uuid4(), segments, "training", step) for step in range(60)]
     errors: list[BaseException] = []
 
     def decide() -> None:
@@ -362,7 +366,7 @@ def test_two_threads_share_a_ledger(ledger: Ledger, make_segment: MakeSegment) -
         assert ledger.open() >= 0
     thread.join(240)
     assert errors == []
-    assert {preference.uuid for preference in ledger.preferences()} == {c.uuid for c in asked}
+    assert {preference.uuid for preference in list(preferences_in(ledger))} == {c.uuid for c in asked}
 
 
 def test_decided_pairs_come_back_in_order_also_where_nobody_could_tell(ledger: Ledger, ask: Ask) -> None:
@@ -370,18 +374,17 @@ def test_decided_pairs_come_back_in_order_also_where_nobody_could_tell(ledger: L
     decisions: list[Decision] = ["first", "cant_tell", "equal", "second"]
     ledger.record([item(seq, asked[seq], decision) for seq, decision in enumerate(decisions, 1)], 4)
     for count in (2, 10):
-        decided = ledger.decided_pairs(count)
+        decided = ledger.decided_items(count)
         expected = asked[1:][-count:]
         assert len(decided) == len(expected)
         for pair, comparison in zip(decided, expected, strict=True):
-            assert_same_segment(pair[0], comparison.first)
-            assert_same_segment(pair[1], comparison.second)
+            assert_same_items(pair, comparison.items)
 
 
 def test_any_pair_tells_how_long_segments_are(ledger: Ledger, ask: Ask) -> None:
     assert ledger.segment_length() is None
     comparison = ask("gold")
-    assert ledger.segment_length() == len(comparison.first)
+    assert ledger.segment_length() == len(comparison.items[0])
 
 
 def test_hard_labels_make_each_decision_certain(memory_path: Path, ledger: Ledger, ask: Ask) -> None:
@@ -394,8 +397,8 @@ def test_hard_labels_make_each_decision_certain(memory_path: Path, ledger: Ledge
         )
     ]
     ledger.record(items, cursor=3)
-    assert [preference.value for preference in ledger.targets()] == [0.8, 0.55, 0.4]
+    assert [preference.value for preference in preferences_in(ledger)] == [0.8, 0.55, 0.4]
     hard = Ledger(memory_path / "ledger.sqlite3", hard_labels=True, read_only=True)
-    assert [preference.value for preference in hard.targets()] == [1.0, 0.5, 0.0]
-    assert [preference.value for preference in hard.preferences([asked[1].uuid])] == [0.5]
+    assert [preference.value for preference in preferences_in(hard)] == [1.0, 0.5, 0.0]
+    assert [answered.probability for answered in hard.answered([asked[1].uuid])] == [0.5]
     hard.close()

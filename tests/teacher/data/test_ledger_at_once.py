@@ -12,9 +12,10 @@ from uuid import uuid4
 import pytest
 
 from teacher.data import ledger_file
-from teacher.data.ledger import Comparison, Ledger
+from teacher.data.ledger import Ledger, Question
 from teacher.data.segments import Segment
 from teacher.errors import DataError
+from teacher.queries.kinds import preferences_in
 
 MakeSegment = Callable[..., Segment]
 ROOT = Path(__file__).parents[3]
@@ -79,7 +80,7 @@ def ask(make_segment: MakeSegment) -> Callable[[Ledger], None]:
     """Writes one comparison."""
 
     def ask(ledger: Ledger) -> None:
-        ledger.write([Comparison(uuid4(), make_segment(1), make_segment(2), "training", 0)])
+        ledger.write([Question(uuid4(), (make_segment(1), make_segment(2)), "training", 0)])
 
     return ask
 
@@ -194,7 +195,8 @@ def test_unreadable_copy_is_closed(path: Path, memory_path: Path, monkeypatch: p
 def test_file_about_to_be_filled_is_an_empty_ledger(path: Path, ask: Callable[[Ledger], None]) -> None:
     path.touch()
     with closing(Ledger(path, read_only=True)) as reader:
-        assert (reader.total(), reader.cursor, reader.preferences(), reader.unfinished()) == (0, 0, [], [])
+        assert (reader.total(), reader.cursor, reader.unfinished()) == (0, 0, [])
+        assert list(preferences_in(reader)) == []
         assert files_of(path) == {path.name: b""}
         with closing(Ledger(path)) as ledger:
             ask(ledger)

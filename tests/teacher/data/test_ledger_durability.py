@@ -17,10 +17,11 @@ import pytest
 from human_feedback_site.feedback.backup.folders import copy_folder
 from teacher.data import ledger_file
 from teacher.data.decisions import FeedItem
-from teacher.data.ledger import Comparison, Ledger
+from teacher.data.ledger import Ledger, Question
 from teacher.data.segments import Segment
 from teacher.errors import DataError
 from teacher.platforms import is_local
+from teacher.queries.kinds import preferences_in
 
 MakeSegment = Callable[..., Segment]
 BOTH_WAYS = pytest.mark.parametrize("read_only", [False, True], ids=["to be written", "to be read"])
@@ -33,7 +34,7 @@ from uuid import uuid4
 import numpy as np
 from teacher.data.decisions import FeedItem
 from teacher.envs.recipe import EpisodeRecipe
-from teacher.data.ledger import Comparison, Ledger
+from teacher.data.ledger import Ledger, Question
 from teacher.data.segments import Segment
 
 if len(sys.argv) > 2:  # the disk is full from so many bytes on
@@ -43,7 +44,7 @@ ledger = Ledger(Path(sys.argv[1]))
 for seq in range(1, 100_000):
     actions = random.normal(size=(50, 40))
     segment = Segment(EpisodeRecipe("Any-v0", {}, 0, actions, {}), 0, actions, actions, np.zeros(50))
-    comparison = Comparison(uuid4(), segment, segment, "training", seq)
+    comparison = Question(uuid4(), (segment, segment), "training", seq)
     ledger.write([comparison])
     print("written", comparison.uuid, flush=True)
     ledger.record([FeedItem(seq, comparison.uuid, "first", 1.0, 1)], cursor=seq)
@@ -58,7 +59,7 @@ def writer(*arguments: object) -> subprocess.Popen[str]:
 
 def written(path: Path, make_segment: MakeSegment) -> Ledger:
     ledger = Ledger(path)
-    ledger.write([Comparison(uuid4(), make_segment(1), make_segment(2), "training", 0)])
+    ledger.write([Question(uuid4(), (make_segment(1), make_segment(2)), "training", 0)])
     return ledger
 
 
@@ -74,7 +75,7 @@ def test_everything_acknowledged_survives_kill_9(memory_path: Path, lines: int) 
     for what, uuid in (words for words in said if len(words) == 2 and len(words[1]) == 36):
         acknowledged[what].add(UUID(uuid))
     ledger = Ledger(path)
-    decided = {preference.uuid for preference in ledger.preferences()}
+    decided = {preference.uuid for preference in list(preferences_in(ledger))}
     held = decided | {comparison.uuid for comparison in ledger.unfinished()}
     assert acknowledged["written"] <= held
     assert acknowledged["decided"] <= decided
@@ -101,7 +102,7 @@ def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_no
     ledger = Ledger(path)
     states = [held(ledger)]
     for seq in range(1, 9):
-        comparison = Comparison(uuid4(), make_segment(seq), make_segment(seq + 50), "training", seq)
+        comparison = Question(uuid4(), (make_segment(seq), make_segment(seq + 50)), "training", seq)
         ledger.write([comparison])
         states.append(held(ledger))
         ledger.record([FeedItem(seq, comparison.uuid, "first", 1.0, 1)], cursor=seq)
@@ -124,7 +125,7 @@ def test_damage_of_what_a_killed_run_left_loses_the_last_changes_and_makes_up_no
 
 def held(ledger: Ledger) -> tuple[int, int, list[UUID], list[UUID]]:
     """All that a run reads of it when it goes on."""
-    decided = [preference.uuid for preference in ledger.preferences()]
+    decided = [preference.uuid for preference in list(preferences_in(ledger))]
     return ledger.total(), ledger.cursor, decided, [comparison.uuid for comparison in ledger.unfinished()]
 
 
@@ -139,7 +140,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_written(memory_path: Path) 
     assert "the free disk space" in last
     acknowledged = {UUID(line.split()[1]) for line in output.splitlines() if line.startswith("written")}
     ledger = Ledger(path)
-    held = ledger.preferences() + ledger.unfinished()
+    held = list(preferences_in(ledger)) + ledger.unfinished()
     assert {entry.uuid for entry in held} >= acknowledged
     ledger.close()
 
@@ -172,9 +173,9 @@ def test_a_newer_ledger_is_refused(memory_path: Path, make_segment: MakeSegment,
     path = memory_path / "ledger.sqlite3"
     written(path, make_segment).close()
     with sqlite3.connect(path) as newer:
-        newer.execute("PRAGMA user_version = 2")
+        newer.execute("PRAGMA user_version = 3")
     newer.close()
-    with pytest.raises(DataError, match=r"has format version 2, but this version .* only reads format 1;"):
+    with pytest.raises(DataError, match=r"has format version 3, but this version .* only reads format 2;"):
         Ledger(path, read_only=read_only)
 
 
@@ -231,7 +232,7 @@ def test_only_one_machine_has_a_ledger_open(
         monkeypatch.setattr(ledger_file, "is_local", lambda _: True)
         monkeypatch.setattr(ledger_file, "PATIENCE_SECONDS", 0.1)
     with closing(Ledger(here)) as ledger:
-        ledger.write([Comparison(uuid4(), make_segment(1), make_segment(2), "training", 0)])
+        ledger.write([Question(uuid4(), (make_segment(1), make_segment(2)), "training", 0)])
         with pytest.raises(DataError) as caught:
             Ledger(there)
         assert str(caught.value) == (
@@ -244,7 +245,7 @@ def test_only_one_machine_has_a_ledger_open(
 
 def test_readers_elsewhere_use_a_copy(paths: Clients, make_segment: MakeSegment, tmp_path: Path) -> None:
     here, there = paths
-    comparisons = [Comparison(uuid4(), make_segment(n), make_segment(n + 9), "training", 0) for n in range(3)]
+    comparisons = [Question(uuid4(), (make_segment(n), make_segment(n + 9)), "training", 0) for n in range(3)]
     with closing(Ledger(here)) as ledger, closing(Ledger(there, read_only=True)) as reader:
         ledger.write(comparisons[:1])
         assert reader.total() == 0  # the copy is a minute behind
@@ -256,7 +257,7 @@ def test_readers_elsewhere_use_a_copy(paths: Clients, make_segment: MakeSegment,
         ledger._next_copy = 0.0
         ledger.record([FeedItem(1, comparisons[0].uuid, "first", 1.0, 1)], cursor=1)
         before = _files(there)
-        assert [preference.value for preference in reader.targets()] == [1.0]
+        assert [preference.value for preference in preferences_in(reader)] == [1.0]
         assert copy_folder(there.parent, tmp_path / "backup") == 1
         assert _files(there) == before
     with closing(Ledger(there, read_only=True)) as reader:
@@ -275,7 +276,7 @@ def test_a_backup_without_a_copy_says_so_and_a_failed_copy_ends_nothing(
         ledger_file.path_of_copy(here).mkdir()  # so that no copy can be made
         for number in range(3):
             ledger._next_copy = 0.0
-            ledger.write([Comparison(uuid4(), make_segment(number), make_segment(9), "training", 0)])
+            ledger.write([Question(uuid4(), (make_segment(number), make_segment(9)), "training", 0)])
         assert ledger.total() == 3
         ledger_file.path_of_copy(here).rmdir()
         with pytest.raises(DataError, match="is in use by another process, perhaps on another machine"):

@@ -179,7 +179,7 @@ def test_a_run_keeps_pictures_in_ledger_and_films(tmp_path: Path) -> None:
         train(run)
         assert run.teaching is not None
         assert run.teaching.pool.segments[-1].frames is not None
-        for pair in run.teaching.ledger.decided_pairs(4):
+        for pair in run.teaching.ledger.decided_items(4):
             assert [len(segment.frames or ()) for segment in pair] == [3, 3]
     assert [film.stat().st_size > 500 for film in (config.run_dir / "videos").glob("*.mp4")] == [True]
 

@@ -19,6 +19,7 @@ from teacher import HumanPreferencesEnvWrapper
 from teacher.data.segments import Segment
 from teacher.labeling.bots import Bot, choose, main
 from teacher.labeling.embedded_site import SiteHandle
+from teacher.queries.kinds import preferences_in
 from teacher.settings.options import RewardConfig
 from teacher.settings.teachers import Answerer, ErrorModel
 from teacher.wrapper import SiteOptions
@@ -329,7 +330,7 @@ def test_rewards_come_from_what_a_labeler_answers(
         time.sleep(0.002)  # people are slower than the processor
     _, reward, *_, info = env.step(env.action_space.sample())
     assert reward != info["true_reward"]
-    for preference in env.trainer.learning.ledger.preferences():
+    for preference in list(preferences_in(env.trainer.learning.ledger)):
         assert preference.value == float(preference.first.true_return > preference.second.true_return)
     env.trainer.learning.collector.finish()
     bot.join(PATIENCE_SECONDS)

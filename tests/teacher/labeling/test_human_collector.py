@@ -12,7 +12,7 @@ import pytest
 
 from teacher.behaviors import counter_clockwise
 from teacher.clips import ClipJob, ClipRenderer, ClipSpec, render
-from teacher.data.ledger import Comparison, Ledger
+from teacher.data.ledger import Ledger, Question
 from teacher.data.segments import Segment
 from teacher.errors import (
     ForgottenError,
@@ -202,7 +202,7 @@ def test_a_run_that_can_render_nothing_stops(start_asking: Any, pairs: Pairs, wa
 
 def test_resume_continues(start_asking: Any, pairs: Pairs, wait_until: Any, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite3")
-    ledger.write([Comparison(uuid4(), *pair, "training", 7) for pair in pairs[:3]])
+    ledger.write([Question(uuid4(), pair, "training", 7) for pair in pairs[:3]])
     ledger.close()
     with start_asking() as asking:
         wait_until(lambda: asking.ledger.unfinished() == [])
@@ -215,7 +215,7 @@ def test_resume_reuses_clips(start_asking: Any, pairs: Pairs, wait_until: Any, t
     closed.close()
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     uuid = uuid4()
-    ledger.write([Comparison(uuid, *pairs[0], "training", 7)])
+    ledger.write([Question(uuid, pairs[0], "training", 7)])
     ledger.close()
     with start_asking() as asking:
         wait_until(lambda: asking.ledger.unfinished() == [])

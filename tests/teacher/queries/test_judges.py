@@ -241,6 +241,6 @@ def test_a_teacher_that_skips_everything_is_found_out(make_segment: MakeSegment)
         assert teacher(bad, worse) == "cant_tell"
     with pytest.raises(
         ConfigError,
-        match=r"skip:0.5 gave no label for 1000 pairs in a row; lower X in the teacher's skip:X; X",
+        match=r"skip:0.5 gave no label for 1000 questions in a row; lower X in the teacher's skip:X; X",
     ):
         teacher(bad, worse)

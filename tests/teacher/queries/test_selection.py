@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from teacher.data.segment_pool import SegmentPool
-from teacher.data.segments import Segment, SegmentPair
+from teacher.data.segments import Segment
 from teacher.queries.selection import disagreement, select_pairs, sure_pairs
 from teacher.settings.options import QueryConfig, Uncertainty
 
@@ -41,7 +41,7 @@ def pool_of(*rounds: Sequence[Segment]) -> SegmentPool:
     return pool
 
 
-def seeds(pairs: Sequence[SegmentPair]) -> list[set[int]]:
+def seeds(pairs: Iterable[tuple[Segment, ...]]) -> list[set[int]]:
     return [{segment.recipe.seed for segment in pair} for pair in pairs]
 
 

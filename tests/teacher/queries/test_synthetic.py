@@ -7,11 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from teacher.data.ledger import Comparison, Ledger
+from teacher.data.ledger import Ledger, Question
 from teacher.data.segments import Segment
 from teacher.errors import BehaviorError
 from teacher.queries.collector import SyntheticTeacher
 from teacher.queries.judges import Judge, ScriptedTeacher
+from teacher.queries.kinds import preferences_in
 from teacher.settings.teachers import ErrorModel
 
 MakeSegment = Callable[..., Segment]
@@ -40,7 +41,9 @@ def test_answers_are_returned_once_and_kept(ledger: Ledger, make_segment: MakeSe
     teacher.submit([(make_segment(3), make_segment(4))], "training", 2048)
     received = teacher.receive()
     assert teacher.receive() == []
-    assert [preference.uuid for preference in received] == [kept.uuid for kept in ledger.preferences()]
+    assert [preference.uuid for preference in received] == [
+        kept.uuid for kept in list(preferences_in(ledger))
+    ]
     assert (ledger.asked(), ledger.usable(), ledger.open()) == (2, 2, 0)
     assert (ledger.asked("pretraining"), ledger.asked("training")) == (1, 1)
     assert ledger.unfinished() == []
@@ -53,7 +56,7 @@ def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path, make_s
         ledger = Ledger(tmp_path / name)
         SyntheticTeacher(ledger, seed).submit(pairs[:2], "training", 0)
         SyntheticTeacher(ledger, seed).submit(pairs[2:], "training", 0)  # as after a resume
-        uuids.append([preference.uuid for preference in ledger.preferences()])
+        uuids.append([preference.uuid for preference in list(preferences_in(ledger))])
         ledger.close()
     assert uuids[0] == uuids[1]
     assert len({*uuids[0], *uuids[2]}) == 8
@@ -61,7 +64,7 @@ def test_a_run_repeats_its_uuids_and_never_uses_one_twice(tmp_path: Path, make_s
 
 def test_unanswered_labels_of_a_killed_run_are_answered(ledger: Ledger, make_segment: MakeSegment) -> None:
     low, high = make_segment(1, true_return=0.0), make_segment(2, true_return=1.0)
-    comparison = Comparison(uuid4(), low, high, "training", 64)
+    comparison = Question(uuid4(), (low, high), "training", 64)
     ledger.write([comparison])
     teacher = SyntheticTeacher(ledger, seed=1)
     assert [(answer.uuid, answer.value) for answer in teacher.receive()] == [(comparison.uuid, 0.0)]
@@ -85,7 +88,7 @@ def test_a_resumed_teacher_answers_as_if_it_had_gone_on(tmp_path: Path, make_seg
         with contextlib.closing(Ledger(tmp_path / name)) as ledger:
             values = []
             for batch in batches:
-                judge = ScriptedTeacher(error_model, 1, ledger.decided_pairs(100))
+                judge = ScriptedTeacher(error_model, 1, ledger.decided_items(100))
                 teacher = SyntheticTeacher(ledger, 1, judge)
                 teacher.submit(batch, "training", 0)
                 values += [answer.value for answer in teacher.receive()]

@@ -16,6 +16,7 @@ from rich.console import Console
 from agents import SACConfig
 from teacher.data.preferences import PreferenceDataset
 from teacher.errors import ConfigError
+from teacher.queries.kinds import preferences_in
 from teacher.reporting import trackers
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import TeachConfig
@@ -78,7 +79,7 @@ def look(run_dir: Path) -> None:
         assert run.step == other.step > 0
         assert run.agent.act(np.zeros((1, 3)), deterministic=True).shape == (1, 1)
         assert len(run.teaching.dataset) == run.teaching.ledger.usable() == other.teaching.ledger.usable() > 0
-        preference = next(run.teaching.ledger.targets())
+        preference = next(preferences_in(run.teaching.ledger))
         assert np.isfinite(other.teaching.predictor.segment_returns([preference.first]))
 
 

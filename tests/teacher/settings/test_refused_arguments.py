@@ -17,6 +17,7 @@ from teacher.data.demonstrations import Demonstrations, record_demonstrations
 from teacher.data.segment_pool import SegmentPool
 from teacher.errors import ConfigError
 from teacher.queries.judges import ScriptedTeacher, oracle
+from teacher.queries.kinds import KINDS
 from teacher.queries.offline import OfflineConfig, ask
 from teacher.reward.building import devices_here
 from teacher.reward.predictor import RewardPredictor
@@ -24,7 +25,7 @@ from teacher.settings.config import TeachConfig
 from teacher.settings.options import QueryConfig, RewardConfig
 from teacher.settings.teachers import ErrorModel
 from teacher.teach import main
-from teacher.training.asking import first_pairs
+from teacher.training.asking import first_questions
 from teacher.training.builder import open_run
 from teacher.wrapper import replayable
 
@@ -164,7 +165,7 @@ def test_the_last_seed_asks_again_as_others_do(tmp_path: Path) -> None:
     with open_run(config) as run:
         for _ in range(2):
             assert run.teaching is not None
-            run.teaching.collector.submit(first_pairs(run, 2), "pretraining", 0)
+            run.teaching.collector.submit(first_questions(run, KINDS["pair"], 2), "pretraining", 0)
 
 
 def test_every_device_that_is_named_works_and_all_are_named_where_one_is_refused() -> None:

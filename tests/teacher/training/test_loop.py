@@ -17,12 +17,13 @@ from rich.console import Console
 
 from teacher.cli import train
 from teacher.data.decisions import CERTAIN, Decision, SiteState
-from teacher.data.ledger import Comparison, Ledger, Role
+from teacher.data.ledger import Ledger, Question, Role
 from teacher.data.preferences import Preference
-from teacher.data.segments import Segment, SegmentPair
+from teacher.data.segments import Segment
 from teacher.errors import ConfigError
 from teacher.queries.collector import Collector, CollectorStatus
 from teacher.queries.judges import oracle
+from teacher.queries.kinds import KINDS
 from teacher.queries.learning import MIN_OPEN_COMPARISONS
 from teacher.reporting.console import RunConsole
 from teacher.reward import choice
@@ -53,12 +54,12 @@ class Person(Collector):
         self.state: SiteState = "running"
         self.looks = self.paused_looks = 0
         self.active_labelers: int | None = 1
-        self.asked: list[Comparison] = []
-        self.gold: list[Comparison] = []
+        self.asked: list[Question] = []
+        self.gold: list[Question] = []
         self.most_open = 0
         self.waited_for: list[int | None] = []
         super().__init__(ledger)
-        self._questions: deque[Comparison] = deque()
+        self._questions: deque[Question] = deque()
 
     @property
     def status(self) -> CollectorStatus:
@@ -66,8 +67,8 @@ class Person(Collector):
         self.paused_looks -= paused
         return CollectorStatus(state="paused" if paused else self.state, active_labelers=self.active_labelers)
 
-    def submit(self, pairs: Sequence[SegmentPair], phase: Role, step: int) -> None:
-        comparisons = self._write(pairs, phase, step)
+    def submit(self, questions: Sequence[tuple[Segment, ...]], phase: Role, step: int) -> None:
+        comparisons = self._write(questions, phase, step)
         if phase == "gold":
             self.gold += comparisons
             return
@@ -81,8 +82,9 @@ class Person(Collector):
             return []
         self.patience -= 1
         comparison = self._questions.popleft()
-        decision = self.judge(comparison.first, comparison.second)
-        self._decide([comparison], [CERTAIN[decision]])
+        first, second = comparison.items
+        decision = self.judge(first, second)
+        self._decide([comparison], [(decision, CERTAIN[decision])])
         return super().receive()
 
     def report(self, point: Mapping[str, float], step: int, waiting_for: int | None) -> None:
@@ -166,9 +168,9 @@ def test_a_share_of_gold_is_mixed_in_and_takes_no_place(make_run: MakeRun) -> No
     assert len(person.asked) == 60
     assert len(person.gold) == 15
     assert 0 == person.gold[0].step < person.gold[-1].step
-    known = [frozenset((each.first, each.second)) for each in (*person.asked, *person.gold)]
+    known = [frozenset(each.items) for each in (*person.asked, *person.gold)]
     assert len(set(known)) == 75
-    differences = [abs(each.first.true_return - each.second.true_return) for each in person.gold]
+    differences = [abs(each.items[0].true_return - each.items[1].true_return) for each in person.gold]
     assert min(differences) > 0
     assert run.teaching is not None
     assert len(run.teaching.dataset) == 60
@@ -190,7 +192,7 @@ def test_absence_needs_recent_news(make_run: MakeRun, active: int | None, all_co
     run, person = make_run()  # as one that was resumed while its last answers were taken
     assert run.teaching is not None
     asking.pretrain(run, run.teaching)
-    person.submit(asking.first_pairs(run, 5), "training", 0)
+    person.submit(asking.first_questions(run, KINDS["pair"], 5), "training", 0)
     person.active_labelers = active
     asking.take_last_labels(run, run.teaching)
     assert (run.teaching.ledger.open() == 0) is all_come
@@ -295,7 +297,7 @@ def test_last_answers_are_awaited_in_a_pause(make_run: MakeRun, monkeypatch: pyt
     run, person = make_run()
     assert run.teaching is not None
     asking.pretrain(run, run.teaching)
-    person.submit(asking.first_pairs(run, 1), "training", 0)
+    person.submit(asking.first_questions(run, KINDS["pair"], 1), "training", 0)
     person.patience = 0
     assert_waits_through_a_pause(person, asking.take_last_labels, run)
 
@@ -343,9 +345,9 @@ def test_a_run_without_questions_left_does_not_wait_for_answers_that_cannot_come
 
 def test_pretraining_pairs_use_no_segment_twice(make_run: MakeRun) -> None:
     run, _ = make_run(pretrain_labels=30)
-    segments = [segment for pair in asking.first_pairs(run, 30) for segment in pair]
+    segments = [segment for pair in asking.first_questions(run, KINDS["pair"], 30) for segment in pair]
     assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 60
-    again = [segment for pair in asking.first_pairs(run, 30) for segment in pair]
+    again = [segment for pair in asking.first_questions(run, KINDS["pair"], 30) for segment in pair]
     assert [s.recipe.seed for s in again] == [s.recipe.seed for s in segments]
 
 
@@ -364,7 +366,7 @@ def test_half_of_the_first_segments_show_the_policy_that_a_run_begins_from(make_
 
     run.agent.act = remembering  # type: ignore[method-assign]
     for count in (30, 1):  # one pair in place of another
-        segments = [segment for pair in asking.first_pairs(run, count) for segment in pair]
+        segments = [segment for pair in asking.first_questions(run, KINDS["pair"], count) for segment in pair]
         of_policy = [set(segment.actions.ravel().tolist()) <= acted for segment in segments]
         assert len({(segment.recipe.seed, segment.start) for segment in segments}) == 2 * count
         assert sum(of_policy) == count
@@ -414,7 +416,7 @@ def test_answers_that_come_while_training_holds_are_learned_from(make_run: MakeR
     assert run.teaching is not None
     asking.pretrain(run, run.teaching)
     assert not run.teaching.stale
-    person.submit(asking.first_pairs(run, 1), "training", 0)
+    person.submit(asking.first_questions(run, KINDS["pair"], 1), "training", 0)
     fitted: list[int] = []
     fit = run.teaching.fit
 
@@ -438,7 +440,7 @@ def test_the_predictor_is_fitted_again_when_enough_new_answers_have_come(make_ru
     asking.pretrain(run, teaching)
     before = len(teaching.dataset)
     while not teaching.stale:
-        person.submit(asking.first_pairs(run, 1), "training", 0)
+        person.submit(asking.first_questions(run, KINDS["pair"], 1), "training", 0)
         assert teaching.receive()
     new = len(teaching.dataset) - before
     assert new == teaching.unfitted == math.ceil(0.3 * (before + new))

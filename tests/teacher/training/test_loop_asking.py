@@ -22,6 +22,7 @@ from teacher.data.segment_pool import SegmentPool
 from teacher.data.segments import Segment, SegmentPair
 from teacher.envs.episodes import replay
 from teacher.errors import UndecidedError
+from teacher.queries.kinds import preferences_in
 from teacher.queries.schedules import RateSchedule
 from teacher.queries.selection import disagreement, select_pairs
 from teacher.reward.predictor import RewardPredictor
@@ -75,7 +76,7 @@ def make_run(tmp_path: Path) -> Iterator[MakeRun]:
 
 def asked(teaching: Teaching) -> list[SegmentPair]:
     """The pairs in the ledger, but for those before training."""
-    pairs = [(preference.first, preference.second) for preference in teaching.ledger.preferences()]
+    pairs = [(preference.first, preference.second) for preference in list(preferences_in(teaching.ledger))]
     return pairs[PRETRAINING:]
 
 
@@ -333,7 +334,7 @@ def test_all_skipped_labels_complete_a_run(make_run: MakeRun, monkeypatch: pytes
 
     def submit_in_time(pairs: Sequence[SegmentPair], phase: Phase, step: int) -> None:
         if phase == "training" and next(times) > 0:  # not for the round itself, but again
-            raise UndecidedError("nothing to 1000 pairs in a row")
+            raise UndecidedError("nothing to 1000 questions in a row")
         submit(pairs, phase, step)
 
     monkeypatch.setattr(teaching.collector, "submit", submit_in_time)

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from agents.sac import SAC
 from agents.sac_step import SACConfig
 from teacher import ConfigError, TeachConfig, open_run, train
+from teacher.queries.kinds import preferences_in
 from teacher.reward.predictor import relabeled
 from teacher.settings.options import RewardConfig
 from teacher.teach import main
@@ -89,7 +90,9 @@ def test_rewards_fit_the_agents_scale(tmp_path: Path, changes: dict[str, Any], e
         assert run.teaching is not None
         assert pretrain(run, run.teaching)
         segments = [
-            segment for each in run.teaching.ledger.preferences() for segment in (each.first, each.second)
+            segment
+            for each in list(preferences_in(run.teaching.ledger))
+            for segment in (each.first, each.second)
         ]
         rewards = np.concatenate([run.teaching.predictor.step_rewards(segment) for segment in segments])
     assert rewards.std() == pytest.approx(expected, rel=0.2)
@@ -151,7 +154,7 @@ def test_states_are_explored_before_the_first_labels(tmp_path: Path) -> None:
         critics = {name: value.clone() for name, value in agent_of(run).policy.critic.state_dict().items()}
         assert train(run)
         assert run.teaching is not None
-        pairs = run.teaching.ledger.preferences()
+        pairs = list(preferences_in(run.teaching.ledger))
         assert_relabeled(run)
         changed = agent_of(run).policy.critic.state_dict()
         assert not any((changed[name] == critics[name]).all() for name in critics)

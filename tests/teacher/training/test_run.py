@@ -30,6 +30,7 @@ from teacher.envs.tasks import TaskInfo, describe_task, make_vector_env
 from teacher.envs.trajectory import Trajectory
 from teacher.errors import BehaviorError, ConfigError
 from teacher.files import require_new
+from teacher.queries.kinds import preferences_in
 from teacher.reward.predictor import RewardPredictor
 from teacher.runs.saved_run import SavedRun
 from teacher.settings.config import RunSettings, TeachConfig
@@ -98,7 +99,7 @@ def test_reports_compare_with_what_a_function_says_is_wanted(tmp_path: Path) -> 
         run.teaching.collector.report = lambda values, *_: reported.update(values)  # type: ignore[method-assign]
         train(run)
         wanted = [counter_clockwise(episode) for episode in run.episodes]
-        for preference in run.teaching.ledger.preferences():
+        for preference in list(preferences_in(run.teaching.ledger)):
             turned = counter_clockwise(preference.first) - counter_clockwise(preference.second)
             assert preference.value == float(turned > 0)
     assert reported["agent/behaviour_per_episode"] == pytest.approx(np.mean(wanted))

@@ -15,7 +15,7 @@ from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics, RenderCollec
 from stable_baselines3.common.monitor import Monitor
 
 from teacher import FixedHorizon
-from teacher.data.ledger import LEDGER_NAME, Comparison, Ledger
+from teacher.data.ledger import LEDGER_NAME, Ledger, Question
 from teacher.envs.make import make_again
 from teacher.envs.trial import usual_length
 from teacher.errors import EnvironmentUnsuitableError
@@ -91,10 +91,10 @@ def test_pairs_that_wait_for_an_answer_decide_the_length(wrap: Wrap, tmp_path: P
     play(env, 300)
     env.close()
     with contextlib.closing(Ledger(tmp_path / "logs" / LEDGER_NAME)) as ledger:
-        pairs = ledger.decided_pairs(3)
+        pairs = ledger.decided_items(3)
     (tmp_path / "asked").mkdir()
     with contextlib.closing(Ledger(tmp_path / "asked" / LEDGER_NAME)) as ledger:
-        ledger.write([Comparison(uuid4(), *pair, "pretraining", 0) for pair in pairs])
+        ledger.write([Question(uuid4(), pair, "pretraining", 0) for pair in pairs])
     assert wrap(segment_length=None, log_dir=tmp_path / "asked").trainer.config.segment_length == 4
 
 

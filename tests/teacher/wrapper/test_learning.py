@@ -16,6 +16,7 @@ from teacher.data.decisions import Decision
 from teacher.data.segments import Segment
 from teacher.envs.episodes import replay
 from teacher.errors import BackgroundError, ConfigError, DataError, EnvironmentUnsuitableError
+from teacher.queries.kinds import preferences_in
 from teacher.reward import choice
 from teacher.settings.options import RewardConfig
 from teacher.wrapper import trainer
@@ -84,7 +85,9 @@ def test_rewards_are_switched(wrap: Wrap) -> None:
 def asked(env: Any) -> list[Segment]:
     """The segments of all questions."""
     return [
-        segment for one in env.trainer.learning.ledger.preferences() for segment in (one.first, one.second)
+        segment
+        for one in list(preferences_in(env.trainer.learning.ledger))
+        for segment in (one.first, one.second)
     ]
 
 

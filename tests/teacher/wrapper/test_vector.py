@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 from teacher import HumanPreferencesVectorWrapper
 from teacher.envs.episodes import replay
 from teacher.errors import ConfigError, EnvironmentUnsuitableError
+from teacher.queries.kinds import preferences_in
 from teacher.wrapper import replayable
 from tests.teacher.wrapper.conftest import Line, WrapVector
 
@@ -40,7 +41,7 @@ def test_they_learn_and_their_segments_replay(wrap_vector: WrapVector, mode: Aut
     assert envs.using_reward_from_predictor
     assert np.corrcoef(rewards[120:][real], true[120:][real])[0, 1] > 0.8
     assert envs.trainer.steps == (250 * 3 if mode is not AutoresetMode.NEXT_STEP else 250 * 3 - 3 * 10)
-    preferences = envs.trainer.learning.ledger.preferences()
+    preferences = list(preferences_in(envs.trainer.learning.ledger))
     assert len(preferences) == 24
     for segment in (side for one in preferences for side in (one.first, one.second)):
         steps = list(replay(segment.recipe, Line()))[segment.start :]

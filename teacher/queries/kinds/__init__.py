@@ -1,0 +1,53 @@
+"""Kinds of questions: what is asked about segments, and which preferences follow from the answers."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from teacher.data.ledger import Answered, Ledger
+from teacher.data.preferences import Preference
+from teacher.errors import DataError
+from teacher.queries.kinds.base import Kind
+from teacher.queries.kinds.best_worst import BestWorst
+from teacher.queries.kinds.pair import Graded, Pair
+from teacher.queries.kinds.rating import Rating
+from teacher.settings.options import KindName
+
+KINDS: Mapping[KindName, Kind] = {kind.name: kind for kind in (Pair(), Graded(), Rating(), BestWorst())}
+
+
+class Follower:
+    """Derives preferences from a ledger's decisions, of all kinds of questions.
+
+    Args:
+        from_start: True to derive the preferences of decisions that are already in the ledger too.
+    """
+
+    def __init__(self, ledger: Ledger, *, from_start: bool = False) -> None:
+        self._ledger = ledger
+        self._implied = {name: kind.follow(ledger, from_start=from_start) for name, kind in KINDS.items()}
+
+    def changes(self, answered: Iterable[Answered]) -> Iterator[Preference]:
+        """Yield the preferences that changed with these new decisions.
+
+        A value of None withdraws a preference.
+
+        Raises:
+            DataError: a question is of an unknown kind, or the ledger is damaged.
+        """
+        for each in answered:
+            if each.kind not in self._implied:
+                raise DataError(
+                    f"{self._ledger.path} has questions of the kind {each.kind}, but this RL-Teacher knows "
+                    f"only {', '.join(KINDS)}; update RL-Teacher"
+                )
+            yield from self._implied[each.kind].changes(each)
+
+
+def preferences_in(ledger: Ledger) -> Iterator[Preference]:
+    """Yield the preferences that follow from all answers in a ledger, oldest decision first.
+
+    The file is read lazily in small batches, except for ratings.
+
+    Raises:
+        DataError: a question is of an unknown kind, or the ledger is damaged.
+    """
+    return Follower(ledger, from_start=True).changes(ledger.answered())

@@ -1,0 +1,59 @@
+"""Questions about four segments, of which the best and the worst are chosen (best-worst scaling)."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import ClassVar
+from uuid import uuid5
+
+from teacher.data.decisions import CANT_TELL
+from teacher.data.ledger import Answered, Ledger
+from teacher.data.preferences import Preference
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment
+from teacher.queries.judges import Judge
+from teacher.queries.kinds.base import ByQuestion, Decided, perceive
+from teacher.queries.selection import AT_RANDOM, Ensemble, select_groups
+from teacher.settings.options import KindName, QueryConfig
+
+
+class BestWorst:
+    """Question which of four segments is the best, and which the worst.
+
+    An answer such as ``0>3`` has the indices of the best and the worst segment.
+    """
+
+    name: ClassVar[KindName] = "best_worst"
+    size: ClassVar[int] = 4
+
+    def select(
+        self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
+    ) -> Sequence[tuple[Segment, ...]]:
+        """Select groups of four segments."""
+        return select_groups(pool, self.size, count, config or AT_RANDOM, predictor)
+
+    def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
+        """Choose the segments with the highest and the lowest return; can't tell if all are equal."""
+        perceived = perceive(judge, items, self.name)
+        if perceived is None or len(set(perceived.returns)) == 1:
+            return CANT_TELL, None
+        order = sorted(range(self.size), key=lambda index: perceived.returns[index])
+        worst, best = (order[-1], order[0]) if perceived.slips else (order[0], order[-1])
+        return f"{best}>{worst}", None
+
+    def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:
+        """Derive five of the six possible preferences from each answer."""
+        return ByQuestion(_preferences)
+
+
+def _preferences(answered: Answered) -> list[Preference]:
+    """Return one preference for each two items; the value of those that don't follow is None."""
+    best, _, worst = (answered.decision or CANT_TELL).partition(">")
+    found = []
+    for first, second in combinations(range(len(answered.items)), 2):
+        value = None
+        if worst and {str(first), str(second)} & {best, worst}:
+            value = float(str(first) == best or str(second) == worst)
+        pair = answered.items[first], answered.items[second]
+        uuid = uuid5(answered.uuid, f"{first}/{second}")
+        found.append(Preference(uuid, *pair, value, question=answered.uuid))
+    return found

@@ -1,0 +1,81 @@
+"""Questions about two segments: which one is better, and in graded ones, by how much."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import ClassVar
+
+from teacher.data.decisions import CANT_TELL
+from teacher.data.ledger import Answered, Ledger
+from teacher.data.preferences import Preference
+from teacher.data.segment_pool import SegmentPool
+from teacher.data.segments import Segment, SegmentPair
+from teacher.queries.judges import Judge, answer_of, decision_of
+from teacher.queries.kinds.base import ByQuestion, Decided, perceive
+from teacher.queries.selection import Ensemble, select_pairs
+from teacher.settings.options import KindName, QueryConfig
+
+CLEAR, SLIGHT = 0.95, 0.7
+GRADES = {
+    "clearly_first": CLEAR,
+    "slightly_first": SLIGHT,
+    "equal": 0.5,
+    "slightly_second": 1 - SLIGHT,
+    "clearly_second": 1 - CLEAR,
+}
+"""Probability that the first segment is better, for each graded answer (docs/feedback.md)."""
+
+
+class Pair:
+    """Question which of two segments is better."""
+
+    name: ClassVar[KindName] = "pair"
+    size: ClassVar[int] = 2
+
+    def select(
+        self, pool: SegmentPool, count: int, config: QueryConfig | None, predictor: Ensemble | None, /
+    ) -> Sequence[SegmentPair]:
+        """Select pairs with :func:`~teacher.queries.selection.select_pairs`."""
+        return select_pairs(pool, count, config, predictor)
+
+    def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
+        """Return the judge's decision and probability."""
+        probability = answer_of(judge, *pair_of(items))
+        return decision_of(probability), probability
+
+    def follow(self, ledger: Ledger, *, from_start: bool) -> ByQuestion:
+        """Derive one preference from each question."""
+        return ByQuestion(lambda each: [Preference(each.uuid, *pair_of(each.items), self.value(each))])
+
+    def value(self, answered: Answered) -> float | None:
+        """Return the probability that the first segment is better; None if there is no answer."""
+        return answered.probability
+
+
+def pair_of(items: Sequence[Segment]) -> SegmentPair:
+    """Return the two items of a question about a pair."""
+    first, second = items
+    return first, second
+
+
+class Graded(Pair):
+    """Question which of two segments is better, clearly or slightly."""
+
+    name: ClassVar[KindName] = "graded"
+
+    def judge(self, judge: Judge, items: Sequence[Segment]) -> Decided:
+        """Return a grade: clear if the returns differ by at least the median difference seen so far."""
+        perceived = perceive(judge, items, self.name)
+        if perceived is None:
+            return CANT_TELL, None
+        first, second = reversed(perceived.returns) if perceived.slips else perceived.returns
+        if perceived.looks_equal or first == second:
+            return "equal", 0.5
+        seen = perceived.remembered
+        typical = median(abs(one - other) for one, other in zip(seen[::2], seen[1::2], strict=False))
+        grade = "clearly" if abs(first - second) >= typical else "slightly"
+        answer = f"{grade}_{'first' if first > second else 'second'}"
+        return answer, GRADES[answer]
+
+    def value(self, answered: Answered) -> float | None:
+        """Return the grade's probability that the first segment is better; None if there is no answer."""
+        return GRADES.get(answered.decision or CANT_TELL)
