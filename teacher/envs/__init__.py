@@ -3,10 +3,12 @@
 Importing this package registers its environments with Gymnasium.
 """
 
-from teacher.envs.atari import register_games
+from teacher.envs.atari import GAMES, HORIZON
 from teacher.envs.families import register_tasks
-from teacher.envs.own import register_own
+from teacher.envs.suites import register
 
 register_tasks()
-register_own()
-register_games()
+for game in GAMES:
+    register(f"teacher/{game}-v1", "teacher.envs.atari:AtariGame", HORIZON, game=game)
+register("teacher/MovingDot-v1", "teacher.envs.dot:MovingDot", 40)
+register("teacher/Collect-v1", "teacher.envs.collect:CollectGame", 50)

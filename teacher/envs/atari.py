@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from teacher.envs.families import NAMESPACE
 from teacher.errors import EnvironmentUnsuitableError
 
 Area = tuple[slice, slice]
@@ -145,17 +144,3 @@ class AtariGame(gym.Env[NDArray[np.uint8], np.int64]):
 def _seen(screen: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Downscale a screen to 84 x 84 pixels by area averaging."""
     return np.asarray(Image.fromarray(screen).resize((_SIDE, _SIDE), Image.Resampling.BOX))
-
-
-def register_games() -> None:
-    """Register the games with Gymnasium unless they are already registered; does not require ale-py."""
-    for name in GAMES:
-        env_id = f"{NAMESPACE}/{name}-v1"
-        if env_id not in gym.registry:
-            gym.register(
-                env_id,
-                "teacher.envs.atari:AtariGame",
-                max_episode_steps=HORIZON,
-                disable_env_checker=True,
-                kwargs={"game": name},
-            )

@@ -33,7 +33,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from teacher.envs.suites import register_suite_task
+from teacher.envs.suites import register, register_suite_task
 
 NAMESPACE = "teacher"
 
@@ -166,15 +166,7 @@ def register_tasks() -> None:
     """Register all tasks with Gymnasium, unless they are already registered."""
     for name, family in FAMILIES.items():
         for prefix, horizon in (("", family.horizon), ("Short", family.short_horizon)):
-            env_id = f"{NAMESPACE}/{prefix}{name}-v1"
-            if env_id not in gym.registry:
-                gym.register(
-                    env_id,
-                    _ENTRY_POINT,
-                    max_episode_steps=horizon,
-                    disable_env_checker=True,
-                    kwargs={"family": name},
-                )
+            register(f"{NAMESPACE}/{prefix}{name}-v1", _ENTRY_POINT, horizon, family=name)
 
 
 def base_env_id(env_id: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
+from typing import Any
 
 import gymnasium as gym
 
@@ -61,6 +62,12 @@ SUITES: Mapping[str, Suite] = {
 """Suites, keyed by the first part of their IDs, which is also the module that contains the tasks."""
 
 
+def register(env_id: str, entry_point: str, horizon: int, **kwargs: Any) -> None:
+    """Register an environment with Gymnasium, unless its ID is registered already."""
+    if env_id not in gym.registry:
+        gym.register(env_id, entry_point, max_episode_steps=horizon, disable_env_checker=True, kwargs=kwargs)
+
+
 def register_suite_task(name: str) -> str | None:
     """Register a suite's task with Gymnasium and return its ID; return None if no suite has such IDs.
 
@@ -74,14 +81,7 @@ def register_suite_task(name: str) -> str | None:
         if match := suite.pattern.fullmatch(name):
             parts = match.groupdict()
             env_id = f"{namespace}/{'-'.join(parts.values())}-{suite.version}"
-            if env_id not in gym.registry:
-                gym.register(
-                    env_id,
-                    suite.entry_point,
-                    max_episode_steps=suite.horizon,
-                    disable_env_checker=True,
-                    kwargs=parts,
-                )
+            register(env_id, suite.entry_point, suite.horizon, **parts)
             return env_id
     return None
 
