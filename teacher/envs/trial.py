@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import gymnasium as gym
 
@@ -114,16 +114,18 @@ Advice = tuple[str, Mapping[str, Any]]
 """Advice in words, and the names and values of the settings to change."""
 
 
-class Audience(Protocol):
-    """Says how to change what the rule objects to: with options of ``teach`` or arguments of the wrappers."""
+@dataclass(frozen=True)
+class Audience:
+    """Says how to change what the rule objects to: with options of ``teach`` or arguments of the wrappers.
+
+    Attributes:
+        segments_of: says how to set the segment length to a number of steps.
+        ways_out: says how to do without early ends, or with them.
+    """
 
     env_id: str
-
-    def segments_of(self, steps: int) -> Advice:
-        """Say how to set the segment length to ``steps``."""
-
-    def ways_out(self, trial: Trial) -> Advice:
-        """Say how to do without early ends, or with them."""
+    segments_of: Callable[[int], Advice]
+    ways_out: Callable[[Trial], Advice]
 
 
 def choose_length(

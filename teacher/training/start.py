@@ -22,6 +22,7 @@ from teacher.envs.trial import (
     LIMIT,
     TRIAL_EPISODES,
     Advice,
+    Audience,
     Ends,
     Trial,
     choose_length,
@@ -227,7 +228,7 @@ def _fit_to_episodes(
         problems.append(EnvironmentUnsuitableError(f"{longest}; pass --max_episode_steps {limit}", remedy))
     fills: Ends = "refused" if config.fixed_horizon is None else "filled"
     ends: Ends = "accepted" if config.allow_variable_horizon else fills
-    length, note, found = choose_length(trial, given, usual, ends, _Options(config, examined))
+    length, note, found = choose_length(trial, given, usual, ends, _audience(config, examined))
     problems += found
     if config.fixed_horizon == "absorb":
         reward = with_absorbing(config.reward, examined.found.observation_space)
@@ -249,19 +250,12 @@ def _trial(config: TeachConfig, examined: Examined, wanted: int, tell: Callable[
         return try_episodes(env, horizon, config.seed, most, tell)
 
 
-class _Options:
-    """Says which options of ``teach`` to change."""
+def _audience(config: TeachConfig, examined: Examined) -> Audience:
+    """Say which options of ``teach`` to change."""
+    other, images = examined.without_ends, is_image_space(examined.found.observation_space)
 
-    def __init__(self, config: TeachConfig, examined: Examined) -> None:
-        self.env_id = examined.found.env_id
-        self._config, self._examined = config, examined
-
-    def segments_of(self, steps: int) -> Advice:
-        return f"--segment_steps {steps}", {"segment_steps": steps, "segment_seconds": None}
-
-    def ways_out(self, trial: Trial) -> Advice:
-        config, other = self._config, self._examined.without_ends
-        first, second = fillings(trial, images=is_image_space(self._examined.found.observation_space))
+    def ways_out(trial: Trial) -> Advice:
+        first, second = fillings(trial, images=images)
         fills = f"--fixed_horizon {first} (or {second}) fills the missing steps"
         ways = [fills, "--allow_variable_horizon accepts it"]
         remedy: Mapping[str, Any] = {"fixed_horizon": first}
@@ -277,3 +271,8 @@ class _Options:
                 remedy = {"env_kwargs": json.dumps(given | untried) if is_json else joined_up}
             ways.insert(0, f"--env_kwargs {arguments} prevents it")
         return "; ".join(ways), remedy
+
+    def segments_of(steps: int) -> Advice:
+        return f"--segment_steps {steps}", {"segment_steps": steps, "segment_seconds": None}
+
+    return Audience(examined.found.env_id, segments_of, ways_out)

@@ -20,6 +20,7 @@ from teacher.envs.trial import (
     LIMIT,
     TRIAL_EPISODES,
     Advice,
+    Audience,
     Ends,
     Trial,
     WithoutEnds,
@@ -89,7 +90,7 @@ class EpisodeWatcher:
 
     def _note_first(self, length: int) -> None:
         self._first.append(length)
-        trial, audience = Trial(self._first, None), _Arguments(self._env_id, WithoutEnds())
+        trial, audience = Trial(self._first, None), _audience(self._env_id, WithoutEnds())
         if trial.early and not self.config.allow_variable_horizon:
             raise EnvironmentUnsuitableError(
                 f"episodes of {self._env_id} have {min(self._first)} to {max(self._first)} steps, and "
@@ -101,25 +102,20 @@ class EpisodeWatcher:
                 raise problem
 
 
-class _Arguments:
-    """Says which arguments of the wrappers to change, or how to make the environment."""
+def _audience(env_id: str, instead: WithoutEnds) -> Audience:
+    """Say which arguments of the wrappers to change, or how to make the environment."""
 
-    def __init__(self, env_id: str, instead: WithoutEnds) -> None:
-        self.env_id, self._instead = env_id, instead
-
-    def segments_of(self, steps: int) -> Advice:
-        return f"segment_length={steps}", {"segment_length": steps}
-
-    def ways_out(self, trial: Trial) -> Advice:
-        arguments = self._instead.arguments.items()
-        ways = [f"make the environment with {name}={value}; " for name, value in arguments]
-        if self._instead.env_id is not None:
-            ways.append(f"use {self._instead.env_id}, whose episodes never end early; ")
+    def ways_out(trial: Trial) -> Advice:
+        ways = [f"make the environment with {name}={value}; " for name, value in instead.arguments.items()]
+        if instead.env_id is not None:
+            ways.append(f"use {instead.env_id}, whose episodes never end early; ")
         first, second = fillings(trial)
         return (
             f'{"".join(ways)}wrap the environment in teacher.FixedHorizon(env, "{first}") (or "{second}") to '
             "fill in the missing steps; or pass allow_variable_horizon=True to accept this"
         ), {}
+
+    return Audience(env_id, lambda steps: (f"segment_length={steps}", {"segment_length": steps}), ways_out)
 
 
 def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -> EpisodeWatcher:
@@ -137,7 +133,7 @@ def fit_to_environment(config: WrapperConfig, env: Any, env_id: str, fps: int) -
     tried = _run_trial(config, env, env_id, length or usual) if config.collect_prefs else None
     if tried is not None:
         ends: Ends = "accepted" if config.allow_variable_horizon else "refused"
-        length, note, problems = choose_length(tried[0], length, usual, ends, _Arguments(env_id, tried[1]))
+        length, note, problems = choose_length(tried[0], length, usual, ends, _audience(env_id, tried[1]))
         if problems:
             raise join_errors(problems)
         if note:
