@@ -64,9 +64,6 @@ def saved(path: Path, what: str, *, new: bool = False) -> Iterator[IO[bytes]]:
 
     Args:
         what: description of the file for the error message, such as ``the plot rewards.png``.
-
-    Raises:
-        ConfigError: ``new`` is True and ``path`` exists.
     """
     try:
         with atomic_write(path, new=new) as file:
@@ -95,9 +92,6 @@ def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
 
     When the ``with`` block exits, the file is renamed to ``path``; if the block fails, the file is removed.
     If ``new`` is True, an existing ``path`` is never replaced.
-
-    Raises:
-        ConfigError: ``new`` is True and ``path`` exists.
     """
     part, descriptor = _free_part(path, os.O_WRONLY | os.O_CREAT)
     try:
@@ -135,9 +129,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty temporary folder; when the ``with`` block exits, rename it to ``path``.
 
     The temporary folder is removed if the block fails.
-
-    Raises:
-        ConfigError: ``path`` exists.
     """
     part, descriptor = _free_part(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -189,9 +180,6 @@ def _hold(path: Path, flags: int, *, strict: bool) -> int | None:
     Args:
         strict: True to raise OSError if the file system doesn't support locks; False to continue without a
             lock.
-
-    Raises:
-        OSError: ``path`` can't be opened.
     """
     descriptor = os.open(path, flags, 0o666)
     try:

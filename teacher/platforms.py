@@ -36,9 +36,6 @@ def reserve(file: IO[bytes], size: int) -> None:
     """Extend a file to at least ``size`` bytes and reserve the space on disk.
 
     Without this, writing to a memory-mapped file on a full disk would kill the process with SIGBUS.
-
-    Raises:
-        OSError: there is not enough space.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)

@@ -61,9 +61,6 @@ def call_with_retries(
     Args:
         delays: seconds to sleep after each failed attempt; a final attempt follows the last delay.
         revive: function to call after each failed attempt, to restart a site that runs on this machine.
-
-    Raises:
-        SiteUnreachableError: the final attempt failed.
     """
     for delay in delays:
         try:

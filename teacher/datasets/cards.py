@@ -117,12 +117,7 @@ class ModelFacts:
 
 
 def write_model_card(folder: Path, facts: ModelFacts, *, new: bool) -> None:
-    """Write ``config.json`` and the model card, which lists the model files in the folder.
-
-    Raises:
-        ConfigError: ``new`` is True and a file exists.
-        StorageError: a file can't be written.
-    """
+    """Write ``config.json`` and the model card, which lists the model files in the folder."""
     _write(folder / CONFIG_NAME, json.dumps(facts.config, indent=2) + "\n", new=new)
     _write(folder / CARD_NAME, _card(folder, facts), new=new)
 
@@ -258,12 +253,7 @@ def upload_command(folder: Path) -> str:
 def write_dataset_card(
     folder: Path, dataset: PreferenceDataset, question: str, license_id: str, *, clips: bool, new: bool
 ) -> None:
-    """Write the card of a dataset; ``question`` is a sentence on who labeled and what they were asked.
-
-    Raises:
-        ConfigError: ``new`` is True and a card exists.
-        StorageError: the card can't be written.
-    """
+    """Write the card of a dataset; ``question`` is a sentence on who labeled and what they were asked."""
     text = _DATASET_CARD.format(
         env_id=dataset.env_id,
         answers=pluralize(len(dataset), "label"),

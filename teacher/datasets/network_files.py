@@ -47,10 +47,6 @@ def save_onnx(
     Returns:
         The largest difference between onnxruntime's and torch's floating-point outputs; if an output has
         values above 1, relative to the largest of them.
-
-    Raises:
-        ConfigError: an ONNX package isn't installed, or ``new`` is True and the file exists.
-        DataError: torch can't export the module, or onnxruntime's outputs differ from torch's.
     """
     require_onnx()
     tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
@@ -151,12 +147,7 @@ def require_safetensors() -> None:
 def save_tensors(
     path: Path, tensors: Mapping[str, NDArray[Any]], about: Mapping[str, str], *, new: bool
 ) -> None:
-    """Write named tensors to a safetensors file, atomically.
-
-    Raises:
-        ConfigError: safetensors isn't installed, or ``new`` is True and the file exists.
-        StorageError: the file can't be written.
-    """
+    """Write named tensors to a safetensors file, atomically."""
     library = require_extra("safetensors.numpy", _PURPOSE, "hub")
     contiguous = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
     with saved(path, str(path), new=new) as file:
@@ -164,12 +155,7 @@ def save_tensors(
 
 
 def load_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Read all tensors of a safetensors file.
-
-    Raises:
-        ConfigError: safetensors isn't installed.
-        DataError: the file is missing or damaged.
-    """
+    """Read all tensors of a safetensors file."""
     library = require_extra("safetensors.numpy", _PURPOSE, "hub")
     damage = require_extra("safetensors", _PURPOSE, "hub").SafetensorError
     with refusing_damage(f"{path} is not a readable safetensors file", damage):

@@ -50,9 +50,6 @@ def write(
     Args:
         description: JSON metadata: the environment, and the columns' shapes and dtypes.
         clips: function that maps a preference's UUID to its two clips; None to omit clips.
-
-    Raises:
-        ConfigError: pyarrow is not installed.
     """
     step = min(column.rows_at_once for column in columns.values())
     batches = (_batch(columns, rows[start : start + step], clips) for start in range(0, len(rows), step))

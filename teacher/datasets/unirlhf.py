@@ -143,9 +143,6 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
         table: file with the labeled transitions: an ``.npz`` file with the arrays that
             ``d4rl.qlearning_dataset`` returns, or a D4RL HDF5 file.
         env_id: environment ID for the preferences; None to use the labels' ``env_id``.
-
-    Raises:
-        ConfigError: h5py, needed for HDF5, is not installed.
     """
     columns = _table(Path(table))
     rows = len(columns["rewards"])

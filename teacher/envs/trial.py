@@ -224,9 +224,6 @@ def try_episodes(
         most: maximum number of steps per episode; longer episodes are truncated.
         tell: progress callback, called with the number of completed episodes at the start (0) and after each
             episode.
-
-    Raises:
-        EnvironmentUnsuitableError: the environment's ``reset`` or ``step`` fails.
     """
     seeded = SeededResets(env, episode_seeds([seed], 0, 1))
     env.action_space.seed(seed)

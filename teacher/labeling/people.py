@@ -106,9 +106,6 @@ def ask_people(
         value: function that scores a segment; scripted labelers see the score as the true return.
         renderer: clip renderer; if None, clips are rendered by render workers, or on this machine if no
             workers are configured.
-
-    Raises:
-        ForgottenError, SiteRefusedError, SiteUnreachableError: as in :class:`HumanCollector`.
     """
     client = parts.enter_context(contextlib.closing(FeedbackClient(site.url, site.token)))
     storage = open_storage(site.storage)

@@ -110,9 +110,6 @@ def working_device(device: str, name: str = "device") -> torch.device:
 
     Args:
         name: option or argument that the device comes from, for the error message.
-
-    Raises:
-        ConfigError: the name is not a valid torch device, or the device doesn't work on this machine.
     """
     try:
         found = torch.device(device)

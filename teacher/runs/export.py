@@ -34,14 +34,6 @@ def export_preferences(
         path: a new ``.npz`` or ``.parquet`` file, or a folder for a Hugging Face dataset. The folder may be
             new or contain an earlier export, which is overwritten.
         license_id: identifier of the labels' license on the Hub, for a dataset folder.
-
-    Raises:
-        ConfigError: ``run_dir`` does not contain a run, ``path`` already exists or has an unsupported
-            suffix, or the dataset folder contains something other than an export.
-        DataError: the run has no labels, or its labels are damaged.
-        EnvironmentUnsuitableError: the run's environment is not registered in this process.
-        RenderError, ReplayMismatchError: a segment cannot be rendered.
-        StorageError: the file cannot be written.
     """
     run, path = SavedRun(Path(run_dir)), Path(path)
     dataset = run.load_preferences()

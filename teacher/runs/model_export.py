@@ -72,12 +72,6 @@ def model_writers(
     Args:
         onnx: folder for ONNX files; created if it is missing. None to write none.
         huggingface: Hugging Face folder, which may contain an earlier export, and may be the same folder.
-
-    Raises:
-        ConfigError: an optional package isn't installed, a file exists, a folder can't be created, or
-            Stable-Baselines3 doesn't support the policy.
-        DataError: there is no checkpoint yet.
-        AgentError: the checkpoint is from a different environment.
     """
     if onnx is None and huggingface is None and sb3 is None:
         return []

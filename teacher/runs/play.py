@@ -90,12 +90,7 @@ class RewardTrace:
 
 
 def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], title: str = "") -> None:
-    """Write a PNG image with a strip of frames above a plot of the rewards.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-        StorageError: the file cannot be written.
-    """
+    """Write a PNG image with a strip of frames above a plot of the rewards."""
     path = Path(path)
     figures = require_extra("matplotlib.figure", f"the image {path}", "plots")
     height, width = frames[0].shape[:2]
@@ -134,12 +129,7 @@ def draw_rewards(path: str | Path, trace: RewardTrace, frames: Sequence[Frame], 
 
 
 def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) -> None:
-    """Write an MP4 video with a reward plot below the frames; a line in the plot marks the current step.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-        RenderError: the video cannot be encoded or written.
-    """
+    """Write an MP4 video with a reward plot below the frames; a line in the plot marks the current step."""
     require_extra("matplotlib.figure", f"the video {path}", "plots")
     moving = iter(frames)
     first = _enlarged(next(moving))
@@ -215,11 +205,6 @@ def play_episodes(run: SavedRun, count: int, seed: int, *, sampled: bool = False
 
     Args:
         sampled: True to sample actions, as in training; False to take the most likely actions.
-
-    Raises:
-        ConfigError: the run's folder does not contain a run.
-        DataError: the run has no checkpoint yet.
-        AgentError: the checkpoint is from a different environment.
     """
     act = partial(run.load_agent().act, deterministic=not sampled)
     episodes = policy_trajectories(run.task, seed, act, num_envs=min(count, 8))
@@ -245,11 +230,6 @@ def show(run: SavedRun, clip: Segment, path: Path, *, rewards: bool) -> str:
 
     Returns:
         One-line summary of the rewards; empty if ``rewards`` is False.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-        DataError: the run has no predictor.
-        RenderError, StorageError: the file cannot be rendered or written.
     """
     frames = frames_of(ClipSpec.of(clip))
     if not rewards:

@@ -53,12 +53,7 @@ class SavedRun:
         return task_of(self.config)
 
     def load_agent(self) -> Agent:
-        """Load the agent from the checkpoint.
-
-        Raises:
-            DataError: there is no checkpoint yet.
-            AgentError: the checkpoint is from a different environment.
-        """
+        """Load the agent from the checkpoint."""
         config = self.config  # read first, to raise if the folder does not contain a run
         state = read_policy(self.folder)
         with contextlib.closing(make_vector_env(self.task, 1, config.seed)) as envs:

@@ -378,12 +378,7 @@ def slug(text: str) -> str:
 
 
 def from_fields(fields: Mapping[str, Any]) -> TeachConfig:
-    """Make a configuration from the output of :func:`dataclasses.asdict`; missing fields get defaults.
-
-    Raises:
-        ConfigError: a value is invalid.
-        TypeError: a field is unknown.
-    """
+    """Make a configuration from the output of :func:`dataclasses.asdict`; missing fields get defaults."""
     parts = {name: kind(**fields[name]) for name, kind in PARTS.items() if name in fields}
     stages = tuple(RunStage(**stage) for stage in fields.get("stages", ()))
     return TeachConfig(**{**fields, **parts, "stages": stages})

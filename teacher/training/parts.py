@@ -64,12 +64,7 @@ class RunPlan:
 
 
 def task_of(config: TeachConfig) -> TaskInfo:
-    """Return the properties of a run's environment, read from a temporary instance.
-
-    Raises:
-        ConfigError: the observation transform does not exist.
-        EnvironmentUnsuitableError: the environment is not supported.
-    """
+    """Return the properties of a run's environment, read from a temporary instance."""
     return examine(config.env_id, config.make_kwargs, captures=config.capture_frames).task
 
 

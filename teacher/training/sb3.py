@@ -53,10 +53,6 @@ def save_sb3(agent: Agent, observation_space: spaces.Space[Any], path: Path) -> 
 
     Returns:
         The algorithm, ``PPO`` or ``SAC``, and the file of statistics, None if observations aren't normalized.
-
-    Raises:
-        ConfigError: Stable-Baselines3 isn't installed, or a file exists.
-        StorageError: a file can't be written.
     """
     library = require_extra("stable_baselines3", _PURPOSE, "sb3")
     vectors = require_extra("stable_baselines3.common.vec_env", _PURPOSE, "sb3")

@@ -70,9 +70,6 @@ class WarmStart:
 
         Args:
             plot: PNG file to write, with a histogram of the demonstrations' returns.
-
-        Raises:
-            DataError: the policy or the demonstrations are from a different environment, or cloning failed.
         """
         self.check(agent)  # also loads the policy
         if self.policy is not None:
@@ -110,9 +107,6 @@ def read_policy(path: Path) -> State:
     Args:
         path: a run directory, a checkpoint file, a ``.safetensors`` file from ``teach export --huggingface``,
             or a ``.zip`` file of Stable-Baselines3.
-
-    Raises:
-        ConfigError: an optional package that reads the file isn't installed.
     """
     if path.is_dir():
         path /= CHECKPOINT_NAME

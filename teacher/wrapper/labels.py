@@ -169,12 +169,7 @@ def collector_of(
     parts: contextlib.ExitStack,
     seed: int,
 ) -> Collector:
-    """Create the label collector: a scripted teacher, or a collector that asks people.
-
-    Raises:
-        ConfigError: ``judge`` is invalid, or ``people`` is ``"terminal"`` and there is no terminal.
-        SiteUnreachableError, SiteRefusedError: the site is unreachable or refuses the experiment.
-    """
+    """Create the label collector: a scripted teacher, or a collector that asks people."""
     if config.synthetic_prefs or not config.collect_prefs:
         return SyntheticTeacher(ledger, seed, _judge(config, ledger))
     return _people_collector(config, source, clips, ledger, parts)

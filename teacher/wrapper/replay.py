@@ -38,13 +38,7 @@ class ReplayFormat:
     scaled_actions: bool
 
     def relabel(self, buffer: Any, predictor: RewardPredictor) -> int:
-        """Replace all rewards in a buffer with predicted ones and return how many were replaced.
-
-        Raises:
-            ConfigError: the buffer is not of a supported type, lacks data that the predictor uses, or has
-                spaces that differ from the wrapper's.
-            DataError: a predicted reward is NaN or infinite.
-        """
+        """Replace all rewards in a buffer with predicted ones and return how many were replaced."""
         self._check(buffer, predictor)
         filled = buffer.size()
         rows = max(1, STEPS_AT_ONCE // buffer.rewards.shape[1])

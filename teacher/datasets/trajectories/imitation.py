@@ -39,12 +39,7 @@ def wrote(path: Path) -> bool:
 
 
 def read(folder: Path) -> Recording:
-    """Read the episodes in a folder; ``terminated`` is None for episodes that ended for an unknown reason.
-
-    Raises:
-        ConfigError: pyarrow is not installed.
-        DataError: the folder is damaged, or the observations are not arrays of numbers.
-    """
+    """Read the episodes in a folder; ``terminated`` is None for episodes that ended for an unknown reason."""
     episodes: list[Trajectory] = []
     for path in _data_files(folder):
         episodes += _episodes(_table(path), folder, len(episodes))
@@ -71,14 +66,7 @@ def read_archive(path: Path) -> Recording:
 
 
 def relabel(source: Path, target: Path, model: RewardPredictor) -> None:
-    """Copy a trajectory folder, replacing its ``rews`` with the reward model's predictions.
-
-    Raises:
-        ConfigError: pyarrow is not installed.
-        DataError: the source can't be read, or its observations or actions don't match the reward model's
-            spaces.
-        StorageError: the copy can't be written.
-    """
+    """Copy a trajectory folder, replacing its ``rews`` with the reward model's predictions."""
     info = changed_json(source / _INFO, lambda info: _declare_rewards(info["features"]))
     files, rewards, known = _data_files(source), [], 0
     for path in files:

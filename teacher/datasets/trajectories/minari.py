@@ -45,12 +45,7 @@ def wrote(path: Path) -> bool:
 
 
 def read(folder: Path) -> Recording:
-    """Read the episodes of a Minari dataset.
-
-    Raises:
-        ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.
-        DataError: the dataset is damaged, or has spaces other than Box and Discrete.
-    """
+    """Read the episodes of a Minari dataset."""
     about = _metadata(folder)
     return Recording(list(_episodes(folder, about)), _env_id(about), str(folder))
 
@@ -59,12 +54,6 @@ def relabel(source: Path, target: Path, model: RewardPredictor) -> None:
     """Copy a dataset, replacing its rewards with the reward model's predictions.
 
     The copy's dataset ID, description and reward statistics are updated.
-
-    Raises:
-        ConfigError: h5py or pyarrow is not installed, and the dataset's format needs it.
-        DataError: the dataset can't be read, or its observations or actions don't match the reward model's
-            spaces.
-        StorageError: the copy can't be written.
     """
     about = _metadata(source)
     rewards = predicted(model, _episodes(source, about), source)
