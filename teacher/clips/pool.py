@@ -43,6 +43,9 @@ class ClipRenderer:
     A job that fails, crashes its process, or exceeds its time limit is retried once. If the retry fails too,
     the job's future raises :class:`RenderError`, or :class:`ReplayMismatchError` if the replayed episode
     differs from the recording.
+
+    Attributes:
+        note: the renderer of the last clip and why; empty if it was not a MuJoCo clip.
     """
 
     def __init__(self, workers: int | None = None, timeout: float = 120.0) -> None:
@@ -52,13 +55,13 @@ class ClipRenderer:
             workers: number of processes; None means one for every two CPUs.
         """
         count = workers or max(1, (os.cpu_count() or 1) // 2)
+        self.note = ""
+        self._timeout = timeout
         self._closed = False
-        self._lock = threading.Lock()  # keeps submit() from queuing a job after close() empties the queue
+        self._lock = threading.Lock()  # keeps close() from missing a job or a process
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._workers = [_Worker(timeout) for _ in range(count)]
-        self._threads = [
-            threading.Thread(target=self._serve, args=(worker,), daemon=True) for worker in self._workers
-        ]
+        self._processes: set[_Process] = set()
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
 
@@ -71,21 +74,18 @@ class ClipRenderer:
             self._tasks.put((job, future))
         return future
 
-    @property
-    def note(self) -> str:
-        """Return the renderer of a process's last clip and why; empty if it was not a MuJoCo clip."""
-        return next((worker.note for worker in self._workers if worker.note), "")
-
     def close(self) -> None:
         """Cancel queued jobs and kill the processes; running jobs' futures raise :class:`RenderError`."""
-        with self._lock, contextlib.suppress(queue.Empty):
+        with self._lock:
             self._closed = True
-            while True:
-                if task := self._tasks.get_nowait():
-                    task[1].cancel()
-        for worker in self._workers:
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    if task := self._tasks.get_nowait():
+                        task[1].cancel()
+            for process in self._processes:
+                process.kill()
+        for _ in self._threads:
             self._tasks.put(None)
-            worker.close()
         for thread in self._threads:
             thread.join(timeout=5.0)
 
@@ -95,24 +95,25 @@ class ClipRenderer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _serve(self, worker: "_Worker") -> None:
+    def _serve(self) -> None:
+        running: list[_Process] = []  # this thread's process, if there is one
         while task := self._tasks.get():
             job, future = task
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                self._render(worker, job)
+                self._render(running, job)
             except Exception as error:  # every error must reach the future
                 future.set_exception(error)
             else:
                 future.set_result(job.path)
-        worker.stop()
+        self._stop(running)
 
-    def _render(self, worker: "_Worker", job: ClipJob) -> None:
+    def _render(self, running: "list[_Process]", job: ClipJob) -> None:
         """Render a job, retrying on failure; if every attempt fails, raise the last error."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                worker.render(job)
+                self._try(running, job)
                 return
             except Exception:
                 remove_abandoned_parts(job.path)  # a killed process leaves its temporary file
@@ -122,68 +123,47 @@ class ClipRenderer:
                 if attempt == ATTEMPTS:
                     raise
 
-
-def time_limit(job: ClipJob, timeout: float) -> float:
-    """Return the maximum seconds to render a clip, which grow with its length."""
-    frames = len(job.spec.recipe.actions) - job.spec.start
-    return timeout * max(1.0, frames / FRAMES_IN_TIME)
-
-
-class _Worker:
-    """Manager of one rendering process, which is started on demand and restarted after a failure.
-
-    Only one thread may use a worker, except for :meth:`close`, which any thread may call.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-        self._lock = threading.Lock()
-        self._closed = False
-        self._process: _Process | None = None
-        self.note = ""
-
-    def render(self, job: ClipJob) -> None:
-        """Render one clip in the process, starting the process if it isn't running."""
+    def _try(self, running: "list[_Process]", job: ClipJob) -> None:
         recipe = job.spec.recipe
         registration = registration_of(recipe.env_id, recipe.kwargs) if job.spec.frames is None else None
-        process = self._running()
+        if not running:
+            running.append(self._started())
         try:
-            answer = process.ask(job, registration, time_limit(job, self._timeout))
+            answer = running[0].ask(job, registration, time_limit(job, self._timeout))
         except RenderError:
-            self.stop()
+            self._stop(running)
             raise
         if "mismatch" in answer:
             raise ReplayMismatchError(answer["mismatch"])
         if "error" in answer:
             raise RenderError(answer["error"])
         if (note := answer.get("note", "")) not in ("", self.note):
-            _log.info("%s: %s", job.spec.recipe.env_id, note)
+            _log.info("%s: %s", recipe.env_id, note)
         self.note = note
 
-    def stop(self) -> None:
-        """Kill the process, if it is running; the next job starts a new one."""
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            process.release()
-
-    def close(self) -> None:
-        """Kill the process, unblock any thread waiting for it, and refuse to start a new one."""
-        with self._lock:
-            self._closed = True
-            if self._process is not None:
-                self._process.kill()
-
-    def _running(self) -> "_Process":
+    def _started(self) -> "_Process":
         with self._lock:
             if self._closed:
                 raise RenderError("the renderer was closed before the clip was rendered")
-            if self._process is None:
-                try:
-                    self._process = _Process()
-                except OSError as error:
-                    raise RenderError(f"cannot start a rendering process: {error.strerror}") from error
-            return self._process
+            try:
+                process = _Process()
+            except OSError as error:
+                raise RenderError(f"cannot start a rendering process: {error.strerror}") from error
+            self._processes.add(process)
+            return process
+
+    def _stop(self, running: "list[_Process]") -> None:
+        while running:
+            process = running.pop()
+            with self._lock:
+                self._processes.remove(process)
+            process.release()
+
+
+def time_limit(job: ClipJob, timeout: float) -> float:
+    """Return the maximum seconds to render a clip, which grow with its length."""
+    frames = len(job.spec.recipe.actions) - job.spec.start
+    return timeout * max(1.0, frames / FRAMES_IN_TIME)
 
 
 class _Process:

@@ -36,8 +36,7 @@ def started() -> Started:
 @pytest.fixture
 def wait_for_clips(renderer: ClipRenderer, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Has the renderer wait so many seconds for each clip that it begins with from then on."""
-    (worker,) = renderer._workers
-    return lambda seconds: monkeypatch.setattr(worker, "_timeout", seconds)
+    return lambda seconds: monkeypatch.setattr(renderer, "_timeout", seconds)
 
 
 def job(segment: Segment, path: Path) -> ClipJob:
