@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
 from teacher import interrupts
 from teacher.cli.help_text import ENVIRONMENTS, HELP, SECTIONS
@@ -62,7 +62,8 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     # The action "help" would print all options.
     parser.add_argument("-h", "--help", action="version", version=HELP, help="show an introduction and exit")
     parser.add_argument("--help-all", action="help", help="show this list of all options and exit")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    version = f"{DISTRIBUTION} {installed_version()}"
+    parser.add_argument("--version", action="version", version=version, help="show the version and exit")
     parser.add_argument(
         "--resume", metavar="RUN", help="resume the run in this directory; a larger -t or -l extends it"
     )
@@ -94,20 +95,8 @@ def build_parser(*, of_agents: bool = True) -> OneLineParser:
     return parser
 
 
-class _Version(argparse.Action):
-    """Option action that prints the installed version and exits."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        print(f"{DISTRIBUTION} {installed_version()}")
-        parser.exit()
-
-
 def parse_arguments(arguments: Sequence[str]) -> RunSettings:
-    """Parse a command line into a run's settings and ID.
-
-    Raises:
-        ConfigError: a setting is missing or invalid.
-    """
+    """Parse a command line into a run's settings and ID; raise :class:`ConfigError` if one is invalid."""
     settings, refused = read_arguments(arguments)
     if refused is not None:
         raise refused

@@ -13,7 +13,6 @@ from teacher.data.segments import Segment
 from teacher.errors import DataError
 from teacher.reward.building import Architecture, make_ensemble, make_reader, tensors_like
 from teacher.reward.fitting import FitBudget, Fitter, Progress
-from teacher.reward.images import ImageEnsemble
 from teacher.reward.linear import LinearFitter
 from teacher.reward.loss import PreferenceLoss
 from teacher.reward.modules import MakeNetwork
@@ -125,11 +124,6 @@ class EnsembleLearner:
             for start in range(0, len(segments), at_once)
         ]
         return torch.cat(outputs, dim=1)
-
-    @property
-    def averages_images(self) -> bool:
-        """Return True if images are downsampled."""
-        return isinstance(self.network, ImageEnsemble) and self.network.averaged > 1
 
     def untrained(self, architecture: Architecture, members: int | None = None) -> "EnsembleLearner":
         """Return an untrained learner with the same settings and seed."""

@@ -17,7 +17,7 @@ from teacher.reward.building import working_device
 from teacher.reward.choice import TO_CONVERGENCE, ModelChoice
 from teacher.reward.features import why_not_finite
 from teacher.reward.fitting import FitBudget, Progress
-from teacher.reward.images import is_image_space
+from teacher.reward.images import ImageEnsemble, is_image_space
 from teacher.reward.learner import EnsembleLearner, LearnerSpec
 from teacher.reward.loss import PreferenceLoss, discounts
 from teacher.reward.modules import MakeNetwork
@@ -168,7 +168,8 @@ class RewardPredictor:
     @property
     def averages_images(self) -> bool:
         """Return True if images are downsampled; earlier RL-Teacher versions can't load such a predictor."""
-        return self._learner.averages_images
+        network = self._learner.network
+        return isinstance(network, ImageEnsemble) and network.averaged > 1
 
     def _require_few(self, dataset: PreferenceDataset) -> None:
         most = self.config.max_preferences
