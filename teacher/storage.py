@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import boto3
@@ -20,72 +19,6 @@ from teacher.files import atomic_write
 CONTENT_TYPE = "video/mp4"
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-
-
-class Storage(Protocol):
-    """Interface of a clip store; keys look like ``{experiment}/{comparison uuid}/first.mp4``."""
-
-    def put(self, key: str, path: Path) -> None:
-        """Store the file at ``path`` under ``key`` atomically, replacing any existing clip.
-
-        Raises:
-            StorageError: the key is malformed, or the store can't be written.
-        """
-
-    def size(self, key: str) -> int | None:
-        """Return the size in bytes of the clip ``key``, or None if there is no such clip.
-
-        Raises:
-            StorageError: the key is malformed, or the store can't be read.
-        """
-
-    def remove(self, key: str) -> None:
-        """Delete the clip ``key`` if it exists.
-
-        Raises:
-            StorageError: the key is malformed, or the clip can't be deleted.
-        """
-
-
-def put_verified(storage: Storage, key: str, path: Path) -> int:
-    """Store a file, verify the stored size, and return the size in bytes.
-
-    Raises:
-        StorageError: the file can't be stored, or the stored size differs from the file's.
-    """
-    storage.put(key, path)
-    expected, stored = path.stat().st_size, storage.size(key)
-    if stored != expected:
-        raise StorageError(
-            f"the upload of {key} failed: the clip store reports a size of {stored} bytes, not {expected}"
-        )
-    return expected
-
-
-def open_storage(url: str) -> Storage:
-    """Return the clip store at ``s3://bucket/prefix`` or in a local folder, without connecting to it yet.
-
-    Environment variables configure S3: ``S3_ENDPOINT_URL`` (default: Amazon's endpoint),
-    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``.
-
-    Raises:
-        ConfigError: the URL is invalid, or ``S3_ENDPOINT_URL`` includes the bucket name.
-    """
-    if "://" not in url:
-        if not url:
-            raise ConfigError("no clip store is configured; use a folder or s3://bucket/prefix")
-        return FolderStorage(Path(url))
-    parts = urlsplit(url)
-    if parts.scheme != "s3" or not parts.netloc:
-        raise ConfigError(f"the clip store must be a folder or s3://bucket/prefix, not {url!r}")
-    endpoint = os.environ.get("S3_ENDPOINT_URL", "").strip().rstrip("/")
-    server, _, last = endpoint.rpartition("/")
-    if last == parts.netloc and urlsplit(endpoint).path:
-        raise ConfigError(
-            f"S3_ENDPOINT_URL is {endpoint}, but must not contain the bucket, which is already in {url}; "
-            f"set S3_ENDPOINT_URL to {server}"
-        )
-    return S3Storage(parts.netloc, parts.path.strip("/"), endpoint or None)
 
 
 class FolderStorage:
@@ -176,6 +109,54 @@ class S3Storage:
         """Delete the clip ``key`` if it exists."""
         with _errors("remove", key, self._place):
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + _checked(key))
+
+
+Storage = FolderStorage | S3Storage
+"""Clip store; keys look like ``{experiment}/{comparison uuid}/first.mp4``.
+
+Methods raise :class:`StorageError` if a key is malformed, or the store can't be read or written.
+"""
+
+
+def put_verified(storage: Storage, key: str, path: Path) -> int:
+    """Store a file, verify the stored size, and return the size in bytes.
+
+    Raises:
+        StorageError: the file can't be stored, or the stored size differs from the file's.
+    """
+    storage.put(key, path)
+    expected, stored = path.stat().st_size, storage.size(key)
+    if stored != expected:
+        raise StorageError(
+            f"the upload of {key} failed: the clip store reports a size of {stored} bytes, not {expected}"
+        )
+    return expected
+
+
+def open_storage(url: str) -> Storage:
+    """Return the clip store at ``s3://bucket/prefix`` or in a local folder, without connecting to it yet.
+
+    Environment variables configure S3: ``S3_ENDPOINT_URL`` (default: Amazon's endpoint),
+    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY`` and ``AWS_DEFAULT_REGION``.
+
+    Raises:
+        ConfigError: the URL is invalid, or ``S3_ENDPOINT_URL`` includes the bucket name.
+    """
+    if "://" not in url:
+        if not url:
+            raise ConfigError("no clip store is configured; use a folder or s3://bucket/prefix")
+        return FolderStorage(Path(url))
+    parts = urlsplit(url)
+    if parts.scheme != "s3" or not parts.netloc:
+        raise ConfigError(f"the clip store must be a folder or s3://bucket/prefix, not {url!r}")
+    endpoint = os.environ.get("S3_ENDPOINT_URL", "").strip().rstrip("/")
+    server, _, last = endpoint.rpartition("/")
+    if last == parts.netloc and urlsplit(endpoint).path:
+        raise ConfigError(
+            f"S3_ENDPOINT_URL is {endpoint}, but must not contain the bucket, which is already in {url}; "
+            f"set S3_ENDPOINT_URL to {server}"
+        )
+    return S3Storage(parts.netloc, parts.path.strip("/"), endpoint or None)
 
 
 def _checked(key: str) -> str:

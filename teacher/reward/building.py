@@ -9,7 +9,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from teacher.errors import ConfigError, one_line, short_repr
-from teacher.reward.features import Features
+from teacher.reward.features import Features, Reader
 from teacher.reward.images import ImageEnsemble, Images, is_image_space
 from teacher.reward.modules import MakeNetwork, OwnEnsemble
 from teacher.reward.network import RewardEnsemble, RewardNetwork
@@ -38,7 +38,7 @@ class Architecture:
 
 def make_reader(
     observation_space: spaces.Space[Any], action_space: spaces.Space[Any], config: RewardConfig
-) -> Images | Features:
+) -> Reader:
     """Return the reader that converts an environment's steps to images or flat feature vectors."""
     if is_image_space(observation_space):
         return Images(observation_space, config.inputs)
@@ -46,7 +46,7 @@ def make_reader(
 
 
 def make_ensemble(
-    read: Images | Features,
+    read: Reader,
     config: RewardConfig,
     architecture: Architecture,
     generator: torch.Generator,

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from teacher.data.columns import Column
 from teacher.data.preferences import PreferenceDataset
 from teacher.data.steps import Steps
 from teacher.errors import DataError, EnvironmentUnsuitableError, one_line, pluralize
+from teacher.reward.images import Images
 from teacher.settings.options import INPUTS
 
 Space = spaces.Space[Any]
@@ -24,51 +25,6 @@ _SINGLE = np.dtype(np.float32)
 _EXACT_IN_SINGLE = 2  # bytes; float32 represents integer types up to this size exactly
 _MIN_SPACINGS = 4  # float spacings per standard deviation; with fewer, rounding hides the variation
 _ENOUGH_SPACINGS = 100  # the same, for numbers that are stored without a center
-
-
-class Reader(Protocol):
-    """Protocol for objects that convert steps to features, which a network then standardizes.
-
-    Attributes:
-        columns: slice of the feature vector for each input, keyed by input name; empty for images.
-        doubt: warning that the features are nearly constant across the labeled steps, or rounded too coarsely
-            to distinguish the steps; otherwise an empty string.
-    """
-
-    columns: Mapping[str, slice]
-    doubt: str
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """Return the parts of a step that features are computed from, such as ``state`` (see ``INPUTS``)."""
-
-    @property
-    def bytes_per_step(self) -> int:
-        """Return the size in bytes of one step's features."""
-
-    def __call__(self, steps: Steps) -> Tensor:
-        """Convert steps to features ``(*batch, ...)`` in a new CPU tensor.
-
-        Raises:
-            DataError: the steps do not match the environment's spaces.
-        """
-
-    def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
-        """Update the centers that are subtracted from raw values, in preparation for a fit to ``dataset``.
-
-        Returns:
-            The change in each feature's center, ``(size,)``; None if no center changed.
-        """
-
-    def state_dict(self) -> dict[str, NDArray[np.float64]]:
-        """Return the centers that are subtracted from raw values; an empty dict if there are none."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the centers returned by :meth:`state_dict`.
-
-        Raises:
-            ValueError: the centers do not match the environment's spaces.
-        """
 
 
 class Features:
@@ -82,6 +38,12 @@ class Features:
 
     Args:
         inputs: names from ``INPUTS``, separated by commas; None means ``state,action``.
+
+    Attributes:
+        inputs: parts of a step that features are computed from, such as ``state``.
+        columns: slice of the feature vector for each input, keyed by input name; empty for images.
+        doubt: warning that the features are nearly constant across the labeled steps, or rounded too coarsely
+            to distinguish the steps; otherwise an empty string.
 
     Raises:
         EnvironmentUnsuitableError: a space is not Box, Discrete or MultiDiscrete.
@@ -119,7 +81,8 @@ class Features:
     def center_on(self, dataset: PreferenceDataset) -> Tensor | None:
         """Update :attr:`doubt` and the centers of values too large in magnitude for float32 precision.
 
-        Once set, a center changes only if the centered values drift too far from 0, as timestamps do.
+        Once set, a center changes only if the centered values drift too far from 0, as timestamps do. Return
+        the change in each feature's center, ``(size,)``; None if no center changed.
         """
         before = self._center()
         sources = list({source.what: source for source in self._sources.values()}.values())
@@ -158,6 +121,10 @@ class Features:
                     f"shape {center.shape} or contains NaN or infinity"
                 )
             source.center = center
+
+
+Reader = Features | Images
+"""Converts steps to features ``(*batch, ...)`` in a new CPU tensor, which a network then standardizes."""
 
 
 def why_not_finite(features: Tensor) -> str:

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from teacher.reward.features import Features
+from teacher.reward.features import Features, Reader
 from teacher.reward.images import Images
 from teacher.reward.network import RewardNetwork
 from teacher.reward.normalization import RewardNormalizer
@@ -29,7 +29,7 @@ class PortablePredictor(nn.Module):
 
     def __init__(
         self,
-        read: Features | Images,
+        read: Reader,
         network: RewardNetwork,
         normalize: RewardNormalizer,
         observation_space: spaces.Space[Any],

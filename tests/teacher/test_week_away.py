@@ -30,6 +30,7 @@ from teacher.labeling.human import HumanCollector
 from teacher.labeling.publisher import PublishTarget
 from teacher.queries.collector import CollectorStatus
 from teacher.reporting.console import RunConsole
+from teacher.storage import FolderStorage
 from tests.simulated_time import WEEK, SimulatedTime
 from tests.teacher.conftest import MakeSegment
 
@@ -111,7 +112,7 @@ def _sent(options: dict[str, Any]) -> str:
     return json.dumps(options.get("json")) if data is None else data.read().decode()
 
 
-class Store:
+class Store(FolderStorage):
     """A clip store that is away until a time."""
 
     def __init__(self, clock: SimulatedTime) -> None:
