@@ -109,7 +109,6 @@ def part_of(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 
 def _take_new_name(part: Path, path: Path) -> None:
-    """Rename ``part`` to ``path``; raise :class:`ConfigError` if ``path`` exists."""
     try:
         try:
             path.hardlink_to(part)

@@ -167,7 +167,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: Sequence[str]) -> int:
-    """Run the subcommand named by the first argument, or train if the first argument is an option."""
     if not arguments:
         print(HELP, end="")
         return ConfigError.exit_status

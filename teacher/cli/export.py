@@ -95,7 +95,6 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _export(given: argparse.Namespace) -> None:
-    """Load all that is to be exported, and then write it; print a line about each file or folder."""
     from teacher.datasets.cards import upload_command
     from teacher.datasets.predictor_files import save_predictor
     from teacher.runs.export import export_preferences

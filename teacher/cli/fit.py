@@ -103,7 +103,6 @@ def _fit(given: argparse.Namespace, console: Console) -> None:
 
 
 def _losses(report: "FitReport") -> str:
-    """Format a fit's losses and held-out accuracy as text."""
     if math.isnan(report.accuracy):
         return f"no held-out labels to evaluate the predictor on (training loss {report.loss:.3f})"
     return (

@@ -36,7 +36,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _import(given: argparse.Namespace) -> str:
-    """Convert the source and return a summary of the written file."""
     require_new(given.file)
     from teacher.data.demonstrations import save_demonstrations  # noqa: PLC0415 - torch takes a second
     from teacher.datasets.preference_files import save_preferences, space_of  # noqa: PLC0415

@@ -42,7 +42,6 @@ def check_agents() -> None:
 
 
 def _location(spec: ModuleSpec | None) -> Path | None:
-    """Return a package's folder or a module's file, or None if ``spec`` is None."""
     if spec is None:
         return None
     places = list(spec.submodule_search_locations or ()) or [spec.origin or "built-in"]

@@ -126,7 +126,6 @@ def _teach(run: Run, resume: str) -> int:
 
 
 def _refuse_finished(run: Run, resume: str) -> None:
-    """Raise ConfigError if the experiment was marked as finished on the site before the last step."""
     is_over = run.agent.total_steps >= run.config.num_timesteps
     if run.teaching is not None and run.teaching.collector.status.state == "finished" and not is_over:
         raise ConfigError(
@@ -175,7 +174,6 @@ def _train_or_save(run: Run, resume: str) -> bool:
 
 
 def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
-    """Return the command that resumes a run with the same number of processes."""
     python, module = shlex.quote(sys.executable), "-m teacher.teach"
     if ranks.size == 1:
         beside = Path(sys.executable).with_name("teach")
@@ -191,7 +189,6 @@ def _resume_line(config: TeachConfig, ranks: Ranks) -> str:
 
 
 def _greet(run: Run) -> None:
-    """Print the task, the run directory, the TensorBoard command, and how to open the labeling page."""
     config, print_ = run.config, run.console.print
     verb = "Resuming" if run.agent.total_steps else "Training"
     segments = "" if run.teaching is None else f" in segments of {pluralize(run.segment_length, 'step')}"

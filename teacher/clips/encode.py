@@ -74,7 +74,6 @@ def _run_ffmpeg(frames: Iterable[Frame], command: Sequence[str], path: Path) -> 
 
 
 def _command(shape: tuple[int, ...], fps: int, size: int, *, gif: bool) -> list[str]:
-    """Return ffmpeg's command line without the file to write."""
     height, width = shape[:2]
     to_width, to_height = fit(width, height, size)
     # Downscaling averages areas for smooth frames. Upscaling keeps the sharp edges of small (Atari) frames.

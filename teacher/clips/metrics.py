@@ -100,8 +100,6 @@ def _place_in_pool() -> str:
 
 
 class _QueueLength:
-    """Collector that asks Redis for the length of a queue."""
-
     def __init__(self, redis_url: str, queue: str) -> None:
         timeouts = {"socket_timeout": _REDIS_SECONDS, "socket_connect_timeout": _REDIS_SECONDS}
         self._redis = Redis.from_url(redis_url, **timeouts)

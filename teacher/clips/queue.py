@@ -164,7 +164,6 @@ class RenderQueue:
         return max(POLL_SECONDS, self._away.seconds_left()) if self._new else None
 
     def _use_queue(self, clips: "deque[_Clip]") -> None:
-        """Send clips to the workers if the queue is available, and receive results."""
         if self._away.seconds_left():
             return
         if self._away.away is not None and self._is_full():
@@ -237,7 +236,6 @@ class RenderQueue:
         self._away.succeeded()
 
     def _reclaim_overdue(self, clips: "deque[_Clip]") -> None:
-        """Move clips that have waited too long for a worker back to ``clips``, for local rendering."""
         now = time.monotonic()
         overdue = [task for task, clip in self._sent.items() if now - clip.sent_at > PATIENCE]
         if overdue and now - self._last_response > PATIENCE:

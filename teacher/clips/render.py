@@ -201,7 +201,6 @@ class ReplayRenderer:
             ) from error
 
     def _prepare(self, spec: ClipSpec, path: FastPath) -> None:
-        """Choose the renderer for a MuJoCo clip, and make a scene or a new environment for it."""
         if not path.why_not and self._scene is None:
             # Not at the top of the module, because a process that only trains must not need OpenGL.
             from teacher.clips.scene import MujocoScene  # noqa: PLC0415

@@ -109,7 +109,6 @@ def _arrow() -> Any:
 
 
 def _batch(columns: Mapping[str, Column], rows: NDArray[np.intp], clips: Clips | None) -> Any:
-    """Convert the given rows of the columns to an Arrow record batch."""
     arrow = _arrow()
     taken = {name: column.take(rows) for name, column in columns.items()}
     arrays = {

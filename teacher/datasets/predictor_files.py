@@ -114,7 +114,6 @@ def _version_of(predictor: RewardPredictor) -> int:
 
 
 def _read(path: Path) -> State:
-    """Read a predictor file, and check its format, version and entries."""
     state = load_state(path, "predictor", _EXPECTED)
     about = state.get("about") if isinstance(state, dict) else None
     if not isinstance(about, dict) or about.get("format") != _FORMAT:
@@ -141,7 +140,6 @@ def _reward_config(path: Path, settings: Any) -> RewardConfig:
 
 @contextlib.contextmanager
 def _restoring(path: Path) -> Iterator[None]:
-    """Turn errors from invalid file content into a :class:`DataError` that includes the file's path."""
     try:
         yield
     except (TypeError, ConfigError, DataError) as error:

@@ -35,8 +35,6 @@ _BOUNDS = {"f": (-np.inf, np.inf), "b": (0, 1)}  # of a Box by dtype kind; integ
 
 @dataclass(frozen=True)
 class _FileType:
-    """Functions that read and write the description and columns in one file format."""
-
     write: Callable[[IO[bytes], str, Mapping[str, Column], NDArray[np.intp]], None]
     read_description: Callable[[IO[bytes]], str]
     read_columns: Callable[[IO[bytes], Mapping[str, Any]], dict[str, Column]]
@@ -190,7 +188,6 @@ def _file_type(path: Path) -> _FileType:
 
 
 def _description(dataset: PreferenceDataset, observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """Return the metadata to store, such as the environment ID, spaces, and array shapes and dtypes."""
     version = 1 if dataset.one_each else _VERSION
     rows = {name: dataset.columns[name].rows for name in _columns(version)}
     for name, space in (("observations", observation_space), ("actions", action_space)):

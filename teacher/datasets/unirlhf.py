@@ -165,7 +165,6 @@ def crowd_preferences(labels: CrowdLabels, table: str | Path, env_id: str | None
 
 
 def _require_finite(columns: Mapping[str, NDArray[Any]], rows: slice, number: int, table: str | Path) -> None:
-    """Raise :class:`DataError` if the rows of a labeled segment contain NaN or infinite values."""
     last = slice(rows.stop - 1, rows.stop)  # the other steps' next observations are also observations
     for name, part in (("observations", rows), ("actions", rows), ("rewards", rows), (_AFTER, last)):
         numbers = columns[name][part] if name in columns else np.empty(0)

@@ -116,7 +116,6 @@ class SeededResets(gym.Wrapper[Any, Any, Any, Any]):
             raise self._failure("step", values, error) from error
 
     def _check_observation(self, observation: Any) -> None:
-        """Raise EnvironmentUnsuitableError unless the observation has the declared shape and dtype."""
         if self._shape is None or self._dtype is None:
             return
         found = np.asarray(observation)

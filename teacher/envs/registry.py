@@ -46,7 +46,6 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
 
 
 def _hint(module: str, name: str) -> str:
-    """Return what to do about an ID that is not registered."""
     namespace = name.partition("/")[0]
     if namespace in SUITES:
         close = close_tasks(namespace, name)
@@ -126,7 +125,6 @@ def _described(spec: EnvSpec) -> tuple[str, str | None]:
 
 
 def _main_of(name: str) -> dict[str, str]:
-    """Return how to import this process's script in another process."""
     main = sys.modules[_MAIN]
     path = Path(getattr(main, "__file__", None) or "")
     if not path.is_file() or path.name == "ipython":
@@ -140,7 +138,6 @@ def _main_of(name: str) -> dict[str, str]:
 
 
 def _is_guarded(path: Path) -> bool:
-    """Return True if a script has an ``if __name__ == "__main__":`` block."""
     body = ast.parse(path.read_bytes()).body
     tests = [node.test for node in body if isinstance(node, ast.If)]
     return any(

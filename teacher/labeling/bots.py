@@ -191,7 +191,6 @@ class Bot(threading.Thread):
 
 
 def _cookie_scope(url: str) -> tuple[str | None, str]:
-    """Return the host and path of a URL, which determine the cookies that are sent to it."""
     parts = urlsplit(url)
     return parts.hostname, parts.path
 

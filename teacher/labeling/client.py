@@ -318,7 +318,6 @@ class FeedbackClient:
 
 
 def _read_statuses(data: Mapping[str, Any]) -> list[tuple[int, UUID, str]]:
-    """Return the ID, UUID and status of each comparison on a page."""
     return [(int(item["id"]), UUID(item["uuid"]), str(item["status"])) for item in data["items"]]
 
 

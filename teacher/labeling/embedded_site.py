@@ -135,8 +135,6 @@ def find_running_site(state_dir: Path) -> tuple[str, str] | None:
 
 
 class _StateFolder:
-    """Finds or starts a state folder's site."""
-
     def __init__(self, state_dir: Path, wanted: Mapping[str, str]) -> None:
         self.state_dir = state_dir
         self.wanted = wanted
@@ -188,7 +186,6 @@ class _StateFolder:
             return None
 
     def _refuse_other_host(self) -> None:
-        """Raise ConfigError if the process that uses the state folder runs on another machine."""
         try:
             host = json.loads((self.state_dir / "site" / "lock").read_text()).get("host")
         except (OSError, ValueError, AttributeError, RecursionError):

@@ -244,7 +244,6 @@ class Publisher:
             raise error
 
     def _refused(self, error: SiteRefusedError, batch: Iterable[Question]) -> NoReturn:
-        """Handle a refused batch: if the site couldn't read a clip, queue the batch again, up to a limit."""
         if error.status != _UNPROCESSABLE:
             raise error
         self._refusals_in_a_row += 1

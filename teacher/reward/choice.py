@@ -192,5 +192,4 @@ def message(chosen: Architecture, *, was_linear: bool) -> str:
 
 
 def _counting_from(made: int, progress: Progress | None) -> Progress | None:
-    """Wrap ``progress`` to add ``made`` to the count it receives; return None if ``progress`` is None."""
     return None if progress is None else lambda updates: progress(made + updates)

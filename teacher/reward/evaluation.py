@@ -126,7 +126,6 @@ def _by_certainty(predicted: NDArray[np.float64], answered: NDArray[np.float64])
 
 
 def _by_margin(margins: NDArray[np.float64], right: NDArray[np.bool_]) -> Sequence[MarginGroup]:
-    """Group the pairs by difference in true return; return an empty list if all differences are 0."""
     if not margins.any():
         return []
     order = np.argsort(margins, kind="stable")

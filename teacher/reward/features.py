@@ -243,7 +243,6 @@ def _is_coarse(spacing: NDArray[np.float64], std: NDArray[np.float64], spacings:
 
 
 def _counts(space: spaces.Box | spaces.Discrete | spaces.MultiDiscrete) -> NDArray[np.int64]:
-    """Return the number of features per element: 1 for a Box, else the number of categories."""
     match space:
         case spaces.Discrete():
             return np.array([space.n], np.int64)

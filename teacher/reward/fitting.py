@@ -372,7 +372,6 @@ def held_out_weights(pairs: Pairs) -> Tensor:
 
 
 def _validation_weights(pairs: Pairs) -> Tensor:
-    """Return weights that select each member's held-out pairs, or its training pairs if none are held out."""
     held_out = held_out_weights(pairs)
     return torch.where(held_out.any(dim=1, keepdim=True), held_out, pairs.weights)
 

@@ -115,7 +115,6 @@ class Images:
         """Do nothing because pixel values are never centered."""
 
     def _channels(self, images: NDArray[Any]) -> NDArray[np.uint8]:
-        """Rearrange images to ``(*batch, channels, height, width)``."""
         images = np.asarray(images)
         dimensions = len(self._space_shape)
         if images.dtype != np.uint8 or images.shape[-dimensions:] != self._space_shape:

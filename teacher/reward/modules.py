@@ -99,7 +99,6 @@ class ModuleEnsemble(RewardNetwork):
         return (torch.stack(rewards).view(inputs.shape[:4]) * signed).sum(dim=(2, 3))
 
     def _rewards(self, member: int, rows: Tensor) -> Tensor:
-        """Return one member's raw rewards ``(n,)`` for standardized inputs ``(n, ...)``."""
         state = {name: self._tensor(key)[member] for key, name in self._names.items()}
         parts = (rows,) if torch.is_grad_enabled() else split_rows(rows, ROWS_AT_ONCE)
         rewards = [functional_call(self._structure[0], state, (self.numbers(part),)) for part in parts]

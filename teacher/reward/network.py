@@ -163,7 +163,6 @@ class RewardEnsemble(RewardNetwork):
         return torch.bmm(differences, self.weights[-1]).squeeze(-1)
 
     def _hidden(self, inputs: Tensor) -> Tensor:
-        """Return the last hidden layer's activations ``(members, n, hidden)``."""
         hidden = inputs
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = self._activated(torch.baddbmm(bias, hidden, weight))

@@ -84,15 +84,11 @@ class _Image(nn.Module):
 
 
 class _Flag(nn.Module):
-    """Converts ``terminated`` flags to one feature, 0 or 1."""
-
     def forward(self, flags: Tensor) -> Tensor:
         return flags.float().unsqueeze(1)
 
 
 class _Unchanged(nn.Module):
-    """Compares observations before and after each step; the feature is 1 if they are equal, otherwise 0."""
-
     def forward(self, before: Tensor, after: Tensor) -> Tensor:
         return (before == after).reshape(len(before), -1).all(1, keepdim=True).float()
 

@@ -142,7 +142,6 @@ class RewardPredictor:
         return report
 
     def _effort(self, max_epochs: int | None, max_updates: int | None) -> FitBudget:
-        """Return the length of a fit: the given limit, or if both are None, the length in the settings."""
         if max_epochs is not None and max_updates is not None:
             raise ConfigError(
                 f"max_epochs ({max_epochs}) and max_updates ({max_updates}) can't be combined; pass only one"

@@ -50,7 +50,6 @@ def load_extended(run_dir: Path, wanted: Mapping[str, Any]) -> tuple[TeachConfig
 
 
 def _refuse_to_shrink(config: TeachConfig, name: str, value: Any) -> None:
-    """Raise ConfigError if the setting can't be changed or the value is lower than the current one."""
     flag, present = GROWING[name], getattr(config, name)
     if name == "n_labels" and config.predictor == "rl":
         raise ConfigError(

@@ -98,7 +98,6 @@ def model_writers(
 
 
 def _prepare_folder(folder: Path) -> None:
-    """Create a folder for ONNX files; raise :class:`ConfigError` if it already contains one."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -239,7 +238,6 @@ def _facts(models: _Models, license_id: str) -> ModelFacts:
 
 
 def _options(settings: Mapping[str, Any]) -> str:
-    """Return the ``--agent.*`` options of a run that determine its policy's networks."""
     options = ""
     for name in _NETWORK_SETTINGS:
         value = settings.get(name)

@@ -145,7 +145,6 @@ def film_rewards(path: str | Path, trace: RewardTrace, frames: Iterable[Frame]) 
 
 
 def _enlarged(frame: Frame) -> Frame:
-    """Upscale a narrow frame by an integer factor so that it is wide enough for the plot."""
     factor = -(-_LEAST_FILM_WIDTH // frame.shape[1])
     return frame if factor == 1 else np.repeat(np.repeat(frame, factor, axis=0), factor, axis=1)
 

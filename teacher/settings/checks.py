@@ -123,7 +123,6 @@ def whole_number(value: Any, name: str, fits: Fits) -> int:
 
 
 def _type_words(kind: Any) -> str:
-    """Describe a type for error messages, for example as ``a number``."""
     kinds = set(get_args(kind) or (kind,)) - {types.NoneType}
     words = {int: "a whole number such as 1400 or 5e6", float: "a number", str: "text"}
     if len(kinds) == 1 and kinds <= words.keys():

@@ -114,8 +114,6 @@ def command_of(config: TeachConfig, changes: Mapping[str, Any]) -> str:
 
 
 def _sets(options: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Return True if the settings match all values of a preset."""
-
     def value_of(name: str) -> Any:
         part, dot, rest = name.partition(".")
         if dot and part == "agent":
@@ -151,7 +149,6 @@ def _words(
 
 
 def _option(name: str, annotations: tuple[Any, ...], prefix: str) -> str:
-    """Return the short flag of a field if it has one, else ``--prefix.name``."""
     flags = (one for one in annotations[1:] if isinstance(one, str) and one.startswith("-"))
     return next((flag for flag in flags if " " not in flag), f"--{prefix}{name}")
 

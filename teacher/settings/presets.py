@@ -109,7 +109,6 @@ def with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_agent(option: str) -> bool:
-    """Return True if a preset's option only makes sense with the preset's agent."""
     return option.startswith("agent.") or option == "pretrain_steps"
 
 

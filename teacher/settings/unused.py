@@ -111,7 +111,6 @@ def _changed(settings: object, mode: str) -> Iterator[Problem]:
 
 
 def _default(settings: Any, name: str) -> Any:
-    """Return the default value of a dataclass field."""
     field = next(field for field in dataclasses.fields(settings) if field.name == name)
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 

@@ -143,7 +143,6 @@ def prepared_directory(settings: RunSettings) -> Iterator[None]:
 
 
 def _has_begun(config: TeachConfig) -> bool:
-    """Return True if the run has saved a checkpoint or recorded a comparison in its ledger."""
     if (config.run_dir / CHECKPOINT_NAME).exists():
         return True
     path = config.run_dir / LEDGER_NAME
@@ -237,7 +236,6 @@ def _stamp(config: TeachConfig) -> tuple[int, int] | None:
 
 
 def _open_outputs(hold: Hold | None, stamp: tuple[int, int] | None, run: Run) -> Opened:
-    """Open what training writes to, and apply a new run's warm start."""
     config, teaching, stack, agent, console = run.config, run.teaching, run.stack, run.agent, run.console.rich
     if hold is not None:
         stack.enter_context(hold())
@@ -323,7 +321,6 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
 
 
 def _people(plan: RunPlan, ledger: Ledger, stack: contextlib.ExitStack) -> tuple[Collector, str, list[str]]:
-    """Connect to the labeling site; return the collector, the labeling URL and the lines to print."""
     config, settings = plan.config, plan.settings
     options = SiteOptions(
         name=config.experiment,

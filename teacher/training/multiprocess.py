@@ -83,7 +83,6 @@ def follow(ranks: Ranks) -> int:
 
 
 def _receive(ranks: Ranks) -> State:
-    """Wait for rank 0's next message, without a timeout."""
     return parse_state(ranks.broadcast())
 
 

@@ -126,7 +126,6 @@ def make_agent(config: TeachConfig, envs: EpisodeRecorder, buffer_folder: Path |
 
 
 def _own_hyperparameters(config: TeachConfig) -> dict[str, Any]:
-    """Return the agent hyperparameters that the settings specify."""
     own = dict(config.agent_settings)
     known = [field.name for field in fields(CONFIGS[str(config.agent)])]
     if unknown := [name for name in own if name not in known]:
@@ -165,5 +164,4 @@ def steps_of(
 
 
 def _defaults(env_id: str, observation_space: gym.Space[Any]) -> TaskDefaults:
-    """Return a task's default hyperparameters, looked up by its base environment."""
     return defaults_for(base_env_id(env_id), observation_space)

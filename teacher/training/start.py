@@ -118,7 +118,6 @@ def _all_of(problems: list[TeacherError], config: TeachConfig, refused: ConfigEr
 
 
 def _check_task(plan: RunPlan, problems: list[TeacherError]) -> None:
-    """Check that the policy, demonstrations, replay, goal and network work with the environment."""
     config, task = plan.config, plan.task
     of_agent: list[TeacherError] = []
     with collecting(of_agent):
@@ -175,13 +174,11 @@ def _problems_of_exploration(config: TeachConfig) -> Iterator[Problem]:
 
 
 def _require_bind_address(config: TeachConfig) -> None:
-    """Raise ConfigError if the run needs its own site and ``--bind`` is not an address of this machine."""
     if config.predictor == "human" and config.site_url is None:
         require_own_address(config.bind)
 
 
 def _has_render_workers(config: TeachConfig) -> bool:
-    """Return True if separate workers render clips and store them in an S3 bucket."""
     storage = config.storage or os.environ.get("TEACHER_STORAGE", "")
     return read_redis_url() is not None and storage.startswith("s3://")
 

@@ -207,7 +207,6 @@ class Controls:
 
 
 def _single_spaces(env: Any) -> tuple[Space, Space]:
-    """Return one environment's observation and action spaces, even if ``env`` is a vector environment."""
     observations = getattr(env, "single_observation_space", env.observation_space)
     return observations, getattr(env, "single_action_space", env.action_space)
 

@@ -95,7 +95,6 @@ class QueryPacing:
             )
 
     def _submit(self, count: int, steps: int, choose: bool) -> Submitted:
-        """Submit up to ``count`` comparisons and return the submitted ones."""
         learning = self._learning
         submitted = learning.submit(
             count,

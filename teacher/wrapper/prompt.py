@@ -201,7 +201,6 @@ def _show_here(path: Path) -> None:
 
 
 def _in_notebook() -> bool:
-    """Return True if this process is a notebook kernel, which can display images."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 

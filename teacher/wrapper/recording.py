@@ -154,7 +154,6 @@ class SegmentRecorder:
             self._actions = []
 
     def _drop(self, count: int) -> None:
-        """Drop the first ``count`` buffered steps."""
         self._first += count
         del self._rewards[:count], self._frames[:count], self._states[:count]
         if not self._source.replayable:

@@ -321,7 +321,6 @@ class PreferenceTrainer:
             raise _StoppedError
 
     def _take(self, segments: Sequence[Segment]) -> None:
-        """Add segments to the pool, and update the predictor's running normalization statistics, if any."""
         self._pacing.add([segment for segment in segments if self.clips.can_show(segment)])
         if self.learning.predictor.follows:
             for segment in segments:
@@ -396,7 +395,6 @@ class PreferenceTrainer:
         )
 
     def _save_unsaved(self) -> None:
-        """Write the published predictor if it is newer than the last one saved."""
         if self._published > self._saved and self.predictor is not None:
             self._save(self.predictor, self._published)
 

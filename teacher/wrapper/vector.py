@@ -130,7 +130,6 @@ class HumanPreferencesVectorWrapper(Controls, VectorWrapper[Any, Any, Any, Any, 
             self._recorders[index].begin(self._observations[index], seed)
 
     def _each(self, observations: Any) -> list[Any]:
-        """Split batched observations into a list with one transformed observation per environment."""
         each: Iterator[Any] = iterate(self.observation_space, observations)
         return [self._trainer.transform(one) for one in each]
 

@@ -18,8 +18,6 @@ from teacher.reward.predictor import RewardPredictor
 
 @dataclass(frozen=True)
 class _Format:
-    """Functions for one trajectory format."""
-
     wrote: Callable[[Path], bool]
     read: Callable[[Path], Recording]
     relabel: Callable[[Path, Path, RewardPredictor], None]

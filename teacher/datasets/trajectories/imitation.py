@@ -129,7 +129,6 @@ def _episodes(table: Any, folder: Path, first: int) -> Iterator[Trajectory]:
 
 
 def _timed_out(infos: Any) -> bool | None:
-    """Return the last info's ``TimeLimit.truncated``, or None if the info doesn't have it."""
     try:
         return bool(json.loads(infos[-1].as_py())[_TIME_LIMIT])
     except (IndexError, ValueError, KeyError, TypeError):

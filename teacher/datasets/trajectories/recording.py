@@ -136,7 +136,6 @@ def _in_rows(episode: Trajectory) -> Trajectory:
 
 
 def _require_alike(episode: Trajectory, first: Trajectory) -> None:
-    """Raise DataError if the episode's observation or action shape differs from the first episode's."""
     for name in ("observations", "actions"):
         found, expected = getattr(episode, name).shape[1:], getattr(first, name).shape[1:]
         if found != expected:

@@ -167,7 +167,6 @@ class Physics:
         self._helpers = []
 
     def _work(self) -> None:
-        """Step pending simulations until none are left."""
         while True:
             try:
                 model, data = self._pending.popleft()
