@@ -166,7 +166,7 @@ def _train_or_save(run: Run, resume: str) -> bool:
         ) from error
     except Exception:  # save what was learned, whatever the error
         # torchrun sends SIGTERM when another process dies. Ignore it, because this exception says why.
-        interrupts.handle(_disregard)
+        interrupts.handle(lambda *_: None)  # unlike SIG_IGN, not inherited by child processes
         with contextlib.suppress(StorageError):
             run.save()
         run.console.print(f"To resume once the error is fixed: {resume}", style="yellow")
@@ -200,10 +200,6 @@ def _greet(run: Run) -> None:
     if run.teaching is not None:
         for line in run.opened.welcome:
             print_(line)
-
-
-def _disregard(*_: object) -> None:
-    """Ignore a signal; unlike SIG_IGN, this handler is not inherited by child processes."""
 
 
 def _interrupt_once(number: int, _: object) -> None:

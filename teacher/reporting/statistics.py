@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -16,6 +17,9 @@ EPISODES = 100
 EPISODE_BYTES = 2**29
 """Memory limit, in bytes, for stored episodes; if they contain images, fewer than :data:`EPISODES` fit."""
 
+Statistic = Literal["length", "true_return", "behavior", "success"]
+"""Number of steps, true return, goal value if it is another one, and whether an episode succeeded."""
+
 
 class EpisodeStatistics:
     """Keeps the most recent finished episodes and computes their statistics.
@@ -28,21 +32,18 @@ class EpisodeStatistics:
     def __init__(self, goal: Value = true_return) -> None:
         self.goal = goal
         self.episodes: deque[Trajectory] = deque(maxlen=EPISODES)
-        self._lengths: deque[int] = deque(maxlen=EPISODES)
-        self._true_returns: deque[float] = deque(maxlen=EPISODES)
-        self._behaviors: deque[float] = deque(maxlen=EPISODES)
-        self._successes: deque[bool] = deque(maxlen=EPISODES)
+        self._values = {name: deque[float](maxlen=EPISODES) for name in get_args(Statistic)}
 
     def add(self, finished: Iterable[Trajectory]) -> None:
         """Add finished episodes, dropping the oldest to stay within the limits on count and memory."""
         for episode in finished:
             self.episodes.append(episode)
-            self._lengths.append(len(episode) - episode.absorbed_steps)
-            self._true_returns.append(episode.true_return)
+            self._values["length"].append(len(episode) - episode.absorbed_steps)
+            self._values["true_return"].append(episode.true_return)
             if self.has_own_goal:
-                self._behaviors.append(self.goal(episode))
+                self._values["behavior"].append(self.goal(episode))
             if episode.succeeded is not None:
-                self._successes.append(episode.succeeded)
+                self._values["success"].append(episode.succeeded)
         size = sum(episode.nbytes for episode in self.episodes)
         while size > EPISODE_BYTES:
             size -= self.episodes.popleft().nbytes
@@ -52,25 +53,9 @@ class EpisodeStatistics:
         """True if the goal is something other than the true return."""
         return self.goal is not true_return
 
-    @property
-    def length(self) -> float:
-        """Mean episode length; NaN before the first episode has finished."""
-        return _mean(self._lengths)
-
-    @property
-    def true_return(self) -> float:
-        """Mean true return; NaN before the first episode has finished."""
-        return _mean(self._true_returns)
-
-    @property
-    def behavior(self) -> float:
-        """Mean goal value of episodes; NaN if no episode has finished or the goal is the true return."""
-        return _mean(self._behaviors)
-
-    @property
-    def success_rate(self) -> float:
-        """Share of episodes that succeeded; NaN if none has finished or the environment never reports it."""
-        return _mean(self._successes)
+    def mean(self, name: Statistic) -> float:
+        """Return the mean over the most recent episodes; NaN if none has finished or has such a value."""
+        return float(np.mean(self._values[name])) if self._values[name] else math.nan
 
     def segment_correlation(self, predictor: RewardPredictor, segments: Sequence[Segment]) -> float:
         """Return the rank correlation between predicted returns and goal values of segments.
@@ -85,7 +70,3 @@ class EpisodeStatistics:
         """Return the Pearson correlation between predicted returns and goal values over stored episodes."""
         predicted = [predictor.step_rewards(episode).sum() for episode in self.episodes]
         return correlation(predicted, list(map(self.goal, self.episodes)))
-
-
-def _mean(values: deque[int] | deque[float] | deque[bool]) -> float:
-    return float(np.mean(values)) if values else math.nan

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -322,15 +323,10 @@ def _learning(plan: RunPlan, ledger: Ledger) -> Teaching:
 
 def _people(plan: RunPlan, ledger: Ledger, stack: contextlib.ExitStack) -> tuple[Collector, str, list[str]]:
     config, settings = plan.config, plan.settings
-    options = SiteOptions(
-        name=config.experiment,
-        prompt=config.prompt,
-        site_url=config.site_url,
-        storage=config.storage,
-        state_dir=config.state_dir,
-        bind=config.bind,
-        public_url=config.public_url,
-    )
+    same: dict[str, Any] = {
+        field.name: getattr(config, field.name) for field in dataclasses.fields(SiteOptions)
+    }
+    options = SiteOptions(**{**same, "name": config.experiment})
     experiment = ExperimentSettings(
         name=config.experiment,
         run_id=settings.run_id,

@@ -58,7 +58,8 @@ def train(run: Run, on_round: Callable[[Round], None] | None = None) -> bool:
             on_round(Round(run.step, values, run))
     if teaching is not None:
         take_last_labels(run, teaching)
-    run.finish_videos()
+    if run.opened.videos is not None:
+        run.opened.videos.finish()
     return True
 
 
@@ -85,7 +86,7 @@ def iterate(run: Run, *, correlate: bool) -> dict[str, float]:
         run.agent.relabel(partial(relabeled, teaching.predictor))
     rewards = predicted_rewards(teaching.predictor, rollout)
     mean_reward = float(rewards[rollout.valid].mean())
-    values["agent/predicted_reward_per_episode"] = run.statistics.length * mean_reward
+    values["agent/predicted_reward_per_episode"] = run.statistics.mean("length") * mean_reward
     if correlate:
         values["predictor/correlation"] = run.statistics.episode_correlation(teaching.predictor)
     losses = run.agent.update(rollout, rewards, critic_epochs=critic_epochs)

@@ -182,13 +182,13 @@ class Run:
         self.timer.tick(step)
         values["time/steps_per_second"] = self.timer.steps_per_second
         values["time/seconds_left"] = left = self.timer.seconds_left(self.config.num_timesteps)
-        if not math.isnan(statistics.true_return):
-            values[TRUE_RETURN_TAG] = statistics.true_return
+        if not math.isnan(true_return := statistics.mean("true_return")):
+            values[TRUE_RETURN_TAG] = true_return
         if self.task.reports_success:
-            values[SUCCESS_TAG] = statistics.success_rate
+            values[SUCCESS_TAG] = statistics.mean("success")
         if self.teaching is not None:
             if statistics.has_own_goal:
-                values[BEHAVIOR_TAG] = statistics.behavior
+                values[BEHAVIOR_TAG] = statistics.mean("behavior")
             values["labels/desired"] = self.teaching.due(step)
             values["labels/asked"] = self.teaching.ledger.asked()
             values["labels/answered"] = self.teaching.ledger.usable()
@@ -233,11 +233,6 @@ class Run:
                 about="ledger",
             )
 
-    def finish_videos(self) -> None:
-        """Make a video of the last episode and wait until it is written; Ctrl-C skips the video."""
-        if self.opened.videos is not None:
-            self.opened.videos.finish()
-
     def finish(self) -> None:
         """Tell labelers that training is complete."""
         if self.teaching is not None:
@@ -248,7 +243,7 @@ class Run:
         if time.monotonic() - self._saved_at < at_most_every:
             return
         self.begin()
-        last = self.statistics.true_return
+        last = self.statistics.mean("true_return")
         state: State = {
             "agent": self.agent.state_dict(),
             "return": self._last_return if math.isnan(last) else last,

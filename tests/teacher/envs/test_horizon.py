@@ -172,7 +172,7 @@ def test_for_the_agent_an_absorbed_episode_is_as_long_as_the_original() -> None:
     assert {one.terminated for one in originals} == {True, False}
     statistics = EpisodeStatistics()
     statistics.add(one for one in episodes if one.finished)
-    assert statistics.length == np.mean([len(one) for one in originals if one.finished])
+    assert statistics.mean("length") == np.mean([len(one) for one in originals if one.finished])
 
 
 def task(line: str) -> Any:
