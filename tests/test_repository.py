@@ -1,4 +1,4 @@
-"""Test what is in the repository: every dependency at one version, no key, and the rules of the house."""
+"""The repository: pinned dependencies, no key, the rules of the house, and the public names."""
 
 import ast
 import json
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+from tests.documents import PAGES, blocks_of, page_of
 
 ROOT = Path(__file__).parents[1]
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
@@ -268,3 +271,58 @@ def test_nothing_is_pickled() -> None:
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), path
                 assert node.value.value is False, path
+
+
+PUBLIC = ("agents", "teacher")
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def programs() -> Iterator[tuple[Path, str]]:
+    """Return what users read: each with the file it is in."""
+    for page in PAGES:
+        yield from ((page, block) for block in blocks_of(page, "python"))
+    for path in EXAMPLES:
+        yield path, path.read_text()
+
+
+def imports_of(program: str) -> Iterator[tuple[str, list[str]]]:
+    """The modules of this project that it imports, and what of each."""
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in PUBLIC:
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names if alias.name.split(".")[0] in PUBLIC]
+            yield from ((module, []) for module in modules)
+
+
+def test_documents_and_examples_import_from_the_packages_alone() -> None:
+    found = [(path.name, *imported) for path, program in programs() for imported in imports_of(program)]
+    assert [one for one in found if one[1] not in PUBLIC] == []
+    assert {module for _, module, _ in found} == set(PUBLIC)
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_documentation_lists_what_can_be_imported(package: str) -> None:
+    [line] = re.findall(rf"^- `{package}`: (.*)$", page_of("python-api").read_text(), re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", line)
+    module = import_module(package)
+    assert sorted(listed) == sorted(module.__all__)
+    for name in listed:
+        assert getattr(module, name).__module__.split(".")[0] in PUBLIC
+    assert set(listed) <= set(dir(module))
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_nothing_large_is_loaded_before_it_is_used(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EAGER_IMPORT", "1")  # for lazy_loader in other packages
+    program = f"import sys, {package}; print(*{{'torch', 'gymnasium', 'numpy'}} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_other_names_are_unknown(package: str) -> None:
+    with pytest.raises(AttributeError, match=f"No {package} attribute nothing"):
+        import_module(package).nothing  # noqa: B018

@@ -1,10 +1,11 @@
-"""Many labelers at once: no pair is given twice, no answer is lost, and the feed has no gap."""
+"""Many at once: no pair is given twice, no answer is lost, the feed has no gap, and chores are done once."""
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,6 +30,7 @@ from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.queue.participants import answered_lease
 from human_feedback_site.feedback.selectors.experiments import decisions_after
 from human_feedback_site.feedback.services.answers import Answer, Revision, record_answer, revise_answer
+from human_feedback_site.feedback.services.chores import CHORES, expire_media, forget_leases
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.identities import user_of
 from tests.site.conftest import Browser, Trainer
@@ -55,20 +57,19 @@ def start() -> Iterator[Start]:
         yield lambda function, *args: pool.submit(run, function, *args)
 
 
-@pytest.fixture
-def race(start: Start) -> Callable[..., list[Any]]:
-    """Call functions at the same moment and return their results."""
+def race(*functions: Callable[[], Any]) -> list[Any]:
+    """Call functions at the same moment, each with a database connection of its own; return their results."""
+    barrier = threading.Barrier(len(functions))
 
-    def race(*functions: Callable[[], Any]) -> list[Any]:
-        barrier = threading.Barrier(len(functions))
-
-        def go(function: Callable[[], Any]) -> Any:
+    def go(function: Callable[[], Any]) -> Any:
+        try:
             barrier.wait()
             return function()
+        finally:
+            connections.close_all()
 
-        return [future.result() for future in [start(go, function) for function in functions]]
-
-    return race
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(go, functions))
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def answer_everything(browser: Browser, count: int) -> int:
 
 
 @pytest.fixture
-def answer_together(race: Callable[..., list[Any]], browsers: list[Browser]) -> Callable[[int], int]:
+def answer_together(browsers: list[Browser]) -> Callable[[int], int]:
     """Have all labelers answer everything, each holding so many pairs; return the number of answers.
 
     A labeler is given nothing while what is left is locked by others, and asks again later as a page does.
@@ -162,7 +163,7 @@ def test_feed_waits_for_open_transactions(trainer: Trainer, browsers: list[Brows
 
 
 def test_an_answer_sent_many_times_at_once_is_recorded_once(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     trainer.register()
     browser = browsers[0]
@@ -173,9 +174,7 @@ def test_an_answer_sent_many_times_at_once_is_recorded_once(
     assert trainer.decisions()["last_seq"] == 1
 
 
-def test_each_of_many_answers_sent_at_once_is_checked(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
-) -> None:
+def test_each_of_many_answers_sent_at_once_is_checked(trainer: Trainer, browsers: list[Browser]) -> None:
     trainer.register(5)
     Experiment.objects.update(min_watch_ms=60_000, stop_failures=5)
     browser = browsers[0]
@@ -185,9 +184,7 @@ def test_each_of_many_answers_sent_at_once_is_checked(
     assert participation.stopped_at is not None
 
 
-def test_an_undo_sent_many_times_at_once_is_recorded_once(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
-) -> None:
+def test_an_undo_sent_many_times_at_once_is_recorded_once(trainer: Trainer, browsers: list[Browser]) -> None:
     trainer.register()
     browser = browsers[0]
     label = browser.answer(browser.lease()[0])
@@ -199,7 +196,7 @@ def test_an_undo_sent_many_times_at_once_is_recorded_once(
 
 
 def test_one_uuid_for_answers_to_two_pairs_is_refused_for_one_of_them(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     browser = browsers[0]
     for _ in range(ROUNDS):
@@ -211,7 +208,7 @@ def test_one_uuid_for_answers_to_two_pairs_is_refused_for_one_of_them(
 
 
 def test_undo_and_answers_of_others_at_once_leave_what_the_standing_labels_say(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     trainer.overlap(4)
     for _ in range(ROUNDS):
@@ -235,7 +232,7 @@ def test_undo_and_answers_of_others_at_once_leave_what_the_standing_labels_say(
 
 
 def test_a_labeler_who_asks_many_times_at_once_holds_no_more_than_in_turn(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     trainer.register(5 * LABELERS)
     browser = browsers[0]
@@ -248,7 +245,7 @@ def test_a_labeler_who_asks_many_times_at_once_holds_no_more_than_in_turn(
 
 
 def test_many_requests_at_once_give_no_more_pairs_than_answers_are_wanted(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     trainer.register(5 * LABELERS)
     day = timezone.now() + timedelta(days=1)
@@ -276,7 +273,7 @@ def test_many_requests_at_once_give_no_more_pairs_than_answers_are_wanted(
 
 
 def test_an_expired_lease_is_renewed_or_given_away_but_not_both(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]], expire: Callable[..., None]
+    trainer: Trainer, browsers: list[Browser], expire: Callable[..., None]
 ) -> None:
     for _ in range(ROUNDS):
         [uuid] = trainer.register()
@@ -289,7 +286,7 @@ def test_an_expired_lease_is_renewed_or_given_away_but_not_both(
 
 
 def test_a_comparison_is_cancelled_or_answered_but_not_both(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     for _ in range(ROUNDS):
         uuids = trainer.register()
@@ -301,14 +298,14 @@ def test_a_comparison_is_cancelled_or_answered_but_not_both(
         assert (label["status"], cancel["cancelled"]) in {("counted", 0), ("surplus", 1)}
 
 
-def test_many_registrations_at_once_are_one(trainer: Trainer, race: Callable[..., list[Any]]) -> None:
+def test_many_registrations_at_once_are_one(trainer: Trainer) -> None:
     body = {"comparisons": [trainer.comparison() for _ in range(10)]}
     replies = race(*(lambda: trainer.post(f"{trainer.path}/comparisons", body) for _ in range(4)))
     assert sorted(reply["registered"] for reply in replies) == [0, 0, 0, 10]
     assert Comparison.objects.count() == 10
 
 
-def test_one_of_two_runs_gets_a_name(trainer: Trainer, race: Callable[..., list[Any]]) -> None:
+def test_one_of_two_runs_gets_a_name(trainer: Trainer) -> None:
     for number in range(ROUNDS):
         bodies = [trainer.description(run_id=str(uuid4())) for _ in range(3)]
         path = f"/experiments/new-{number}"
@@ -317,7 +314,7 @@ def test_one_of_two_runs_gets_a_name(trainer: Trainer, race: Callable[..., list[
 
 
 def test_an_overlap_that_shrinks_during_answers_leaves_nothing_open_that_has_enough(
-    trainer: Trainer, browsers: list[Browser], race: Callable[..., list[Any]]
+    trainer: Trainer, browsers: list[Browser]
 ) -> None:
     for _ in range(ROUNDS):
         trainer.overlap(2)
@@ -328,7 +325,7 @@ def test_an_overlap_that_shrinks_during_answers_leaves_nothing_open_that_has_eno
         assert trainer.decisions()["open"] == 0
 
 
-def test_one_name_invited_twice_is_one_labeler(trainer: Trainer, race: Callable[..., list[Any]]) -> None:
+def test_one_name_invited_twice_is_one_labeler(trainer: Trainer) -> None:
     for number in range(ROUNDS):
         name = f"new-{number}"
         invite = lambda name=name: trainer.send("POST", f"{trainer.path}/invites", {"labeler": name})  # noqa: E731
@@ -337,8 +334,56 @@ def test_one_name_invited_twice_is_one_labeler(trainer: Trainer, race: Callable[
         assert Invite.objects.filter(labeler__name=name).count() == 1
 
 
-def test_one_person_signing_in_twice_at_once_gets_one_account(race: Callable[..., list[Any]]) -> None:
+def test_one_person_signing_in_twice_at_once_gets_one_account() -> None:
     claims = {"iss": "https://login.example.org", "sub": "7", "preferred_username": "mia"}
     users = race(*[lambda: user_of(claims)] * LABELERS)
     assert len(set(users)) == 1
     assert Labeler.objects.get().name == "mia (SSO)"
+
+
+MONTH = timedelta(days=31)
+
+
+def test_all_chores_at_once_do_what_one_does(trainer: Trainer, browser: Browser, media_folder: Path) -> None:
+    trainer.register(20)
+    browser.lease(5)
+    Lease.objects.update(expires_at=Now() - MONTH)
+    trainer.put(state="finished")
+    Experiment.objects.update(finished_at=Now() - MONTH)
+    race(*(chore for chore in CHORES.values() for _ in range(3)))
+    assert not Lease.objects.exists()
+    assert list(media_folder.iterdir()) == []
+    assert trainer.experiment.media_deleted_at is not None
+    assert trainer.decisions()["open"] == 0
+
+
+def test_answer_keeps_its_lease_or_the_lease_is_gone(trainer: Trainer, browser: Browser) -> None:
+    for _ in range(ROUNDS):
+        trainer.put(state="running")
+        trainer.register()
+        [lease] = browser.lease()
+        Lease.objects.update(expires_at=Now() - MONTH)
+        trainer.put(state="finished")
+        body = browser.label(lease)
+        status, _ = race(lambda: browser.send("POST", "/labels", body).status_code, forget_leases)  # noqa: B023
+        assert status in {201, 404, 409}
+        assert Label.objects.filter(uuid=str(body["uuid"])).exists() == (status == 201)
+        assert Lease.objects.filter(uuid=lease["uuid"]).exists() == (status == 201)
+
+
+def test_answers_during_expiry(trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]) -> None:
+    others = [invite(name) for name in ("mia", "leo")]
+    for _ in range(ROUNDS):
+        Experiment.objects.update(media_deleted_at=None)
+        trainer.overlap(3)
+        trainer.put(state="running")
+        trainer.register()
+        leases = [each.lease()[0] for each in (browser, *others)]
+        trainer.put(state="finished")
+        Experiment.objects.update(finished_at=Now() - MONTH)
+        answers = [
+            lambda each=each, lease=lease: each.answer(lease)["status"]
+            for each, lease in zip((browser, *others), leases, strict=True)
+        ]
+        assert set(race(*answers, expire_media)[:3]) <= {"counted", "surplus"}
+        assert trainer.decisions()["open"] == 0

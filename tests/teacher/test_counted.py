@@ -1,4 +1,4 @@
-"""One is singular, whatever is counted."""
+"""Counts in messages, singular and plural, and commands that look where they write before they work."""
 
 from pathlib import Path
 from uuid import UUID
@@ -66,3 +66,34 @@ def test_so_do_the_lines_of_commands(labels: Path, capsys: pytest.CaptureFixture
     assert f"{reward}: fitted to 1 preference on recorded in 1 update; " in capsys.readouterr().out
     one = Demonstrations(np.ones((1, 3)), np.ones((1, 2)), np.ones(1), np.ones(1), np.ones(1, bool))
     assert one.summary().startswith("1 episode, 1 step, return")
+
+
+COMMANDS = {
+    "record": ["record", "no-run", "FILE"],
+    "play": ["play", "no-run", "FILE"],
+    "import": ["import", "no-source", "FILE"],
+    "relabel": ["relabel", "no-predictor.npz", "no-source", "FILE"],
+    "fit": ["fit", "no-answers.npz", "FILE"],
+}
+"""Their sources do not exist: who looks there first says that instead."""
+
+
+def refused(name: str, file: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main([word.replace("FILE", str(file)) for word in COMMANDS[name]]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_missing_folder_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "missing" / ("a.mp4" if name == "play" else "a.npz")
+    assert f"cannot write {file}: there is no folder {file.parent}; create it first" in refused(
+        name, file, capsys
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "play"])  # which writes a film again
+def test_existing_file_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.npz"
+    file.write_bytes(b"precious")
+    assert f"{file} already exists" in refused(name, file, capsys)
+    assert file.read_bytes() == b"precious"

@@ -1,7 +1,11 @@
-"""Test that both stores keep the same promises and report every error in one line."""
+"""Test that both stores keep the same promises, and that a slow line is no silent one."""
 
+import json
 import resource
 import shutil
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,7 +17,11 @@ import pytest
 import requests
 from botocore.config import Config
 
-from teacher.errors import ConfigError, StorageError
+from teacher import connections
+from teacher import storage as storage_module
+from teacher.errors import ConfigError, SiteUnreachableError, StorageError
+from teacher.labeling import client as client_module
+from teacher.labeling.client import FeedbackClient, Point
 from teacher.storage import FolderStorage, S3Storage, Storage, open_storage
 
 KEY = "hopper/1b4e28ba-2fa1-11d2-883f-0016d3cca427/first.mp4"
@@ -231,3 +239,105 @@ def test_s3_is_tried_three_times_with_pauses_of_random_length() -> None:
     config: Any = S3Storage("clips", endpoint_url="http://127.0.0.1:9")._client.meta.config
     assert config.retries["mode"] == "standard"  # exponential, with full jitter
     assert config.retries["total_max_attempts"] == 3
+
+
+SECONDS = 0.4  # instead of all time-outs
+RATE = 300_000  # bytes per second
+
+
+class SlowServer:
+    """Reads requests slowly, or not at all, and accepts each with the same JSON."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.taken = 0
+        self.stalls = False
+        self._answer = json.dumps(answer).encode() if answer else b""
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen()
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += connection.recv(100)
+            head, _, body = received.partition(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].split()[0])
+            if b"100-continue" in head:
+                connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            taken = len(body)
+            while taken < length and not self.stalls:
+                taken += len(connection.recv(4096))
+                time.sleep(4096 / RATE)
+            if self.stalls:
+                time.sleep(20 * SECONDS)
+                return
+            self.taken += taken
+            head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(self._answer)
+            connection.sendall(head + self._answer)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SlowServer]]:
+    for module in (client_module, storage_module):
+        for name in ("CONNECT_SECONDS", "READ_SECONDS"):
+            monkeypatch.setattr(module, name, SECONDS)
+    started: list[SlowServer] = []
+
+    def serve(**answer: Any) -> SlowServer:
+        started.append(SlowServer(answer))
+        return started[-1]
+
+    yield serve
+    for server in started:
+        server.close()
+
+
+def test_large_report_arrives_on_a_slow_line(serve: Callable[..., SlowServer]) -> None:
+    server = serve(stored=1)
+    client = FeedbackClient(server.url, "token")
+    points = [Point(step, {f"metric/{name}": 0.123456789 for name in range(40)}) for step in range(300)]
+    assert client.post_points("cart-pole", points, None) == 1
+    assert server.taken > 1.5 * SECONDS * RATE
+    server.stalls = True
+    with pytest.raises(SiteUnreachableError, match=r"timed out|timeout"):
+        client.post_points("cart-pole", points, None)
+    client.close()
+
+
+def test_a_clip_larger_than_a_slow_line_takes_in_a_time_out_is_stored(
+    serve: Callable[..., SlowServer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = serve()
+    monkeypatch.setenv("S3_ENDPOINT_URL", server.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "abc")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "defghij")
+    monkeypatch.setattr("botocore.retries.standard.time.sleep", lambda _: None)
+    clip = tmp_path / "clip.mp4"
+    clip.write_bytes(bytes(400_000))
+    store = open_storage("s3://clips")
+    store.put("cart-pole/1/first.mp4", clip)
+    assert server.taken == 400_000
+    server.stalls = True
+    with pytest.raises(StorageError):
+        store.put("cart-pole/1/second.mp4", clip)
+
+
+def test_the_kernel_takes_little_at_once() -> None:
+    with socket.socket() as sock:
+        sock.setsockopt(*connections.SEND_BUFFER)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2**16

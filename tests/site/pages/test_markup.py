@@ -1,20 +1,31 @@
-"""Test that every page is complete in both languages and obeys the content security policy."""
+"""Test that pages are complete in both languages, obey the policy, and give user text its own direction."""
 
 import ast
 import gettext
 import json
 import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import URLPattern, reverse
+from django.utils import timezone
 from django.utils.translation.template import templatize
 
 from human_feedback_site import feedback
-from human_feedback_site.feedback.models import Comparison
+from human_feedback_site.feedback import models
+from human_feedback_site.feedback.admin.base import ModelAdmin
+from human_feedback_site.feedback.models import Comparison, Invite, Labeler, Participation
+from human_feedback_site.feedback.pages import urls
+from human_feedback_site.feedback.services import invites, moderation, wording
+from human_feedback_site.feedback.templatetags.directions import isolated
 from tests.site.conftest import Browser, Trainer
 
 Pages = Callable[[str], Iterator[str]]
@@ -155,3 +166,227 @@ def python_texts() -> Iterator[str]:
                 text = node.args[0]
                 assert isinstance(text, ast.Constant)
                 yield str(text.value)
+
+
+VOID = {"area", "base", "br", "circle", "col", "embed", "hr", "img", "input", "line", "link", "meta", "path"}
+RIGHT_TO_LEFT = re.compile("[\u0590-\u06ff]")
+ISOLATE = re.compile("\u2068[^\u2068\u2069]*\u2069")
+USERNAME_END = re.compile(r"-[0-9a-f]{8}$")  # of a labeler's, after its name
+SEEN_ATTRIBUTES = ("title", "alt", "aria-label", "placeholder", "value")
+# One text for each place where somebody writes; none begins with a Latin letter.
+RESEARCHER, LABELER, SECOND = "عادة.Ada", "ליאו.leo", "דנה.dana"
+PROMPT, OLD_PROMPT = "أيهما يقفز higher مرة؟", "من يركض Hopper أسرع؟"
+ENV, NOTE, CODE = "بيئة-v1", "דור batch 1", "קוד-C0DE"
+CONSENT, EXPLANATION, TOKEN = "أوافق on this.", "لأنه lands على قدميه", "אסימון token"
+WRITTEN = {RESEARCHER, LABELER, SECOND, PROMPT, OLD_PROMPT, ENV, NOTE, CODE, CONSENT, EXPLANATION, TOKEN}
+ONLY_POSTED = {
+    *("use-as-example", "remove-example", "change", "invite", "pause", "resume", "reopen", "prompt", "act"),
+    *("block", "readmit", "revoke", "consent-text", "forget", "logout", "set_language"),
+}
+NO_PAGES = {"export", "watch", "session", "first-clip", "second-clip", "left-clip", "right-clip", "episode"}
+
+
+class Written(HTMLParser):
+    """Finds what people wrote, and where it could change the order of what stands around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self.wrong: list[str] = []
+        self._open: list[tuple[str, bool, list[str]]] = []  # tag, has a direction of its own, texts inside
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Look at what an element shows of its attributes."""
+        given = dict(attrs)
+        is_own = tag == "bdi" or given.get("dir") == "auto"
+        for name in SEEN_ATTRIBUTES:
+            text = given.get(name) or ""
+            if RIGHT_TO_LEFT.search(ISOLATE.sub("", text)) and given.get("type") != "hidden" and not is_own:
+                self.wrong.append(f"<{tag} {name}={text!r}>")
+            self._note(text)
+        if tag not in VOID:
+            self._open.append((tag, is_own, []))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Do the same for one without content."""
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_data(self, data: str) -> None:
+        """Look at a text: isolated by characters, or within an element that has its own direction."""
+        for _tag, _is_own, texts in self._open:
+            texts.append(data)
+        if self._open and self._open[-1][0] == "script":
+            return
+        self._note(data)
+        if RIGHT_TO_LEFT.search(ISOLATE.sub("", data)) and not any(is_own for _, is_own, _ in self._open):
+            self.wrong.append(f"<{self._open[-1][0]}> {data.strip()!r}")
+
+    def handle_endtag(self, tag: str) -> None:
+        """See that an element with its own direction holds one text alone: its first letter decides."""
+        while self._open:
+            opened, is_own, texts = self._open.pop()
+            text = "".join(texts).strip()
+            if is_own and RIGHT_TO_LEFT.search(text) and USERNAME_END.sub("", text) not in WRITTEN:
+                self.wrong.append(f"<{opened}> holds more than one text: {text!r}")
+            if opened == tag:
+                return
+
+    def _note(self, text: str) -> None:
+        self.found |= {each for each in WRITTEN if each in text}
+
+
+def test_checker_finds_missing_isolation() -> None:
+    for html, wrong in (
+        (f"<p>{PROMPT}</p>", 1),
+        (f"<p>Which: {PROMPT}</p>", 1),
+        (f'<p dir="auto">Which: {PROMPT}</p>', 1),
+        (f'<img><input value="{PROMPT}">', 1),
+        (f'<textarea name="x">{PROMPT}</textarea>', 1),
+        (f'<p dir="auto">{PROMPT}</p><p>Which: <bdi>{PROMPT}</bdi></p><br><p>{isolated(PROMPT)}</p>', 0),
+        (f'<div dir="auto"><p>{PROMPT}</p></div><input dir="auto" value="{PROMPT}">', 0),
+    ):
+        walker = Written()
+        walker.feed(html)
+        assert len(walker.wrong) == wrong, html
+        assert walker.found == {PROMPT}
+
+
+@pytest.fixture
+def experiment(trainer: Trainer) -> models.Experiment:
+    """One where everything that people can write is right to left."""
+    User.objects.filter(pk=trainer.user.pk).update(username=RESEARCHER, is_superuser=True)
+    trainer.user.refresh_from_db()
+    trainer.put(prompt=OLD_PROMPT, env_id=ENV)
+    wording.edit_prompt(trainer.experiment, PROMPT, trainer.user, seen=trainer.experiment.prompt_version)
+    models.ApiToken.objects.update(name=TOKEN)
+    return trainer.experiment
+
+
+def test_every_page_isolates_user_text(
+    experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
+) -> None:
+    shown, walker = set(), Written()
+    for client, path in walk(experiment, trainer, signed_in(trainer.user)):
+        response: Any = client.get(path)
+        assert response.status_code == 200, path
+        walker.feed(response.content.decode())
+        assert walker.wrong == [], path
+        shown.add(response.resolver_match.url_name)
+    named = {each.name for each in urls.urlpatterns if isinstance(each, URLPattern)}
+    assert shown == named - ONLY_POSTED - NO_PAGES
+    assert walker.found == WRITTEN - {TOKEN, EXPLANATION}  # scripts show that one, see below
+
+
+def walk(experiment: models.Experiment, trainer: Trainer, researcher: Client) -> Iterator[tuple[Client, str]]:
+    """Yield each page with who sees it, as an experiment goes on."""
+    anonymous = make_invite(experiment)
+    yield researcher, invites.link_of(anonymous, "")  # somebody is signed in, and would be no more
+    home = f"/experiments/{experiment.name}/"
+    trainer.register(3)
+    browser = Browser(trainer.invite(LABELER), trainer.name)
+    link = trainer.invite(SECOND)
+    yield browser.client, link
+    for lease in browser.lease(2):
+        browser.answer(lease)
+    pairs = list(Comparison.objects.exclude(labels=None))
+    lesson = {"better": "first", "explanation": EXPLANATION}
+    assert researcher.post(f"{home}examples/{pairs[0].uuid}", lesson).status_code == 302
+    for page in ("", "live", "invites", "participants", "finish", "comparisons"):
+        yield researcher, home + page
+    yield researcher, f"{home}comparisons/{pairs[0].uuid}"
+    for page in ("label", "history", "done"):
+        yield browser.client, home + page
+    yield researcher, "/"
+    yield browser.client, "/"
+    wording.set_text(experiment, CONSENT)
+    yield browser.client, f"{home}consent"
+    labeler = Labeler.objects.get(name=LABELER)
+    yield researcher, f"{home}labelers/{labeler.pk}"
+    moderation.block(Participation.objects.filter(labeler=labeler), trainer.user)
+    yield researcher, f"{home}labelers/{labeler.pk}"
+    yield researcher, f"{home}comparisons/{pairs[1].uuid}"
+    path = invites.link_of(make_invite(experiment, kind="named", labeler=labeler), "")
+    stopped = Client()
+    yield stopped, path
+    assert stopped.post(path).status_code == 302
+    yield stopped, f"{home}done"
+    yield Client(), "/accounts/login/"
+
+
+def make_invite(experiment: models.Experiment, **changes: Any) -> Invite:
+    facts: dict[str, Any] = {"kind": "anonymous", "note": NOTE, "limit": 3, "screen_out_code": CODE}
+    return Invite.objects.create(
+        experiment=experiment, expires_at=timezone.now() + timedelta(days=1), **facts | changes
+    )
+
+
+def test_form_responses_isolate_user_text(
+    experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
+) -> None:
+    researcher, home = signed_in(trainer.user), f"/experiments/{experiment.name}/"
+    for path, form in (
+        (f"{home}invite", {"labeler": LABELER}),
+        (f"{home}invites", {"kind": "named", "labeler_name": f"{LABELER}", "days": "0"}),
+        (f"{home}invites", {"kind": "anonymous", "note": NOTE, "days": "0", "completion_code": CODE}),
+        ("/accounts/login/", {"username": LABELER, "password": "wrong"}),
+    ):
+        walker = Written()
+        walker.feed(researcher.post(path, form).content.decode())
+        assert walker.wrong == [], path
+        assert walker.found & {LABELER, NOTE}, path
+
+
+@pytest.mark.parametrize(
+    ("template", "place"),
+    [
+        ("pages/label.html", 'id="prompt"'),
+        ("pages/label.html", 'id="feedback-text"'),
+        ("pages/label.html", 'id="toast"'),
+        ("pages/label_dialogs.html", 'class="explanation muted"'),
+        ("pages/label_dialogs.html", 'class="obstacle muted small"'),
+        ("pages/unsaved.html", 'id="refused"'),
+    ],
+)
+def test_scripted_text_has_its_own_direction(template: str, place: str) -> None:
+    [tag] = [
+        tag for tag in re.findall(r"<[^>]+>", (APP / "templates" / template).read_text()) if place in tag
+    ]
+    assert 'dir="auto"' in tag
+
+
+def test_scripts_insert_user_text_only_in_known_places() -> None:
+    """A new place has to be put into the list above."""
+    known = {"prompt", "feedback-text", "toast", "progress-text", ".explanation", ".obstacle", "refused"}
+    sinks = set()
+    for path in APP.glob("static/feedback/js/**/*.js"):
+        for line in path.read_text().splitlines():
+            if re.search(r"\b(text|explanation|obstacle|message|detail)\b.*;|\.join\(", line) and (
+                found := re.search(r"(\"([^\"]+)\"\)|\b(\w+))\.textContent = ", line)
+            ):
+                sinks.add(found[2] or found[3])
+    assert sinks == known
+
+
+def test_admin_isolates_user_text(
+    experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
+) -> None:
+    superuser = signed_in(trainer.user)
+    trainer.register(1)
+    ours = [(model, each) for model, each in admin.site._registry.items() if isinstance(each, ModelAdmin)]
+    assert len(ours) > 15
+    for model, _ in ours:
+        address = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+        html = superuser.get(address).content.decode()
+        assert "/static/feedback/css/admin.css" in html
+    form = superuser.get(reverse("admin:feedback_experiment_change", args=[experiment.pk])).content.decode()
+    assert "/static/feedback/css/admin.css" in form
+    [prompt] = re.findall(r"<textarea name=\"prompt\"[^>]*>", form)
+    assert 'dir="auto"' in prompt
+    walker = Written()
+    sent = {"user": trainer.user.pk, "name": TOKEN, "expires_at_0": "", "expires_at_1": ""}
+    page = superuser.post(reverse("admin:feedback_apitoken_add"), sent).content.decode()
+    walker.feed(page[page.index('id="content"') - 10 : page.index('id="token"')])
+    assert walker.found >= {TOKEN, RESEARCHER}
+    assert walker.wrong == []
