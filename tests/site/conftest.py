@@ -172,6 +172,10 @@ class Browser(Api):
 
 
 Put = Callable[[str], None]
+Invited = Callable[[str], Browser]
+SideOf = Callable[[Any, str], str]
+Expire = Callable[..., None]
+SignedIn = Callable[[User], Client]
 Stored = Callable[[], list[str]]
 
 
@@ -323,19 +327,19 @@ def stranger(db: None) -> Trainer:
 
 
 @pytest.fixture
-def invite(trainer: Trainer) -> Callable[[str], Browser]:
+def invite(trainer: Trainer) -> Invited:
     """Make labelers by name."""
     return lambda name: Browser(trainer.invite(name), trainer.name)
 
 
 @pytest.fixture
-def browser(invite: Callable[[str], Browser]) -> Browser:
+def browser(invite: Invited) -> Browser:
     """One labeler."""
     return invite("you")
 
 
 @pytest.fixture
-def expire() -> Callable[..., None]:
+def expire() -> Expire:
     """Let leases expire, by the database's clock."""
 
     def expire(*leases: Any) -> None:
@@ -345,7 +349,7 @@ def expire() -> Callable[..., None]:
 
 
 @pytest.fixture
-def side_of() -> Callable[[Any, str], str]:
+def side_of() -> SideOf:
     """Tell on which side of the screen a lease shows ``first`` or ``second``."""
 
     def side_of(lease: Any, which: str) -> str:

@@ -1,7 +1,6 @@
 """The admin shows everything, changes no evidence, and shows a new token once."""
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from django.utils import timezone
 from human_feedback_site.feedback import models
 from human_feedback_site.feedback.services import invites, webhooks, wording
 from human_feedback_site.feedback.services.accounts import create_token, token_of
-from tests.site.conftest import Browser, Trainer, owner_of
+from tests.site.conftest import Browser, Invited, Trainer, owner_of
 
 MODELS = [model for model in admin.site._registry if model._meta.app_label == "feedback"]
 LISTS: list[Any] = [*MODELS, LogEntry]
@@ -145,7 +144,7 @@ def test_smaller_overlap_closes_comparisons(root: Client, trainer: Trainer, brow
 
 @pytest.mark.both_databases
 def test_a_larger_overlap_opens_what_had_enough_labels(
-    root: Client, trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]
+    root: Client, trainer: Trainer, browser: Browser, invite: Invited
 ) -> None:
     trainer.register(2)
     browser.answer(browser.lease()[0])
@@ -236,7 +235,7 @@ def test_a_labeler_is_stopped_and_given_work_again(root: Client, trainer: Traine
     assert len(browser.lease()) == 1
 
 
-def judge_by_two(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def judge_by_two(trainer: Trainer, invite: Invited) -> None:
     """Three pairs, equal to both labelers."""
     trainer.overlap(2)
     trainer.register(3)
@@ -246,14 +245,14 @@ def judge_by_two(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
             other.answer(lease, "equal")
 
 
-def test_labeler_quality_is_shown(root: Client, trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_labeler_quality_is_shown(root: Client, trainer: Trainer, invite: Invited) -> None:
     judge_by_two(trainer, invite)
     shown = root.get(page("change", models.Experiment, trainer.experiment.pk)).content.decode()
     assert re.search(r"<td>leo</td><td>3</td><td></td><td>100% of 3</td>", shown)
 
 
 @pytest.mark.both_databases
-def test_labelers_are_reweighed(root: Client, trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_labelers_are_reweighed(root: Client, trainer: Trainer, invite: Invited) -> None:
     judge_by_two(trainer, invite)
     change = page("change", models.Experiment, trainer.experiment.pk)
     before = trainer.decisions()["items"][-1]["probability"]
@@ -278,7 +277,7 @@ def test_cancel_requeue_and_request_again(root: Client, trainer: Trainer, browse
     assert (pair.status, pair.wanted, pair.n_labels) == ("open", 2, 1)
 
 
-def test_leases_are_released(root: Client, trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_leases_are_released(root: Client, trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     ann, bob = invite("ann"), invite("bob")
     ann.ask(shown=ann.lease()[0]["uuid"])
@@ -289,7 +288,7 @@ def test_leases_are_released(root: Client, trainer: Trainer, invite: Callable[[s
 
 @pytest.mark.both_databases
 def test_a_blocked_labeler_is_given_nothing_and_its_labels_count_no_more(
-    root: Client, trainer: Trainer, invite: Callable[[str], Browser], side_of: Any
+    root: Client, trainer: Trainer, invite: Invited, side_of: Any
 ) -> None:
     ann, bob = invite("ann"), invite("bob")
     trainer.overlap(2)
@@ -395,7 +394,7 @@ def test_the_log_of_the_admin_is_there_to_be_read(root: Client, trainer: Trainer
 
 
 def test_lists_take_as_many_statements_for_many_rows_as_for_two(
-    root: Client, trainer: Trainer, browser: Browser, invite: Callable[[str], Browser], story: None
+    root: Client, trainer: Trainer, browser: Browser, invite: Invited, story: None
 ) -> None:
     def statements() -> dict[str, int]:
         counted = {}

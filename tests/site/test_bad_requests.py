@@ -1,7 +1,6 @@
 """Endpoints refuse what is malformed, malicious, or somebody else's, with a problem."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from html import escape
@@ -18,7 +17,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from human_feedback_site.feedback.models import Comparison, Experiment, Label, Lease
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, Trainer
 
 SCRIPT = "<script>alert(1)</script>"
 UUID_1 = "8e7505d5-1260-471c-98e8-ef3c8c74ead5"
@@ -146,7 +145,7 @@ def test_a_run_of_somebody_else_cannot_be_resumed(trainer: Trainer, stranger: Tr
     assert trainer.experiment.prompt == "Which hops higher?"
 
 
-def test_leases_and_labels_of_others_do_not_exist(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_leases_and_labels_of_others_do_not_exist(trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     one, other = invite("one"), invite("other")
     [lease] = one.lease()
@@ -261,9 +260,6 @@ def test_pointers_escape_the_characters_that_separate_them(trainer: Trainer) -> 
     assert error["pointer"] == "#/points/0/values/a~1b~0c"
 
 
-Invite = Callable[[str], Browser]
-
-
 def test_undo_before_its_answer_is_refused_and_repeatable(trainer: Trainer, browser: Browser) -> None:
     trainer.register()
     [lease] = browser.lease()
@@ -306,7 +302,7 @@ def test_closed_experiment_leases_nothing(trainer: Trainer, browser: Browser, st
 
 
 @pytest.mark.both_databases
-def test_abandoned_lease_goes_to_the_next(trainer: Trainer, invite: Invite, settings: Settings) -> None:
+def test_abandoned_lease_goes_to_the_next(trainer: Trainer, invite: Invited, settings: Settings) -> None:
     settings.LEASE_SECONDS = 1
     trainer.register()
     leaver, other = invite("leaver"), invite("other")

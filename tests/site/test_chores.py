@@ -18,7 +18,7 @@ from django.utils import timezone
 from human_feedback_site.feedback.models import Experiment, Label, Lease
 from human_feedback_site.feedback.services import chores
 from human_feedback_site.feedback.services.experiments import trainer_away
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, Trainer
 
 MONTH = timedelta(days=31)
 
@@ -43,7 +43,7 @@ def test_an_answer_that_could_count_arrives_after_any_time(trainer: Trainer, bro
     assert browser.answer(lease)["status"] == "counted"
 
 
-def test_surplus_after_weeks(trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]) -> None:
+def test_surplus_after_weeks(trainer: Trainer, browser: Browser, invite: Invited) -> None:
     trainer.register()
     [lease] = browser.lease()
     age(lease, by=timedelta(days=29))
@@ -56,7 +56,7 @@ def test_surplus_after_weeks(trainer: Trainer, browser: Browser, invite: Callabl
 @pytest.mark.both_databases
 @pytest.mark.parametrize("end", ["answered", "cancelled", "finished"])
 def test_leases_that_nobody_answered_go_when_no_answer_can_count(
-    trainer: Trainer, browser: Browser, invite: Callable[[str], Browser], end: str
+    trainer: Trainer, browser: Browser, invite: Invited, end: str
 ) -> None:
     uuids = trainer.register()
     [lease] = browser.lease()

@@ -33,13 +33,12 @@ from human_feedback_site.feedback.services.answers import Answer, Revision, reco
 from human_feedback_site.feedback.services.chores import CHORES, expire_media, forget_leases
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.services.identities import user_of
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Expire, Invited, Trainer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.both_databases]
 
 LABELERS = 8
 ROUNDS = 6
-Invited = Callable[[str], Browser]
 Start = Callable[..., "Future[Any]"]
 
 
@@ -273,7 +272,7 @@ def test_many_requests_at_once_give_no_more_pairs_than_answers_are_wanted(
 
 
 def test_an_expired_lease_is_renewed_or_given_away_but_not_both(
-    trainer: Trainer, browsers: list[Browser], expire: Callable[..., None]
+    trainer: Trainer, browsers: list[Browser], expire: Expire
 ) -> None:
     for _ in range(ROUNDS):
         [uuid] = trainer.register()
@@ -371,7 +370,7 @@ def test_answer_keeps_its_lease_or_the_lease_is_gone(trainer: Trainer, browser: 
         assert Lease.objects.filter(uuid=lease["uuid"]).exists() == (status == 201)
 
 
-def test_answers_during_expiry(trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]) -> None:
+def test_answers_during_expiry(trainer: Trainer, browser: Browser, invite: Invited) -> None:
     others = [invite(name) for name in ("mia", "leo")]
     for _ in range(ROUNDS):
         Experiment.objects.update(media_deleted_at=None)

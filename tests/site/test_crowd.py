@@ -33,12 +33,10 @@ from human_feedback_site.feedback.queue.attention_checks import REPEAT_AFTER, fa
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.services import accounts, moderation
 from human_feedback_site.feedback.services.accounts import participation_in
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SideOf, Trainer
 
 pytestmark = pytest.mark.both_databases
 
-Invite = Callable[[str], Browser]
-SideOf = Callable[[Any, str], str]
 # The ORM locks a row before it changes it and reads it again after an UPDATE, which has no RETURNING.
 MOST_TO_ANSWER = 13  # and one that looks for webhooks if the answer stops the labeler
 MOST_AT_FIRST = 4  # more, until there is a row that says how a labeler does; or for a second look
@@ -75,7 +73,7 @@ def test_a_share_of_the_comparisons_has_more_labelers(trainer: Trainer) -> None:
     assert set(Comparison.objects.filter(wanted=5).values_list("pk", flat=True)) == before
 
 
-def test_a_larger_overlap_opens_what_was_answered(trainer: Trainer, invite: Invite) -> None:
+def test_a_larger_overlap_opens_what_was_answered(trainer: Trainer, invite: Invited) -> None:
     trainer.register(2)
     one, two = invite("one"), invite("two")
     [first, _] = leases = one.lease(2)
@@ -143,7 +141,7 @@ def test_gold_labels_are_no_decisions(gold: list[str], trainer: Trainer, browser
     assert set(Label.objects.values_list("status", flat=True)) == {"gold"}
 
 
-def test_gold_takes_no_place(gold: list[str], invite: Invite) -> None:
+def test_gold_takes_no_place(gold: list[str], invite: Invited) -> None:
     held = [pairs(invite(name).lease(1)) for name in ("a", "b", "c")]
     assert all(held)
     Comparison.objects.exclude(uuid=held[0][0]).delete()
@@ -163,7 +161,7 @@ def test_gold_failures_stop(gold: list[str], trainer: Trainer, browser: Browser,
     assert Participation.objects.get().gold_checks == "0000"
 
 
-def test_stopped_labelers_leases(gold: list[str], trainer: Trainer, invite: Invite, side_of: SideOf) -> None:
+def test_stopped_labelers_leases(gold: list[str], trainer: Trainer, invite: Invited, side_of: SideOf) -> None:
     setting(stop_failures=1)
     trainer.register()
     bad, good = invite("bad"), invite("good")
@@ -346,7 +344,7 @@ def stopped() -> int:
 
 
 @pytest.mark.parametrize("overlap", [1, 3])
-def test_a_request_takes_few_statements(trainer: Trainer, invite: Invite, overlap: int) -> None:
+def test_a_request_takes_few_statements(trainer: Trainer, invite: Invited, overlap: int) -> None:
     trainer.overlap(overlap)
     trainer.register(40)
     trainer.register(40, gold="first")
@@ -397,7 +395,7 @@ def test_a_request_takes_few_statements(trainer: Trainer, invite: Invite, overla
     ],
 )
 def test_coming_back_after_a_break_takes_few_statements(
-    trainer: Trainer, invite: Invite, held: int, others: str, empty_handed_before: bool
+    trainer: Trainer, invite: Invited, held: int, others: str, empty_handed_before: bool
 ) -> None:
     trainer.register(5)
     trainer.register(2, gold="first")
@@ -420,7 +418,7 @@ def test_coming_back_after_a_break_takes_few_statements(
     assert not empty
 
 
-def test_whatever_labelers_do_a_request_takes_few_statements(trainer: Trainer, invite: Invite) -> None:
+def test_whatever_labelers_do_a_request_takes_few_statements(trainer: Trainer, invite: Invited) -> None:
     """Answers, breaks, second tabs and reloads in any order; leases and labels never exceed the overlap."""
     chance = random.Random(7)
     trainer.overlap(1, more=2, share=0.5)
@@ -460,7 +458,7 @@ def test_whatever_labelers_do_a_request_takes_few_statements(trainer: Trainer, i
     assert Label.objects.filter(status="counted").count() > 10
 
 
-def test_losing_all_races(trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losing_all_races(trainer: Trainer, invite: Invited, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer.register(2)
     one = invite("one")
     one.client.get(f"/experiments/{trainer.name}/label")
@@ -483,7 +481,7 @@ def test_losing_all_races(trainer: Trainer, invite: Invite, monkeypatch: pytest.
 
 @pytest.mark.parametrize("opened", [True, False], ids=["after the page", "of a script"])
 @pytest.mark.parametrize("there", ["pairs", "nothing", "fetched ahead", "on screens"])
-def test_first_request_statements(trainer: Trainer, invite: Invite, there: str, opened: bool) -> None:
+def test_first_request_statements(trainer: Trainer, invite: Invited, there: str, opened: bool) -> None:
     if there != "nothing":
         trainer.register(5)
     if there in {"fetched ahead", "on screens"}:
@@ -514,7 +512,7 @@ def test_concurrent_first_visit(trainer: Trainer, browser: Browser, monkeypatch:
     assert Participation.objects.count() == 1
 
 
-def test_taking_what_others_only_prefetched_takes_few_statements(trainer: Trainer, invite: Invite) -> None:
+def test_taking_what_others_only_prefetched_takes_few_statements(trainer: Trainer, invite: Invited) -> None:
     trainer.register(3)
     fast, slow = invite("fast"), invite("slow")
     slow.ask()
@@ -528,7 +526,7 @@ def test_taking_what_others_only_prefetched_takes_few_statements(trainer: Traine
 
 
 @pytest.mark.django_db(transaction=True)
-def test_gold_at_once(trainer: Trainer, invite: Invite, django_db_blocker: DjangoDbBlocker) -> None:
+def test_gold_at_once(trainer: Trainer, invite: Invited, django_db_blocker: DjangoDbBlocker) -> None:
     trainer.overlap(2, more=3, share=0.5)
     trainer.register(14)
     trainer.register(5, gold="first")
@@ -586,7 +584,7 @@ def live_lease() -> Any:
     return Q(leases__in=holding)
 
 
-def test_the_uuid_of_a_lease_is_of_use_to_its_labeler_alone(trainer: Trainer, invite: Invite) -> None:
+def test_the_uuid_of_a_lease_is_of_use_to_its_labeler_alone(trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     one, other = invite("one"), invite("other")
     [lease] = one.lease()

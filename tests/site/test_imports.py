@@ -34,7 +34,7 @@ from human_feedback_site.feedback.services.clip_store import clips_named
 from human_feedback_site.feedback.services.experiments import set_overlap
 from human_feedback_site.feedback.tables.columns import TABLES
 from human_feedback_site.feedback.tables.files import write_csv, write_parquet
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, Trainer
 
 Exported = dict[str, bytes]
 BringBack = Callable[..., str]
@@ -81,7 +81,7 @@ def edited(exported: Exported, table: str, **cells: object) -> Exported:
 
 
 @pytest.fixture
-def story(trainer: Trainer, invite: Callable[[str], Browser]) -> Exported:
+def story(trainer: Trainer, invite: Invited) -> Exported:
     """Labels of two, weighed, with one taken back, answers to gold pairs, and an open pair."""
     trainer.register(2, gold="first")
     trainer.register(3, phase="pretraining")

@@ -12,11 +12,9 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 from human_feedback_site.feedback.models.querysets import live_leases
 from human_feedback_site.feedback.quality.aggregation import majority, total, vote
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Expire, Invited, SideOf, Trainer
 
 pytestmark = pytest.mark.both_databases
-
-Invite = Callable[[str], Browser]
 
 
 def last_decision(trainer: Trainer) -> tuple[object, ...]:
@@ -74,7 +72,7 @@ def test_answer_uuid_is_used_once(trainer: Trainer, browser: Browser, change: di
     assert Label.objects.get().choice == "left"
 
 
-def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invite: Invite) -> None:
+def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invite: Invited) -> None:
     trainer.register(2)
     one, other = invite("one"), invite("other")
     label = one.answer(one.lease()[0])
@@ -82,14 +80,14 @@ def test_the_uuid_of_somebody_elses_answer_cannot_be_used(trainer: Trainer, invi
     assert other.send("POST", "/labels", body).status_code == 409
 
 
-def test_late_answer_takes_free_slot(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
+def test_late_answer_takes_free_slot(trainer: Trainer, browser: Browser, expire: Expire) -> None:
     trainer.register()
     [lease] = browser.lease()
     expire(lease)
     assert browser.answer(lease)["status"] == "counted"
 
 
-def test_late_answer_is_surplus(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
+def test_late_answer_is_surplus(trainer: Trainer, invite: Invited, expire: Expire) -> None:
     trainer.register(2)
     late, other = invite("late"), invite("other")
     leases = late.lease(2)
@@ -110,7 +108,7 @@ def test_a_second_answer_to_the_same_pair_is_surplus(trainer: Trainer, browser: 
     assert trainer.decisions()["last_seq"] == 1
 
 
-def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
+def test_answer_under_an_old_lease(trainer: Trainer, browser: Browser, expire: Expire) -> None:
     trainer.register()
     [old] = browser.lease()
     expire(old)
@@ -129,7 +127,7 @@ def test_answers_are_taken_after_a_pause_or_the_end(trainer: Trainer, browser: B
     assert browser.undo({"uuid": str(Label.objects.get().uuid)})["lease"] is None
 
 
-def test_the_labelers_own_answers_are_counted(trainer: Trainer, invite: Invite) -> None:
+def test_the_labelers_own_answers_are_counted(trainer: Trainer, invite: Invited) -> None:
     trainer.register(4)
     one, other = invite("one"), invite("other")
     other.answer(other.lease()[0])
@@ -156,14 +154,14 @@ def test_undo_withdraws_the_decision_and_restores_the_lease(trainer: Trainer, br
     assert Label.objects.count() == 2
 
 
-def test_an_undone_pair_is_not_given_to_somebody_else_at_once(trainer: Trainer, invite: Invite) -> None:
+def test_an_undone_pair_is_not_given_to_somebody_else_at_once(trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     one, other = invite("one"), invite("other")
     one.undo(one.answer(one.lease()[0]))
     assert other.lease() == []
 
 
-def test_undone_lease_never_expires(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
+def test_undone_lease_never_expires(trainer: Trainer, browser: Browser, expire: Expire) -> None:
     trainer.register()
     again = browser.undo(browser.answer(browser.lease()[0]))["lease"]
     expire(again)
@@ -199,7 +197,7 @@ def test_an_answer_is_undone_once(trainer: Trainer, browser: Browser) -> None:
     assert browser.send("POST", f"/labels/{other['uuid']}/undo", {"uuid": known}).status_code == 409
 
 
-def test_undo_of_a_surplus_answer(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
+def test_undo_of_a_surplus_answer(trainer: Trainer, invite: Invited, expire: Expire) -> None:
     trainer.register()
     late, other = invite("late"), invite("other")
     [lease] = late.lease()
@@ -211,7 +209,7 @@ def test_undo_of_a_surplus_answer(trainer: Trainer, invite: Invite, expire: Call
     assert Comparison.objects.get().status == Comparison.Status.ANSWERED
 
 
-def test_decision_by_overlap(trainer: Trainer, invite: Invite, side_of: Callable[[Any, str], str]) -> None:
+def test_decision_by_overlap(trainer: Trainer, invite: Invited, side_of: SideOf) -> None:
     trainer.overlap(3)
     trainer.register()
     browsers = [invite(name) for name in ("a", "b", "c")]
@@ -296,7 +294,7 @@ def test_a_finished_experiment_takes_a_change(trainer: Trainer, browser: Browser
     assert trainer.decisions()["items"][-1]["decision"] == "equal"
 
 
-def test_nobody_changes_the_answer_of_another(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_nobody_changes_the_answer_of_another(trainer: Trainer, invite: Invited) -> None:
     trainer.register(2)
     one, other = invite("one"), invite("other")
     label = one.answer(one.lease()[0])

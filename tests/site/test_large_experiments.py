@@ -1,7 +1,7 @@
 """Test what labelers and trainers wait for does not read all that there ever was."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from django.utils import timezone
 from human_feedback_site.environment import POSTGRESQL_OPTIONS
 from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Participation
 from human_feedback_site.feedback.selectors.browse import Filters, Matching
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Expire, Trainer
 
 pytestmark = pytest.mark.both_databases
 
@@ -117,7 +117,7 @@ def test_held_leases_are_found_among_live_ones(asked: CaptureQueriesContext) -> 
     assert "lease_by_labeler" in plan_of(held)
 
 
-def test_past_leases_use_an_index(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
+def test_past_leases_use_an_index(trainer: Trainer, browser: Browser, expire: Expire) -> None:
     trainer.register(5)
     held = browser.lease(3)
     expire(held[0])

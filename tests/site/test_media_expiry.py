@@ -19,7 +19,7 @@ from human_feedback_site.feedback.media.store import FolderMedia, S3Media, media
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.services import chores, moderation
 from tests.conftest import S3Server
-from tests.site.conftest import Browser, Put, Stored, Trainer
+from tests.site.conftest import Browser, Invited, Put, Stored, Trainer
 
 
 def finish(trainer: Trainer, days_ago: int = 31) -> None:
@@ -313,7 +313,7 @@ def test_the_admin_says_that_clips_have_expired(expired: Comparison, root: Clien
     assert "<video" not in html
 
 
-def test_resumed_after_expiry(trainer: Trainer, browser: Browser, invite: Callable[[str], Browser]) -> None:
+def test_resumed_after_expiry(trainer: Trainer, browser: Browser, invite: Invited) -> None:
     trainer.overlap(2)
     half, none = trainer.register(2)
     leases = {lease["comparison"]: lease for lease in browser.lease(2)}
@@ -341,7 +341,7 @@ def test_a_late_answer_is_kept_after_the_clips_are_gone(trainer: Trainer, browse
 @pytest.mark.parametrize("left", [0, 1])
 @pytest.mark.parametrize("by", ["undo", "block"])
 def test_a_label_that_is_withdrawn_opens_no_pair_whose_clips_are_gone(
-    trainer: Trainer, browser: Browser, invite: Callable[[str], Browser], *, by: str, left: int
+    trainer: Trainer, browser: Browser, invite: Invited, *, by: str, left: int
 ) -> None:
     trainer.overlap(1 + left)
     trainer.register()

@@ -15,7 +15,7 @@ from human_feedback_site.feedback.media.store import FolderMedia
 from human_feedback_site.feedback.models import Comparison, Experiment, TrainingPoint
 from human_feedback_site.feedback.selectors.experiments import learning_curves
 from human_feedback_site.feedback.services import experiments
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, Trainer
 
 
 @pytest.mark.both_databases
@@ -312,7 +312,7 @@ def test_a_point_twice_in_one_request_is_stored_once(trainer: Trainer) -> None:
     assert TrainingPoint.objects.get().value == 2.0
 
 
-def test_an_invitation_names_its_labeler(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_an_invitation_names_its_labeler(trainer: Trainer, invite: Invited) -> None:
     for name in ("labeler-1", "labeler-1", "labeler-2"):
         invite(name)
     names = sorted(trainer.experiment.labelers.values_list("name", flat=True))

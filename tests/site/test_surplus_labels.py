@@ -28,13 +28,10 @@ from human_feedback_site.feedback.selectors import crowd, labeling, monitoring
 from human_feedback_site.feedback.services import experiments, moderation
 from human_feedback_site.feedback.services.answers import Revision, revise_answer
 from human_feedback_site.feedback.services.decisions import complete_labels
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Expire, Invited, SideOf, Trainer
 
 pytestmark = pytest.mark.both_databases
 
-Invited = Callable[[str], Browser]
-Expire = Callable[..., None]
-SideOf = Callable[[Any, str], str]
 BothAnswer = Callable[..., tuple[Any, Any]]
 
 

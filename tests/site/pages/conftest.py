@@ -1,12 +1,14 @@
 """People before the pages: a researcher and labelers, signed in with a browser."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
 from django.utils import translation
+
+from tests.site.conftest import SignedIn
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +25,7 @@ def nothing_kept() -> None:
 
 
 @pytest.fixture
-def signed_in() -> Callable[[User], Client]:
+def signed_in() -> SignedIn:
     """Make browsers of users."""
 
     def signed_in(user: User) -> Client:

@@ -1,7 +1,5 @@
 """The videos that show labelers how the agent has changed, and the setting that hides them."""
 
-from collections.abc import Callable
-
 import pytest
 from django.core.cache import cache
 from django.db.models.functions import Now
@@ -9,7 +7,7 @@ from django.test import Client
 
 from human_feedback_site.feedback.models import Episode, Experiment, Labeler
 from human_feedback_site.feedback.selectors.labeling import BeforeAfter, before_after
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, Trainer
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +44,7 @@ def test_video_shows_its_number_of_answered_comparisons(trainer: Trainer, browse
 
 
 @pytest.mark.both_databases
-def test_change_counts_answers_until_newest_video(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_change_counts_answers_until_newest_video(trainer: Trainer, invite: Invited) -> None:
     you, mia = invite("you"), invite("mia")
     trainer.register(5)
     film(trainer, 100)

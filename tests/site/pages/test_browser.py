@@ -1,12 +1,10 @@
 """The comparison browser: what it finds and shows; how a comparison becomes an example for labelers."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
@@ -15,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from human_feedback_site.feedback.models import Comparison, Decision, Example, Experiment, Label, Labeler
 from human_feedback_site.feedback.pages import browser as pages
 from human_feedback_site.feedback.selectors import browse
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SideOf, SignedIn, Trainer
 
 PATH = "/experiments/hopper/comparisons"
 LINK = re.compile(r'href="/experiments/hopper/comparisons/([0-9a-f-]{36})"')
@@ -33,7 +31,7 @@ def found(client: Client, query: str = "") -> list[str]:
 
 
 @pytest.fixture
-def pairs(trainer: Trainer, invite: Callable[[str], Browser], side_of: Any) -> dict[str, str]:
+def pairs(trainer: Trainer, invite: Invited, side_of: Any) -> dict[str, str]:
     """One pair in each state, by its name; judged by ann and bob."""
     ann, bob = invite("ann"), invite("bob")
     trainer.overlap(2)
@@ -181,7 +179,7 @@ def test_scan_for_disagreement_is_bounded(
 
 @pytest.mark.both_databases
 def test_number_of_statements_is_constant(
-    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+    trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
     def statements(path: str) -> int:
         with CaptureQueriesContext(connection) as captured:
@@ -251,7 +249,7 @@ def act(client: Client, uuid: str, action: str) -> Any:
 
 
 def test_another_label_revises_the_decision(
-    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client, side_of: Any
+    trainer: Trainer, invite: Invited, researcher_browser: Client, side_of: Any
 ) -> None:
     [uuid] = trainer.register()
     ann, bob = invite("ann"), invite("bob")
@@ -276,7 +274,7 @@ def test_cancel_and_reopen(trainer: Trainer, browser: Browser, researcher_browse
 
 
 def test_requested_labels_can_be_withdrawn(
-    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+    trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
     trainer.overlap(3)
     [uuid] = trainer.register()
@@ -311,7 +309,7 @@ def test_comparisons_without_clips_are_not_requested(trainer: Trainer, researche
 
 
 def test_only_managers_see_comparisons(
-    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn
 ) -> None:
     [uuid] = trainer.register()
     [foreign] = stranger.register()
@@ -375,11 +373,7 @@ def test_example_is_undone(trainer: Trainer, browser: Browser, researcher_browse
 
 
 def test_decision_is_the_suggested_answer(
-    trainer: Trainer,
-    browser: Browser,
-    side_of: Callable[[Any, str], str],
-    researcher_browser: Client,
-    uuid: str,
+    trainer: Trainer, browser: Browser, side_of: SideOf, researcher_browser: Client, uuid: str
 ) -> None:
     [lease] = browser.lease()
     browser.answer(lease, side_of(lease, "second"))
@@ -420,12 +414,7 @@ def test_invalid_examples(researcher_browser: Client, uuid: str, form: dict[str,
 
 @pytest.mark.parametrize("path", ["", "/remove"])
 def test_only_managers_choose_examples(
-    trainer: Trainer,
-    stranger: Trainer,
-    browser: Browser,
-    signed_in: Callable[[User], Client],
-    uuid: str,
-    path: str,
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn, uuid: str, path: str
 ) -> None:
     address = f"{EXPERIMENT_PATH}examples/{uuid}{path}"
     for client in (signed_in(stranger.user), browser.client):

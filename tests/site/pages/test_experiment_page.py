@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback.models import Experiment, Lease
 from human_feedback_site.feedback.pages.live import line_chart, nice_ticks, short_number
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SideOf, SignedIn, Trainer
 
 PATH = "/experiments/hopper/"
 
@@ -25,7 +24,7 @@ def text(client: Client, path: str = PATH) -> str:
 
 
 def test_only_the_owner_sees_the_page(
-    trainer: Trainer, stranger: Trainer, signed_in: Callable[[User], Client], researcher_browser: Client
+    trainer: Trainer, stranger: Trainer, signed_in: SignedIn, researcher_browser: Client
 ) -> None:
     assert researcher_browser.get("/experiments/walker/").status_code == 404
     assert researcher_browser.get("/experiments/nothing/").status_code == 404
@@ -39,7 +38,7 @@ def test_labelers_are_redirected_to_labeling(trainer: Trainer, browser: Browser)
 
 
 def test_admin_sees_the_page_without_labeling(
-    trainer: Trainer, signed_in: Callable[[User], Client], researcher_browser: Client
+    trainer: Trainer, signed_in: SignedIn, researcher_browser: Client
 ) -> None:
     admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
     assert "hopper/label" not in text(admin)
@@ -107,10 +106,7 @@ def test_page_leads_with_agreement(trainer: Trainer, researcher_browser: Client)
 
 
 def test_comparison_shows_clips_returns_and_labels(
-    trainer: Trainer,
-    invite: Callable[[str], Browser],
-    side_of: Callable[[Any, str], str],
-    researcher_browser: Client,
+    trainer: Trainer, invite: Invited, side_of: SideOf, researcher_browser: Client
 ) -> None:
     trainer.register()
     mia = invite("mia")
@@ -132,7 +128,7 @@ def test_comparison_shows_clips_returns_and_labels(
 
 
 def test_clips_are_named_with_the_sides_labelers_saw(
-    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+    trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
     trainer.overlap(2)
     trainer.register()
@@ -163,7 +159,7 @@ def test_clips_are_named_with_the_sides_labelers_saw(
 
 
 def test_better_clip_is_marked(
-    trainer: Trainer, browser: Browser, side_of: Callable[[Any, str], str], researcher_browser: Client
+    trainer: Trainer, browser: Browser, side_of: SideOf, researcher_browser: Client
 ) -> None:
     trainer.register()
     [lease] = browser.lease()

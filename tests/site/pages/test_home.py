@@ -1,7 +1,6 @@
 """The list of experiments."""
 
 import re
-from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
@@ -11,9 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from human_feedback_site.feedback.models import Experiment, Invite, Labeler
 from human_feedback_site.feedback.services import experiments
-from tests.site.conftest import Browser, Trainer
-
-SignedIn = Callable[[User], Client]
+from tests.site.conftest import Browser, SignedIn, Trainer
 
 
 def text(client: Client, path: str = "/") -> str:

@@ -1,7 +1,6 @@
 """Invitations and accounts: who is signed in by which link, and how people are invited, sign in and out."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from human_feedback_site.feedback.api import problems
 from human_feedback_site.feedback.models import Experiment, Labeler
 from human_feedback_site.feedback.services import accounts
 from human_feedback_site.feedback.services.accounts import make_code
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SignedIn, Trainer
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def signed_in_as_after(client: Client, link: str) -> str | None:
 
 
 def test_signed_in_user_is_asked_before_switching(
-    link: str, invite: Callable[[str], Browser], researcher_browser: Client
+    link: str, invite: Invited, researcher_browser: Client
 ) -> None:
     leo = invite("leo").client
     html = leo.get(link).content.decode()
@@ -250,7 +249,7 @@ def test_names_refused_by_the_api_are_refused(researcher_browser: Client, name: 
 
 
 def test_only_the_researcher_invites(
-    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn
 ) -> None:
     for client in (browser.client, signed_in(stranger.user)):
         assert client.post(PATH, {"labeler": "grace"}).status_code == 404

@@ -2,19 +2,17 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
 from human_feedback_site import feedback
 from human_feedback_site.feedback.models import Experiment, Invite, Label, Labeler, Participation, Undo
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SignedIn, Trainer
 
 PATH = "/experiments/hopper/label"
 
@@ -111,7 +109,7 @@ def test_page_knows_what_can_be_undone(trainer: Trainer, browser: Browser) -> No
     assert data["lessons"] == {"shown": 2, "practice": 1}
 
 
-def test_names_and_prompts_are_escaped(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_names_and_prompts_are_escaped(trainer: Trainer, invite: Invited) -> None:
     browser = invite("you")
     prompt = "</script><img src=x onerror=alert(1)> \U0001f938 {{ 7 }}"
     trainer.put(prompt=prompt)
@@ -145,7 +143,7 @@ def read(browser: Browser) -> str:
 
 
 @pytest.mark.both_databases
-def test_standing_answers_are_listed(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_standing_answers_are_listed(trainer: Trainer, invite: Invited) -> None:
     trainer.register(4)
     one, other = invite("one"), invite("other")
     for choice in ("left", "equal"):
@@ -169,7 +167,7 @@ def test_changed_answer_is_appended_in_place(trainer: Trainer, browser: Browser)
     assert (Label.objects.count(), Undo.objects.count()) == (3, 1)
 
 
-def test_invalid_changes_are_refused(trainer: Trainer, invite: Callable[[str], Browser]) -> None:
+def test_invalid_changes_are_refused(trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     one, other = invite("one"), invite("other")
     label = one.answer(one.lease()[0], "left")
@@ -260,7 +258,7 @@ def test_labelers_see_left_and_right(trainer: Trainer, browser: Browser) -> None
 
 
 def test_other_users_see_no_clips(
-    trainer: Trainer, stranger: Trainer, invite: Callable[[str], Browser], signed_in: Callable[[User], Client]
+    trainer: Trainer, stranger: Trainer, invite: Invited, signed_in: SignedIn
 ) -> None:
     [uuid] = trainer.register()
     one, other = invite("one"), invite("other")
@@ -277,11 +275,7 @@ def test_other_users_see_no_clips(
 
 
 def test_managers_and_labelers_see_episodes(
-    trainer: Trainer,
-    stranger: Trainer,
-    browser: Browser,
-    researcher_browser: Client,
-    signed_in: Callable[[User], Client],
+    trainer: Trainer, stranger: Trainer, browser: Browser, researcher_browser: Client, signed_in: SignedIn
 ) -> None:
     key, address = "hopper/episodes/700.mp4", "/experiments/hopper/episodes/700"
     trainer.upload(key)

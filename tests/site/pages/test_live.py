@@ -2,10 +2,8 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import connection
 from django.db.models import F
@@ -17,7 +15,7 @@ from django.utils.translation import override
 from human_feedback_site.feedback.models import Comparison, Experiment, Label
 from human_feedback_site.feedback.pages import live
 from human_feedback_site.feedback.selectors import monitoring
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SideOf, SignedIn, Trainer
 
 PATH = "/experiments/hopper/live"
 
@@ -45,7 +43,7 @@ def html_of(client: Client) -> str:
 
 
 def test_only_the_owner_gets_updates(
-    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client]
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn
 ) -> None:
     assert signed_in(stranger.user).get(PATH).status_code == 404
     assert browser.client.get(PATH).status_code == 404
@@ -68,7 +66,7 @@ def test_unchanged_state_is_not_sent(trainer: Trainer, browser: Browser, researc
 
 @pytest.mark.both_databases
 def test_number_of_statements_is_constant(
-    trainer: Trainer, invite: Callable[[str], Browser], researcher_browser: Client
+    trainer: Trainer, invite: Invited, researcher_browser: Client
 ) -> None:
     def statements() -> int:
         cache.clear()
@@ -172,10 +170,7 @@ def test_training_points_are_shown(trainer: Trainer, researcher_browser: Client)
 
 @pytest.mark.both_databases
 def test_agreement_and_labeler_quality_are_shown(
-    trainer: Trainer,
-    invite: Callable[[str], Browser],
-    side_of: Callable[[Any, str], str],
-    researcher_browser: Client,
+    trainer: Trainer, invite: Invited, side_of: SideOf, researcher_browser: Client
 ) -> None:
     trainer.overlap(2)
     trainer.register(4)
@@ -198,11 +193,7 @@ def test_agreement_and_labeler_quality_are_shown(
 
 @pytest.mark.parametrize("tag", ["predictor/contradictions", "predictor/label_errors"])
 def test_disagreement_is_shown_apart_from_attention_checks(
-    trainer: Trainer,
-    invite: Callable[[str], Browser],
-    side_of: Callable[[Any, str], str],
-    researcher_browser: Client,
-    tag: str,
+    trainer: Trainer, invite: Invited, side_of: SideOf, researcher_browser: Client, tag: str
 ) -> None:
     for step in (100, 200):
         report(trainer, step, **{tag.replace("/", "__"): 0.0})

@@ -26,7 +26,7 @@ from human_feedback_site.feedback.models import Comparison, Invite, Labeler, Par
 from human_feedback_site.feedback.pages import urls
 from human_feedback_site.feedback.services import invites, moderation, wording
 from human_feedback_site.feedback.templatetags.directions import isolated
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, SignedIn, Trainer
 
 Pages = Callable[[str], Iterator[str]]
 APP = Path(feedback.__file__).parent
@@ -265,7 +265,7 @@ def experiment(trainer: Trainer) -> models.Experiment:
 
 
 def test_every_page_isolates_user_text(
-    experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
+    experiment: models.Experiment, trainer: Trainer, signed_in: SignedIn
 ) -> None:
     shown, walker = set(), Written()
     for client, path in walk(experiment, trainer, signed_in(trainer.user)):
@@ -323,7 +323,7 @@ def make_invite(experiment: models.Experiment, **changes: Any) -> Invite:
 
 
 def test_form_responses_isolate_user_text(
-    experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
+    experiment: models.Experiment, trainer: Trainer, signed_in: SignedIn
 ) -> None:
     researcher, home = signed_in(trainer.user), f"/experiments/{experiment.name}/"
     for path, form in (
@@ -370,7 +370,7 @@ def test_scripts_insert_user_text_only_in_known_places() -> None:
 
 
 def test_admin_isolates_user_text(
-    experiment: models.Experiment, trainer: Trainer, signed_in: Callable[[User], Client]
+    experiment: models.Experiment, trainer: Trainer, signed_in: SignedIn
 ) -> None:
     superuser = signed_in(trainer.user)
     trainer.register(1)

@@ -1,18 +1,16 @@
 """A researcher's invitations, participants and labelers: made, listed, revoked, blocked and forgotten."""
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
 from human_feedback_site.feedback.models import Arrival, Invite, Label, Labeler, Participation, Undo
 from human_feedback_site.feedback.services import invites
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SignedIn, Trainer
 
 PATH = "/experiments/hopper/invites"
 PEOPLE = "/experiments/hopper/participants"
@@ -150,7 +148,7 @@ def test_participants_are_listed_and_forgotten(researcher_browser: Client, arriv
 
 
 def test_only_managers_see_participants(
-    stranger: Trainer, browser: Browser, arrivals: list[Arrival], signed_in: Callable[[User], Client]
+    stranger: Trainer, browser: Browser, arrivals: list[Arrival], signed_in: SignedIn
 ) -> None:
     for client in (browser.client, signed_in(stranger.user)):
         assert [client.get(path).status_code for path in (PATH, PEOPLE)] == [404, 404]
@@ -191,11 +189,7 @@ def test_blocking_asks_for_confirmation(path: str, researcher_browser: Client) -
 
 @pytest.mark.both_databases
 def test_blocking_withdraws_labels_and_frees_comparisons(
-    path: str,
-    trainer: Trainer,
-    browser: Browser,
-    invite: Callable[[str], Browser],
-    researcher_browser: Client,
+    path: str, trainer: Trainer, browser: Browser, invite: Invited, researcher_browser: Client
 ) -> None:
     table_of(researcher_browser)  # which keeps how labelers do for some seconds
     response = researcher_browser.post(f"{path}/block")
@@ -234,12 +228,7 @@ def test_labels_of_a_stopped_labeler(path: str, researcher_browser: Client, trai
 
 @pytest.mark.parametrize("step", STEPS)
 def test_only_managers_may_block_and_need_a_csrf_token(
-    path: str,
-    trainer: Trainer,
-    stranger: Trainer,
-    browser: Browser,
-    signed_in: Callable[[User], Client],
-    step: str,
+    path: str, trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn, step: str
 ) -> None:
     for client in (signed_in(stranger.user), browser.client):
         assert client.get(path).status_code == client.post(f"{path}/{step}").status_code == 404
@@ -253,7 +242,7 @@ def test_only_managers_may_block_and_need_a_csrf_token(
     assert not Participation.objects.exclude(stopped_at=None).exists()
 
 
-def test_foreign_labeler_is_404(path: str, stranger: Trainer, signed_in: Callable[[User], Client]) -> None:
+def test_foreign_labeler_is_404(path: str, stranger: Trainer, signed_in: SignedIn) -> None:
     elsewhere = path.replace("hopper", "walker")
     client = signed_in(stranger.user)
     statuses: list[Any] = [client.get(elsewhere).status_code]

@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from human_feedback_site.feedback.models import ApiToken, Experiment
 from human_feedback_site.feedback.services.accounts import create_token, rotate_token, watch_url
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, SignedIn, Trainer
 
 PATH = "/experiments/hopper/"
 STEPS = ("pause", "resume", "finish", "reopen", "prompt")
@@ -90,7 +90,7 @@ def test_repeated_actions_change_nothing(trainer: Trainer, page: Callable[..., s
 
 @pytest.mark.parametrize("step", STEPS)
 def test_only_managers_may_steer_and_need_a_csrf_token(
-    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: Callable[[User], Client], step: str
+    trainer: Trainer, stranger: Trainer, browser: Browser, signed_in: SignedIn, step: str
 ) -> None:
     for client in (signed_in(stranger.user), browser.client):
         assert client.post(PATH + step).status_code == 404
@@ -106,7 +106,7 @@ def test_only_managers_may_steer_and_need_a_csrf_token(
     assert signed_in(trainer.user).post(f"/experiments/nothing/{step}").status_code == 404
 
 
-def test_admin_may_steer_other_experiments(trainer: Trainer, signed_in: Callable[[User], Client]) -> None:
+def test_admin_may_steer_other_experiments(trainer: Trainer, signed_in: SignedIn) -> None:
     admin = signed_in(User.objects.create(username="root", is_staff=True, is_superuser=True))
     assert admin.post(PATH + "pause").status_code == 302
     assert trainer.experiment.state == "paused"
@@ -181,7 +181,7 @@ def test_both_links_in_one_browser_label_and_watch(links: dict[str, str], order:
     assert client.get("/admin/").status_code == 302
 
 
-def test_labeler_without_link_only_labels(links: dict[str, str], invite: Callable[[str], Browser]) -> None:
+def test_labeler_without_link_only_labels(links: dict[str, str], invite: Invited) -> None:
     for client in (invite("zoe").client, Client()):
         if client.cookies.get("sessionid") is None:
             client.get(links["invite"])
@@ -189,9 +189,7 @@ def test_labeler_without_link_only_labels(links: dict[str, str], invite: Callabl
         assert f'href="{PATH}"' not in client.get(f"{PATH}label").content.decode()
 
 
-def test_watch_link_is_for_one_experiment(
-    trainer: Trainer, links: dict[str, str], invite: Callable[[str], Browser]
-) -> None:
+def test_watch_link_is_for_one_experiment(trainer: Trainer, links: dict[str, str], invite: Invited) -> None:
     run = {"run_id": uuid4(), "fps": 40, "env_id": "E", "prompt": "?", "has_true_reward": False}
     other = Experiment.objects.create(owner=trainer.user, name="other", **run)
     zoe = invite("zoe").client

@@ -16,11 +16,9 @@ from human_feedback_site.feedback.models import Comparison, Labeler, Lease, Part
 from human_feedback_site.feedback.queue import leases
 from human_feedback_site.feedback.queue.participants import Participant, participant_of
 from human_feedback_site.feedback.services.accounts import participation_in
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Expire, Invited, Trainer
 
 pytestmark = pytest.mark.both_databases
-
-Invite = Callable[[str], Browser]
 
 
 def uuids(leases: list[Any]) -> list[str]:
@@ -51,7 +49,7 @@ def test_an_answer_ends_its_lease_alone(trainer: Trainer, browser: Browser) -> N
     assert [str(lease.uuid) for lease in live] == [other["uuid"]]
 
 
-def test_sides_are_random_and_fixed(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
+def test_sides_are_random_and_fixed(trainer: Trainer, browser: Browser, expire: Expire) -> None:
     trainer.register(5)
     for _ in range(8):
         expire(*browser.lease(5))
@@ -88,7 +86,7 @@ def test_links_follow_the_sides(trainer: Trainer, browser: Browser, side_of: Cal
             assert media.path_of_link(token).name == f"{which}.mp4"
 
 
-def test_order_is_priority_then_completeness_then_newest(trainer: Trainer, invite: Invite) -> None:
+def test_order_is_priority_then_completeness_then_newest(trainer: Trainer, invite: Invited) -> None:
     [old_pretraining] = trainer.register(priority=0, phase="pretraining")
     [half_done] = trainer.register(priority=1)
     trainer.overlap(2)
@@ -98,13 +96,13 @@ def test_order_is_priority_then_completeness_then_newest(trainer: Trainer, invit
     assert pairs(second.lease(5)) == [half_done, newer, older, old_pretraining]
 
 
-def test_no_comparison_is_leased_twice(trainer: Trainer, invite: Invite) -> None:
+def test_no_comparison_is_leased_twice(trainer: Trainer, invite: Invited) -> None:
     trainer.register(4)
     given = [pair for name in ("a", "b", "c", "d", "e") for pair in pairs(invite(name).lease())]
     assert len(given) == len(set(given)) == 4
 
 
-def test_overlap_is_the_number_of_labelers_per_comparison(trainer: Trainer, invite: Invite) -> None:
+def test_overlap_is_the_number_of_labelers_per_comparison(trainer: Trainer, invite: Invited) -> None:
     trainer.register(1)
     trainer.overlap(2)
     assert [len(invite(name).lease()) for name in ("a", "b", "c")] == [1, 1, 0]
@@ -121,7 +119,7 @@ def test_held_leases_are_renewed_before_new_ones(trainer: Trainer, browser: Brow
     assert Lease.objects.filter(expires_at__year=2000).count() == 0
 
 
-def test_expired_lease_moves_on(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
+def test_expired_lease_moves_on(trainer: Trainer, invite: Invited, expire: Expire) -> None:
     trainer.register()
     sleeper, other = invite("sleeper"), invite("other")
     [lease] = sleeper.lease()
@@ -147,7 +145,7 @@ def test_asking_for_fewer_gives_no_more(trainer: Trainer, browser: Browser) -> N
     assert len(browser.lease(1)) == 1
 
 
-def test_one_lease_per_comparison(trainer: Trainer, browser: Browser, expire: Callable[..., None]) -> None:
+def test_one_lease_per_comparison(trainer: Trainer, browser: Browser, expire: Expire) -> None:
     trainer.register()
     [old] = browser.lease()
     expire(old)
@@ -174,7 +172,7 @@ def test_expired_leases_return_shown_first_within_the_limit(trainer: Trainer, br
     assert len(reply["lost"]) == 6
 
 
-def test_other_labelers_leases_cannot_be_renewed(trainer: Trainer, invite: Invite) -> None:
+def test_other_labelers_leases_cannot_be_renewed(trainer: Trainer, invite: Invited) -> None:
     trainer.register()
     [lease] = invite("owner").lease()
     before = Lease.objects.get(uuid=lease["uuid"])
@@ -191,7 +189,7 @@ def test_answered_lease_is_not_renewed(trainer: Trainer, browser: Browser) -> No
     assert browser.ask(held=[lease["uuid"]])["lost"] == [lease["uuid"]]
 
 
-def test_judged_comparison_does_not_come_back(trainer: Trainer, invite: Invite) -> None:
+def test_judged_comparison_does_not_come_back(trainer: Trainer, invite: Invited) -> None:
     trainer.overlap(2)
     trainer.register()
     browser = invite("one")
@@ -200,7 +198,7 @@ def test_judged_comparison_does_not_come_back(trainer: Trainer, invite: Invite) 
     assert len(invite("two").lease()) == 1
 
 
-def test_prefetched_leases_yield_to_labelers_without_one(trainer: Trainer, invite: Invite) -> None:
+def test_prefetched_leases_yield_to_labelers_without_one(trainer: Trainer, invite: Invited) -> None:
     trainer.register(3)
     fast, late, later, last = (invite(name) for name in ("fast", "late", "later", "last"))
     leases = fast.lease(3)
@@ -212,14 +210,14 @@ def test_prefetched_leases_yield_to_labelers_without_one(trainer: Trainer, invit
     assert (reply["renewed"], sorted(reply["lost"])) == (uuids(leases[:1]), sorted(uuids(leases[1:])))
 
 
-def test_no_lease_is_taken_while_others_are_open(trainer: Trainer, invite: Invite) -> None:
+def test_no_lease_is_taken_while_others_are_open(trainer: Trainer, invite: Invited) -> None:
     trainer.register(4)
     leases = invite("one").lease(3)
     [other] = invite("two").lease(3)
     assert other["comparison"] not in pairs(leases)
 
 
-def test_judged_comparison_is_not_taken_over(trainer: Trainer, invite: Invite) -> None:
+def test_judged_comparison_is_not_taken_over(trainer: Trainer, invite: Invited) -> None:
     trainer.overlap(2)
     trainer.register(1)
     judge, holder = invite("judge"), invite("holder")
@@ -230,7 +228,7 @@ def test_judged_comparison_is_not_taken_over(trainer: Trainer, invite: Invite) -
     assert judge.lease() == []
 
 
-def test_first_answer_to_a_taken_lease_counts(trainer: Trainer, invite: Invite) -> None:
+def test_first_answer_to_a_taken_lease_counts(trainer: Trainer, invite: Invited) -> None:
     trainer.register(2)
     slow, quick = invite("slow"), invite("quick")
     _, ahead = slow.lease(2)
@@ -240,7 +238,7 @@ def test_first_answer_to_a_taken_lease_counts(trainer: Trainer, invite: Invite) 
     assert quick.answer(taken)["status"] == "surplus"
 
 
-def test_active_labelers(trainer: Trainer, invite: Invite, expire: Callable[..., None]) -> None:
+def test_active_labelers(trainer: Trainer, invite: Invited, expire: Expire) -> None:
     trainer.register(3)
     holding, answering, idle = invite("holding"), invite("answering"), invite("idle")
     [lease] = holding.lease()
@@ -272,7 +270,7 @@ def test_number_of_statements_is_constant(
         assert len(browser.lease(3)) == 3
 
 
-def test_slot_closed_meanwhile(trainer: Trainer, invite: Invite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slot_closed_meanwhile(trainer: Trainer, invite: Invited, monkeypatch: pytest.MonkeyPatch) -> None:
     older, newest = trainer.register(2)
     slow = invite("slow")
     quick = Labeler.objects.create(name="quick", user=User.objects.create(), invited_by=trainer.user)

@@ -3,7 +3,6 @@
 import csv
 import io
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,7 @@ from human_feedback_site.feedback.models import Comparison, Experiment, Label, L
 from human_feedback_site.feedback.tables.columns import LABELS, TABLES, Column, Kind, Table
 from human_feedback_site.feedback.tables.files import write_csv
 from human_feedback_site.feedback.tables.reader import Problems, read_table
-from tests.site.conftest import Browser, Trainer
+from tests.site.conftest import Browser, Invited, Trainer
 
 FILES = [f"{table}.{extension}" for table in TABLES for extension in ("csv", "parquet")]
 
@@ -189,9 +188,7 @@ def test_page_and_api_export_the_same_file(trainer: Trainer, researcher_browser:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_only_managers_export(
-    trainer: Trainer, stranger: Trainer, invite: Callable[[str], Browser], file: str
-) -> None:
+def test_only_managers_export(trainer: Trainer, stranger: Trainer, invite: Invited, file: str) -> None:
     address = f"/experiments/hopper/{file}"
     assert Client().get(address).status_code == 302
     assert invite("you").client.get(address).status_code == 404
